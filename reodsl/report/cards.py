@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.report import formats, theme
+from reodsl.report import formats
 from reodsl.report.main_table import spread
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material
@@ -31,7 +31,7 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
     score = material.study.score
     if score is None or "reg" not in table.columns:
         return None
-    colour = theme.colours(material.drawn, material.bases)
+    colour = material.colours
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
     shown = [
         _card(rows[arm], colour[arm], score.relative_to, score.confidence)

@@ -76,7 +76,7 @@ ON = "indexof(off, datum.arm) < 0"
 
 def dash(material: Material, arms: Sequence[str]) -> dict[str, alt.StrokeDash]:
     """The dashes of arms, as an encoding; nothing where each has a colour of its own."""
-    chosen = theme.dashes(material.drawn, material.bases)
+    chosen = theme.dashes(material.colours)
     if not any(chosen.values()):
         return {}
     scale = alt.Scale(domain=list(arms), range=[list(theme.DASHES[chosen[arm]]) for arm in arms])
@@ -104,7 +104,7 @@ def faded(to: float) -> Any:
 
 def colour(material: Material, arms: Sequence[str], shown: Sequence[str] | None = None) -> alt.Color:
     """Each arm in its colour, the same in every chart; the legend names those of `shown`, or all."""
-    chosen = theme.colours(material.drawn, material.bases)
+    chosen = material.colours
     scale = alt.Scale(domain=list(arms), range=[chosen[arm] for arm in arms])
     legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1)
     if shown is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from reodsl.diff.compare import pair
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Frontier, Score, Suite
@@ -50,14 +50,21 @@ class Run:
 class Group:
     """Arms that can be compared. The material's arms are named `LABEL/ARM`.
 
-    Differences are from `reference`, paired by question and seed; `unpaired` says of which arms there is none, and why.
-    `apart` says what sets the group apart from the first.
+    `against` names what each arm's difference is from, paired by question and seed: the same method in an earlier run, or
+    one arm for all where no method is in two runs. `unpaired` says of which arms there is none, and why. `apart` says
+    what sets the group apart from the first.
     """
 
     material: Material
-    reference: str
+    against: Mapping[str, str]
     unpaired: Mapping[str, str]
     apart: tuple[str, ...]
+
+    @property
+    def reference(self) -> str | None:
+        """The one arm that all differences are from; None where each method is compared with itself."""
+        score = self.material.study.score
+        return None if score is None else score.relative_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +75,6 @@ class Comparison:
     trainings: Material
     same: Mapping[str, str]
     unevaluated: tuple[str, ...]
-
-
-def labels(studies: Sequence[str]) -> list[str]:
-    """A label for each run: its study's name, numbered where several runs have it."""
-    counts, seen = Counter(studies), Counter[str]()
-    named = []
-    for name in studies:
-        seen[name] += 1
-        named.append(f"{name}-{seen[name]}" if counts[name] > 1 else name)
-    return [label.replace(":", "_").replace("@", "_") for label in named]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -103,11 +100,12 @@ def compare(runs: Sequence[Run]) -> Comparison:
         marks = digest({what: mark for what, (mark, _) in each.items()})
         members.setdefault(marks, []).append(name)
     ordered = sorted(members.values(), key=len, reverse=True)
+    twins = _twins(runs, same)
     groups = []
     for names in ordered:
         apart = _apart(conditions[ordered[0][0]], conditions[names[0]])
-        groups.append(_group(runs, names, apart))
-    trained = _merged(runs, [_name(run, arm) for run in runs for arm in run.material.drawn])
+        groups.append(_group(runs, names, twins, apart))
+    trained = _merged(runs, [_name(run, arm) for run in runs for arm in run.material.drawn], twins)
     unevaluated = tuple(run.label for run in runs if not run.material.evaluations)
     return Comparison(tuple(groups), trained, same, unevaluated)
 
@@ -195,14 +193,33 @@ def _apart(first: Conditions, other: Conditions) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _group(runs: Sequence[Run], names: Sequence[str], apart: tuple[str, ...]) -> Group:
+def _twins(runs: Sequence[Run], same: Mapping[str, str]) -> dict[str, str]:
+    """By arm the same method in the first run that has it."""
+    twins: dict[str, str] = {}
+    for place, run in enumerate(runs):
+        for earlier in runs[:place]:
+            for one, two in pair(earlier.material.study, run.material.study):
+                there = _name(earlier, one.name)
+                twins.setdefault(_name(run, two.name), same.get(there, there))
+    return twins
+
+
+def _group(
+    runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str], apart: tuple[str, ...]
+) -> Group:
+    against = {name: twins[name] for name in names if twins.get(name) in names}
+    twinned = bool(against)
+    # Methods stand beside themselves.
+    names = sorted(names, key=lambda name: names.index(against.get(name, name)))
     reference = _reference(runs, names)
-    merged = _merged(runs, names)
+    if not against:
+        against = {name: reference for name in names if name != reference}
+    merged = _merged(runs, names, twins)
     home = next(run for run in runs if reference.startswith(f"{run.label}/"))
     score = home.material.study.score
     suite = next(arm.suite for arm in home.material.study.arms if _name(home, arm.name) == reference)
     to = score.to if score is not None else suite.reg_to or suite.grid[-1]
-    table, unpaired = _scores(runs, names, reference, to)
+    table, unpaired = _scores(runs, names, against, to)
     edges = _shared_frontier(runs, names, to)
     frontiers: tuple[Frontier, ...] = ()
     if edges is not None and score is not None:
@@ -213,7 +230,7 @@ def _group(runs: Sequence[Run], names: Sequence[str], apart: tuple[str, ...]) ->
             "score": Score(
                 frontier=frontiers[0].name if frontiers else "",
                 to=to,
-                relative_to=reference,
+                relative_to=None if twinned else reference,
                 confidence=CONFIDENCE,
             ),
             "frontiers": tuple(each.model_copy(update={"of": ()}) for each in frontiers),
@@ -225,11 +242,11 @@ def _group(runs: Sequence[Run], names: Sequence[str], apart: tuple[str, ...]) ->
         scores=table,
         frontiers=edges if edges is not None else merged.frontiers,
     )
-    return Group(material, reference, unpaired, apart)
+    return Group(material, against, unpaired, apart)
 
 
 def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """The arm that differences are from: the first baseline that a run was scored against, else the first arm."""
+    """The arm that others are compared with where no method is in two runs: a score's first baseline, else the first arm."""
     for run in runs:
         score = run.material.study.score
         if score is not None and score.relative_to and _name(run, score.relative_to) in names:
@@ -237,31 +254,37 @@ def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
     return names[0]
 
 
-def _merged(runs: Sequence[Run], names: Sequence[str]) -> Material:
-    """The material of some arms as one study, without scores and frontiers; arms are named `LABEL/ARM`."""
-    wanted = set(names)
+def _merged(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str]) -> Material:
+    """The material of some arms, in their order, as one study without scores and frontiers; arms are named `LABEL/ARM`.
+
+    A method has one colour in all runs.
+    """
+    wanted = {name: place for place, name in enumerate(names)}
 
     def renamed(frame: pl.DataFrame, column: str, run: Run) -> pl.DataFrame:
         if column not in frame.columns:
             return frame
         full = frame.with_columns((pl.lit(f"{run.label}/") + pl.col(column)).alias(column))
-        return full.filter(pl.col(column).is_in(list(wanted)))
+        return full.filter(pl.col(column).is_in(names))
 
     def together(attribute: str, column: str) -> pl.DataFrame:
         frames = [renamed(getattr(run.material, attribute), column, run) for run in runs]
         return pl.concat(frames, how="diagonal_relaxed")
 
-    arms = tuple(
-        arm.model_copy(update={"name": _name(run, arm.name)})
-        for run in runs
-        for arm in run.material.study.arms
-        if _name(run, arm.name) in wanted
+    arms = sorted(
+        (
+            arm.model_copy(update={"name": _name(run, arm.name)})
+            for run in runs
+            for arm in run.material.study.arms
+            if _name(run, arm.name) in wanted
+        ),
+        key=lambda arm: wanted[arm.name],
     )
     first = runs[0].material
     study = first.study.model_copy(
         update={
             "name": " and ".join(run.label for run in runs),
-            "arms": arms,
+            "arms": tuple(arms),
             "frontiers": (),
             "score": None,
             "tables": (),
@@ -300,15 +323,16 @@ def _merged(runs: Sequence[Run], names: Sequence[str]) -> Material:
         artifacts=artifacts,
         accepted=(),
         unfinished=(),
+        twins=twins,
     )
 
 
 def _scores(
-    runs: Sequence[Run], names: Sequence[str], reference: str, to: int
+    runs: Sequence[Run], names: Sequence[str], against: Mapping[str, str], to: int
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """The rows of a table of scores, without REG, and the arms without a difference, with the reason.
 
-    An arm's difference is over the seeds that it shares with the reference; accuracy and length are over all of its own.
+    An arm's difference is over the seeds that it shares with the one `against` it; accuracy and length are over all seeds.
     """
     folders = {
         name: _folders(run, name.removeprefix(f"{run.label}/"))
@@ -327,21 +351,24 @@ def _scores(
     whole_alone = len(budgets) < 2
     weights = np.zeros(1) if whole_alone else column_weights(budgets, integration_grid(to, budgets))
     changes = _CHANGES[whole_alone:]
-    benchmarks = tuple(next(iter(read[reference].values())).forced)
+    benchmarks = tuple(next(iter(read[names[0]].values())).forced)
     places = {**{b: (b,) for b in benchmarks}, MEAN: benchmarks}
     rows: list[dict[str, Any]] = []
     unpaired: dict[str, str] = {}
     for name in names:
         whole = measured(list(read[name].values()), benchmarks, len(read[name]), weights)
-        seeds = _common(read[name], read[reference])
+        other = against.get(name)
+        seeds = _common(read[name], read[other]) if other is not None else []
         paired: tuple[Measured, Measured] | None = None
-        if name != reference and seeds:
+        if other is not None and seeds:
             paired = (
                 measured(_of_seeds(read[name], seeds), benchmarks, len(seeds), weights),
-                measured(_of_seeds(read[reference], seeds), benchmarks, len(seeds), weights),
+                measured(_of_seeds(read[other], seeds), benchmarks, len(seeds), weights),
             )
-        elif name != reference:
+        elif other is not None:
             unpaired[name] = "no seed in common"
+        elif name not in against.values():
+            unpaired[name] = "in no other run"
         for title, where in places.items():
             row = _row(scores(name, title, where, whole, None, CONFIDENCE), ("accuracy", "length"))
             if paired is not None:

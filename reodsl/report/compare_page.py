@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -93,28 +94,36 @@ def _top(runs: Sequence[Run], names: str, comparison: Comparison, scored: Sequen
 
 
 def _answer(group: Group, table: pl.DataFrame) -> str:
-    """What came out, in a sentence: the arms that are apart from the reference, the best first."""
-    if not table["difference"].drop_nulls().len():
-        return ""
-    rows = [
-        row
-        for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()
-        if formats.apart(row.get("difference_low"), row.get("difference_high"))
-    ]
-    if not rows:
-        return f"No arm is apart from {group.reference} in REG."
-    rows.sort(key=lambda row: row["difference"])
-    better = [
-        f"{row['arm']} ({formats.difference(row['difference'], row['difference_low'], row['difference_high'])})"
-        for row in rows
-        if row["difference"] < 0
-    ]
-    worse = len(rows) - len(better)
-    if not better:
-        return f"No arm is ahead of {group.reference} in REG; {worse} behind it."
-    more = f" and {len(better) - MOST_NAMED} more" if len(better) > MOST_NAMED else ""
-    behind = f" {formats.plural(worse, 'arm')} behind it." if worse else ""
-    return f"Ahead of {group.reference} in REG, in tokens: {', '.join(better[:MOST_NAMED])}{more}.{behind}"
+    """Return what came out: for every two runs whose methods are compared, which methods differ in REG."""
+    sides: dict[str, list[dict[str, Any]]] = {}
+    for row in table.filter(pl.col("benchmark") == MEAN).to_dicts():
+        if row.get("difference") is not None:
+            here, there = row["arm"].partition("/")[0], group.against[row["arm"]].partition("/")[0]
+            words = f"{here} against {there}" if group.reference is None else f"Against {group.reference}"
+            sides.setdefault(words, []).append(row)
+    return " ".join(f"{words}: {_differing(rows, group.reference)}." for words, rows in sides.items())
+
+
+def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
+    """Return which of some arms are apart from what they are compared with, and by how much."""
+    parts = []
+    for better in (True, False):
+        named = [
+            f"{row['arm'] if reference else row['arm'].partition('/')[2]} ({formats.signed(row['difference'])} "
+            f"{formats.interval(row['difference_low'], row['difference_high'])})"
+            for row in sorted(rows, key=lambda row: row["difference"], reverse=not better)
+            if formats.apart(row["difference_low"], row["difference_high"])
+            and (row["difference"] < 0) == better
+        ]
+        if named:
+            more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+            parts.append(f"{'lower' if better else 'higher'} for {', '.join(named[:MOST_NAMED])}{more}")
+    noun = "arm" if reference else "method"
+    if not parts:
+        return f"no {noun}'s REG is apart from {'it' if reference else 'what it was'}"
+    rest = len(rows) - sum(formats.apart(row["difference_low"], row["difference_high"]) for row in rows)
+    tail = f"; {formats.plural(rest, noun)} not apart" if rest else ""
+    return f"REG is {' and '.join(parts)} tokens{tail}"
 
 
 def _left_out(runs: Sequence[Run], comparison: Comparison) -> Markup | None:
@@ -155,8 +164,9 @@ def _words(group: Group, table: pl.DataFrame) -> str:
     score = group.material.study.score
     assert score is not None
     curved = table["difference"].drop_nulls().len() > 0
+    whom = group.reference or "the same method in the first run that has it"
     words = [
-        f"Differences from {group.reference} are paired by question and seed. "
+        f"Differences are from {whom}, paired by question and seed. "
         f"[ ] {100 * score.confidence:g}% interval, * leaves out 0."
     ]
     if curved:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from reodsl.report import formats
-from reodsl.report.main_table import Column, columns_of, ordered_places
+from reodsl.report.main_table import CHANGE, Column, columns_of, ordered_places
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, title
 
@@ -28,7 +28,8 @@ def rows(
 ) -> tuple[list[str], list[list[str]]]:
     """The heads of the table, and a row of texts for each arm."""
     score = material.study.score
-    heads = {**_HEADS, "difference": f"REG - {score.relative_to if score is not None else ''}"}
+    baseline = score.relative_to if score is not None else None
+    heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
     places = [
         (place, column) for place in ordered_places(table) for column in columns_of(table, place, columns)
     ]

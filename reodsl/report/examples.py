@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.report import formats, theme
+from reodsl.report import formats
 from reodsl.report.artifacts import reading
 from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import Material
@@ -135,7 +135,7 @@ def section(material: Material, arms: Sequence[str]) -> Markup | None:
     groups = examples(material, arms)
     if not groups:
         return None
-    colour = theme.colours(material.drawn, material.bases)
+    colour = material.colours
     boxes = []
     for i, group in enumerate(groups):
         head = group[0]

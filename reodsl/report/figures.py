@@ -22,7 +22,7 @@ from reodsl.report.distribution_charts import (
     settled_rows,
 )
 from reodsl.report.length_chart import length_rows, lengths
-from reodsl.report.markup import Markup, legible, tag
+from reodsl.report.markup import Markup, dot, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
 from reodsl.report.training_chart import COUNTS, metrics_of, training, training_rows
@@ -81,12 +81,12 @@ def legend(
 
     An arm that is pointed at is highlighted.
     """
-    kinds = theme.dashes(material.drawn, material.bases)
-    colour = theme.colours(material.drawn, material.bases)
+    kinds = theme.dashes(material.colours)
+    colour = material.colours
     entries = [
         tag(
             "button",
-            tag("span", class_=f"dot dash{kinds[arm]}", style=f"--own:{colour[arm]}"),
+            dot(colour[arm], kinds[arm]),
             arm,
             type="button",
             data_arm=arm,

@@ -8,13 +8,15 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from reodsl.report import formats, theme
-from reodsl.report.markup import Markup, tag
+from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material, parse_role, title
 from reodsl.report.provenance import anchor
 
 Column = Literal["accuracy", "length", "reg"]
 Shown = Literal["difference", "accuracy", "length", "reg", "reg_plain"]
 Named = TypeVar("Named", bound=str)
+CHANGE = "change of REG"
+"""The head of differences where each method is compared with itself, and not with a baseline."""
 HEADS: dict[str, str] = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓"}
 
 
@@ -65,16 +67,18 @@ def main_table(
     groups = ordered_places(table)
     anchors = made_by(material) if anchors is None else anchors
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
-    colour = theme.colours(material.drawn, material.bases)
+    colour = material.colours
+    kinds = theme.dashes(colour)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
-    called = HEADS | {"difference": f"REG − {baseline}'s ↓", "reg_plain": "REG, plain frontier ↓"}
+    change = CHANGE if baseline is None else f"REG − {baseline}'s"
+    called = HEADS | {"difference": f"{change} ↓", "reg_plain": "REG, plain frontier ↓"}
     body = []
     for arm in material.arms if rows is None else [name for name in rows if name in material.arms]:
         judged = bool(material.framed) and arm not in material.framed
         head = tag(
             "th",
-            tag("span", class_="dot", style=f"background:{colour[arm]}"),
+            dot(colour[arm], kinds[arm]),
             arm,
             tag("span", "baseline", class_="tag") if arm == baseline else None,
             class_="name fixed",

@@ -67,6 +67,11 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
     return Markup(f"{opened}{render(children)}</{name}>")
 
 
+def dot(colour: str, dash: int) -> Markup:
+    """An arm's mark beside its name: its colour, and a form for each kind of dashes."""
+    return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
+
+
 def json_block(identity: str, value: Any) -> Markup:
     """Data for the page's script: `<script type="application/json" id=…>`.
 

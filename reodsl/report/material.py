@@ -15,6 +15,7 @@ import polars as pl
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
+from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
 from reodsl.store.labels import arm_labels
 from reodsl.store.live import STEPS, read_steps
@@ -69,7 +70,8 @@ class Material:
     samples, and `trainings` an arm, seed and stage to that of its training; `artifacts` says of each role how it was
     made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
     `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `foremost` are
-    the arms that charts show, where they do not show all. `bases` are the arms where others start.
+    the arms that charts show, where they do not show all. `twins` are arms that have the colour of another one. `bases` are
+    the arms where others start.
     """
 
     spec: Spec
@@ -87,6 +89,7 @@ class Material:
     unfinished: tuple[str, ...] = ()
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
     foremost: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
     bases: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,6 +117,11 @@ class Material:
         names = tuple(arm.name for arm in self.study.arms if arm.name in there)
         first = set(self.foremost)
         return tuple(sorted(names, key=lambda name: name not in first)) if first else names
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """The colour of each arm that is drawn."""
+        return theme.colours(self.drawn, self.bases, self.twins)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:

@@ -322,7 +322,7 @@ def _examples(material: Material, table: pl.DataFrame, room: int) -> list[Markup
     )
     parts = [] if section is None else [tag("p", about, class_="about"), section]
     kept = all_responses.responses(material, room)
-    every = all_responses.section(material, kept, theme.colours(material.drawn, material.bases))
+    every = all_responses.section(material, kept, material.colours)
     return parts if every is None else [*parts, every]
 
 

@@ -13,9 +13,10 @@ import polars as pl
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem, warning
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.report.compare import Run, labels
+from reodsl.report.compare import Run
 from reodsl.report.compare_page import write_comparison
 from reodsl.report.material import Material, read
+from reodsl.report.named_runs import names
 from reodsl.report.run import write_report
 from reodsl.store.accept import telling
 from reodsl.store.layout import put_report
@@ -65,8 +66,8 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
 
     Raises E0976 where a run is named twice, and else as `redraw` does.
     """
-    names = [record.name for record in records]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    named = [record.name for record in records]
+    twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise problem(
             "E0976",
@@ -74,12 +75,13 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
             where=twice,
             help="name another run; `reodsl ls` lists them, and a study's name alone means its last run",
         )
-    runs: list[Run] = []
-    findings: list[Diagnostic] = []
-    for label, record in zip(labels([record.study for record in records]), records, strict=True):
-        material, left_out = material_of(store, record)
-        runs.append(Run(label, record.name, material))
-        findings += left_out
+    materials = [material_of(store, record) for record in records]
+    labels = names([material.spec for material, _ in materials], [record.started for record in records])
+    runs = [
+        Run(label, record.name, material)
+        for label, record, (material, _) in zip(labels, records, materials, strict=True)
+    ]
+    findings = [each for _, left_out in materials for each in left_out]
     with tempfile.TemporaryDirectory() as scratch:
         drawn = Path(scratch)
         write_comparison(runs, drawn)

@@ -114,7 +114,7 @@ def section(material: Material) -> Markup | None:
     rows = selected(material)
     if not rows:
         return None
-    colour = theme.colours(material.drawn, material.bases)
+    colour = material.colours
     body = []
     for row in rows:
         name = tag(

@@ -26,7 +26,7 @@ def section(material: Material) -> list[Child]:
         + (", and picks with the lowest margins are left out" if drops else "")
         + ("; means over seeds." if len(material.seeds) > 1 else ".")
     )
-    colour = theme.colours(material.drawn, material.bases)
+    colour = material.colours
     several = set(rows.filter(pl.col("arm").is_duplicated())["arm"])
     body = [
         tag(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -31,12 +31,20 @@ FRONTIER_KEY = _LIGHT["ink"]
 """The frontier's dash in a chart's own legend, which is drawn on light paper only."""
 
 
-def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str]:
-    """A colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be."""
+def colours(
+    arms: Sequence[str], untrained: Sequence[str] = (), twins: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """A colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be.
+
+    An arm of `twins` has the colour of the one before it that it is named with.
+    """
     chosen: dict[str, str] = {}
     used = 0
     for arm in arms:
-        if arm in untrained and UNTRAINED not in chosen.values():
+        twin = (twins or {}).get(arm)
+        if twin in chosen:
+            chosen[arm] = chosen[twin]
+        elif arm in untrained and UNTRAINED not in chosen.values():
             chosen[arm] = UNTRAINED
         else:
             chosen[arm] = COLOURS[used % len(COLOURS)]
@@ -44,14 +52,14 @@ def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str
     return chosen
 
 
-def dashes(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, int]:
-    """Which of `DASHES` each arm has: the first until every colour is taken, then the next."""
+def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
+    """Which of `DASHES` each arm has, by the arms' colours: the first until a colour is taken, then the next."""
     taken: dict[str, int] = {}
-    chosen = {}
-    for arm, colour in colours(arms, untrained).items():
-        chosen[arm] = taken.get(colour, 0) % len(DASHES)
+    kinds = {}
+    for arm, colour in chosen.items():
+        kinds[arm] = taken.get(colour, 0) % len(DASHES)
         taken[colour] = taken.get(colour, 0) + 1
-    return chosen
+    return kinds
 
 
 def config(dark: bool = False) -> dict[str, Any]:

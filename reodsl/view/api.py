@@ -65,7 +65,7 @@ class Api:
         there = self._of(record)
         study = there.spec.study
         arms = [arm.name for arm in study.arms]
-        untrained = bases(study)
+        colours = theme.colours(arms, bases(study))
         grid: set[int] = set()
         for each in there.evaluations.values():
             grid |= set(budgets(each))
@@ -74,10 +74,10 @@ class Api:
             **to_json(read_state(self.store, record, steps=False)),
             "doc": study.doc,
             "arms": arms,
-            "colours": theme.colours(arms, untrained),
+            "colours": colours,
             "dashes": {
                 arm: " ".join(map(str, theme.DASHES[kind])) if kind else ""
-                for arm, kind in theme.dashes(arms, untrained).items()
+                for arm, kind in theme.dashes(colours).items()
             },
             "benchmarks": list(dict.fromkeys(names)),
             "budgets": sorted(grid),

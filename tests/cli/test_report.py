@@ -107,7 +107,8 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
 def test_several_runs_are_drawn_on_one_page(call: Call, refusal: Callable[..., None]) -> None:
     (kept,) = Path(".reodsl/runs").glob("*.json")
     record = json.loads(kept.read_text())
-    later = record | {"name": f"29990101T000000.000000-tiny-{record['spec'][:8]}-1", "tasks": {}}
+    named = f"29990101T000000.000000-tiny-{record['spec'][:8]}-1"
+    later = record | {"name": named, "started": "2999-01-01T00:00:00+00:00", "tasks": {}}
     tasks = {name: key for name, key in record["tasks"].items() if not name.startswith("tiny.eval")}
     for name, text in (
         (f"{later['name']}.json", json.dumps(later | {"tasks": tasks})),
@@ -120,8 +121,9 @@ def test_several_runs_are_drawn_on_one_page(call: Call, refusal: Callable[..., N
     assert [each["run"] for each in found["runs"]] == [record["name"], later["name"]]
     assert [each["code"] for each in found["diagnostics"]] == ["W0805"]
     html = Path("both/report.html").read_text("utf-8")
-    assert "tiny-2/base is tiny-1/base" in html
-    assert "tiny-2: The report leaves out 1 of" in html
+    first = f"tiny of {record['started'][:19].replace('T', ' ').replace(':', '.')}"
+    assert f"tiny of 2999-01-01 00.00.00/base is {first}/base" in html
+    assert "tiny of 2999-01-01 00.00.00: The report leaves out 1 of" in html
     assert not Path("both/charts").exists()
     code, out, err = call("report", "tiny", record["name"], "--compare")
     assert (code, err) == (0, err)

@@ -10,10 +10,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reodsl.report.compare import Run, compare, labels
+from reodsl.ir import Spec
+from reodsl.report import theme
+from reodsl.report.compare import Run, compare
 from reodsl.report.compare_page import draw, write_comparison
 from reodsl.report.material import Material, read
-from tests.report.synthetic import world
+from tests.report.synthetic import ARMS, world
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,11 @@ def run(label: str, material: Material) -> Run:
     return Run(label, f"20260101T000000-{label}", replace(material, metrics=few))
 
 
+def another_rate(spec: Spec) -> Spec:
+    """The spec with another learning rate in all of its trainings."""
+    return Spec.model_validate_json(spec.model_dump_json().replace('"lr":0.0005', '"lr":0.0001'))
+
+
 def difference(one: Path, other: Path) -> float:
     """REG of the first evaluation minus that of the second, averaged over benchmarks: trapezoids, question by question."""
 
@@ -46,33 +53,56 @@ def difference(one: Path, other: Path) -> float:
     return area(other) - area(one)
 
 
-def test_runs_are_named_by_their_studies() -> None:
-    assert labels(["quick", "mine"]) == ["quick", "mine"]
-    assert labels(["quick", "mine", "quick"]) == ["quick-1", "mine", "quick-2"]
-
-
-def test_differences_are_paired_by_question_over_the_seeds_in_common(
-    material: Material, other: Material
-) -> None:
+def test_each_method_is_compared_with_itself_in_the_other_run(material: Material, other: Material) -> None:
+    """By question, over the seeds in common; the arm that has another name in the other run is the one that is left."""
     comparison = compare([run("first", material), run("second", other)])
     (group,) = comparison.groups
-    assert group.reference == "first/vanilla"
+    assert group.reference is None
     assert group.apart == ()
+    assert group.against == {
+        f"second/{arm}": f"first/{'shrink' if arm == 'cut' else arm}" for arm in other.arms
+    }
     rows = {row["arm"]: row for row in group.material.scores.filter(pl.col("benchmark") == "mean").to_dicts()}
-    base = material.evaluations["vanilla", 1]
-    for arm, folder in (
-        ("first/reo_exp", material.evaluations["reo_exp", 1]),
-        ("second/cut", other.evaluations["cut", 1]),
-        ("second/vanilla", other.evaluations["vanilla", 1]),
-    ):
-        assert rows[arm]["difference"] == pytest.approx(difference(folder, base)), arm
-        assert rows[arm]["difference_low"] < rows[arm]["difference"] < rows[arm]["difference_high"]
-    assert rows["first/vanilla"]["difference"] is None
+    for name, there in group.against.items():
+        arm = name.removeprefix("second/")
+        folders = other.evaluations, material.evaluations
+        one, two = (
+            folders[i].get((each, None)) or folders[i][each, 1]
+            for i, each in enumerate((arm, there.removeprefix("first/")))
+        )
+        assert rows[name]["difference"] == pytest.approx(difference(one, two)), name
+        assert rows[name]["difference_low"] < rows[name]["difference"] < rows[name]["difference_high"]
+        assert rows[there]["difference"] is None
+    # A method's arms stand together, in one colour and other dashes.
+    assert list(group.material.arms)[:4] == ["first/base", "second/base", "first/vanilla", "second/vanilla"]
+    colours = group.material.colours
+    assert all(colours[name] == colours[there] for name, there in group.against.items())
+    assert len(set(colours.values())) == len(material.arms)
+    dashes = theme.dashes(colours)
+    assert {dashes[name] for name in group.against} == {1}
     # Accuracy is over all of an arm's seeds, whichever of them are paired.
     of_seeds = [pl.read_parquet(other.evaluations["cut", seed] / "samples.parquet") for seed in (1, 2)]
     assert rows["second/cut"]["accuracy"] == pytest.approx(
         sum(float(each["correct"].mean()) for each in of_seeds) / 2  # type: ignore[arg-type]
     )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_runs_without_a_method_in_common_are_compared_with_one_baseline(
+    tmp_path: Path, material: Material
+) -> None:
+    """The arms of the other study are other methods under other names: all are compared with the first's baseline."""
+    made = world(tmp_path, rename={"study": "new"} | {arm: f"new_{arm}" for arm in ARMS}, draw=7)
+    second = read(another_rate(made.spec), made.inputs)
+    runs = [run("first", material), run("second", second)]
+    (group,) = compare(runs).groups
+    assert group.reference == "first/vanilla"
+    assert set(group.against.values()) == {"first/vanilla"}
+    rows = {row["arm"]: row for row in group.material.scores.filter(pl.col("benchmark") == "mean").to_dicts()}
+    assert rows["second/new_vanilla"]["difference"] == pytest.approx(
+        difference(second.evaluations["new_vanilla", 1], material.evaluations["vanilla", 1])
+    )
+    assert "Against first/vanilla: " in draw(runs, {}).html
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -176,7 +206,19 @@ def test_the_page_leads_with_the_answer_and_tells_what_differs(
     write_comparison([run("first", material), run("second", other)], tmp_path)
     html = (tmp_path / "report.html").read_text("utf-8")
     header = html[: html.index("<main>")]
-    assert re.search(r"Ahead of first/vanilla in REG, in tokens: \S+ \(−[\d.]+\*\)|No arm is", header)
+    (said,) = re.findall(r'class="lede">([^<]*)<', header)
+    main = pl.read_parquet(tmp_path / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
+    apart = {
+        row["arm"].removeprefix("second/"): row["difference"]
+        for row in main.filter(pl.col("difference").is_not_null()).to_dicts()
+        if row["difference_low"] > 0 or row["difference_high"] < 0
+    }
+    assert said.startswith("second against first: ")
+    for arm, value in apart.items():
+        words = said[: said.index(f"{arm} (")]
+        assert words.rpartition(" for ")[0].endswith("lower" if value < 0 else "higher"), said
+    assert ("apart" in said) == (len(apart) < len(other.arms))
+    assert "change of REG ↓" in html
     assert "seeds" in html[html.index('id="specs"') :]
     # Every number leads to its result.
     targets = set(re.findall(r'href="#(made-[^"]+)"', html))

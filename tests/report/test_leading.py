@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reodsl.report import leading as module
-from reodsl.report import tables, theme
+from reodsl.report import tables
 from reodsl.report.figures import Gallery
 from reodsl.report.leading import leading, only
 from reodsl.report.material import MEAN, Material
@@ -72,5 +72,5 @@ def test_an_arm_has_one_colour_in_all_of_a_report(material: Material) -> None:
     whole = replace(material, foremost=last)
     part = only(whole, last)
     assert part.drawn == whole.drawn[:2] == last
-    every = theme.colours(whole.drawn, whole.bases)
-    assert theme.colours(part.drawn, part.bases) == {arm: every[arm] for arm in last}
+    every = whole.colours
+    assert part.colours == {arm: every[arm] for arm in last}

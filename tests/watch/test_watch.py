@@ -206,7 +206,13 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     (record,) = records(store)
     tasks = {each: key for each, key in record.tasks.items() if each != "tiny.eval.s1"}
     begun = replace(
-        record, name="20990101T000000.begun", status="running", ended=None, report=None, tasks=tasks
+        record,
+        name="20990101T000000.begun",
+        started="2099-01-01T00:00:00+00:00",
+        status="running",
+        ended=None,
+        report=None,
+        tasks=tasks,
     )
     save(store, begun)
     kept = store.root / "runs"
@@ -216,7 +222,8 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     assert [each["code"] for each in json.loads(out)["diagnostics"]] == ["W0805"] * 2
     assert "the report leaves out 1 of " in err
     assert "left out: tiny.eval.s1" in err
-    assert "tiny-2: The report leaves out 1 of 3 results" in Path("both/report.html").read_text()
+    html = Path("both/report.html").read_text()
+    assert "tiny of 2099-01-01 00.00.00: The report leaves out 1 of 3 results" in html
 
 
 def test_steps_alone_are_nothing_to_go_on_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
