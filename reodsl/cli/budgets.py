@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reodsl.cli.inputs import frontier_curves, placed
+from reodsl.cli.inputs import frontier_of, placed
 from reodsl.cli.output import print_json, show
 
 
@@ -37,7 +37,7 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     if result.schedule is None:
         raise SystemExit(1)
     with placed(frontier):
-        facts = describe_schedule(result.schedule, None if frontier is None else frontier_curves(frontier))
+        facts = describe_schedule(result.schedule, None if frontier is None else frontier_of(frontier).curves)
     if as_json:
         print_json(facts)
         return

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  reodsl frontier base.json budget_4k.json -o edge.json
-  reodsl frontier results.csv --of base --of vanilla --to 16K -o edge.json
+  reodsl frontier base.json budget_4k.json --base Qwen/Qwen3-4B -o edge.json
+  reodsl frontier results.csv --of base --of vanilla --to 16K --base Qwen/Qwen3-4B -o edge.json
   reodsl frontier results.parquet --json
 """,
 )
@@ -35,23 +35,35 @@ Examples:
     help="Only these models; a frontier leaves out what it scores.",
 )
 @click.option("--to", metavar="TOKENS", help="Stop the frontier at this budget.")
+@click.option(
+    "--base",
+    multiple=True,
+    metavar="MODEL",
+    help="The model that all of these were trained from, as Qwen/Qwen3-4B; more than once for several.",
+)
 @click.option("--out", "-o", type=Place(), help="Write the frontier file here.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the frontier, and which model reaches it where, as JSON."
 )
 def command(
-    files: tuple[Path, ...], of: tuple[str, ...], to: str | None, out: Path | None, as_json: bool
+    files: tuple[Path, ...],
+    of: tuple[str, ...],
+    to: str | None,
+    base: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """The reasoning efficiency frontier of the models in curve files.
 
-    All models must have been evaluated on the same benchmarks and budgets.
+    All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
+    `reodsl reg` compares with that of the models it scores.
     """
     from reodsl.numbers.curve_files import curves_data, write_frontier
     from reodsl.numbers.frontier import envelope
     from reodsl.report.formats import plural
 
     place = None if out is None else file_to_write(_json_file(out), files)
-    models = _models(files)
+    models, named = _models(files)
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
@@ -60,18 +72,22 @@ def command(
             notes=[f"there is {', '.join(models)}"],
             help="name one of these",
         )
+    chosen = of or tuple(models)
+    # A frontier goes back to no model that can be named where one of its models does not.
+    whole = all(name in named for name in chosen)
+    bases = base or tuple(dict.fromkeys(each for name in chosen for each in named[name]) if whole else ())
     stop = None if to is None else token_count("--to", to)
     with placed(", ".join(map(str, files))):
-        edge = envelope({name: models[name] for name in (of or models)}, stop)
+        edge = envelope({name: models[name] for name in chosen}, stop)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_frontier(place, edge.curves)
+        write_frontier(place, edge.curves, bases)
     if as_json:
         winners = [
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}
             for w in edge.winners
         ]
-        print_json({"frontier": curves_data(edge.curves), "winners": winners})
+        print_json({"frontier": curves_data(edge.curves), "base": list(bases), "winners": winners})
         return
     for benchmark, curve in edge.curves.items():
         reached = Counter(
@@ -82,7 +98,8 @@ def command(
             f"{benchmark}: {plural(len(curve.budgets), 'budget')} up to {curve.budgets[-1]} tokens; best at: {best}"
         )
     if out is not None:
-        click.echo(f"wrote {out}")
+        lacks = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"
+        click.echo(f"wrote {out}{lacks}")
 
 
 def _json_file(path: Path) -> Path:
@@ -97,13 +114,16 @@ def _json_file(path: Path) -> Path:
     return path
 
 
-def _models(files: tuple[Path, ...]) -> dict[str, Curves]:
-    """The models of curve files by name. Raises E0115 for one that is in two of them."""
-    from reodsl.numbers.curve_files import read_curves
+def _models(files: tuple[Path, ...]) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
+    """Read the models of curve files by name, with the base models that these name. Raises E0115 for one in two files."""
+    from reodsl.numbers.curve_files import read_models
 
     models: dict[str, Curves] = {}
+    bases: dict[str, tuple[str, ...]] = {}
     for path in files:
-        for name, curves in read_curves(path, model=path.stem).items():
+        curves_of, base = read_models(path, model=path.stem)
+        bases |= base
+        for name, curves in curves_of.items():
             if name in models:
                 raise problem(
                     "E0115",
@@ -112,4 +132,4 @@ def _models(files: tuple[Path, ...]) -> dict[str, Curves]:
                     help="give each model once",
                 )
             models[name] = curves
-    return models
+    return models, bases

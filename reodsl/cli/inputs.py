@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.numbers.curves import Curves
+from reodsl.numbers.reference import Reference
 
 
-def frontier_curves(name_or_file: str) -> Curves:
+def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> Reference:
     """A published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
 
-    Raises `Problem` where neither is there, naming the frontiers that are.
+    Of a file of several, that of the models `base`. Raises `Problem` where neither is there, naming the frontiers that are.
     """
     from reodsl.language import named_frontier
-    from reodsl.numbers.curve_files import read_frontier
+    from reodsl.numbers.curve_files import read_reference
 
     path = Path(name_or_file)
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
-        return read_frontier(path)
+        return read_reference(path, base)
     with placed(name_or_file):
         return named_frontier(name_or_file)
 

@@ -6,25 +6,39 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.inputs import frontier_curves, placed, token_count, token_grid
+from reodsl.cli.inputs import frontier_of, placed, token_count, token_grid
 from reodsl.cli.output import print_json
+from reodsl.diagnostics import Problem
 
 
 @click.command(
     short_help="The Reasoning Efficiency Gap of models, from their curves.",
     epilog="""\b
 Examples:
-  reodsl reg curves.json --frontier std.paper.qwen3_4b
-  reodsl reg results.csv --frontier edge.json --l-max 16K --relative-to vanilla --questions 30
-  reodsl reg results.parquet --frontier edge.json --grid 0,4,8,16,32,64,128 --json
+  reodsl reg curves.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B
+  reodsl reg results.csv --frontier edge.json --base Qwen/Qwen3-4B --relative-to vanilla --questions 30
+  reodsl reg results.parquet --frontier edge.json --base mine --grid 0,4,8,16,32,64,128 --json
+  reodsl reg two_of_four.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B --approximate
 \b
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
-with the columns model, benchmark, budget, accuracy.
+with the columns model, benchmark, budget, accuracy. JSON may name its base model:
+{"base": "<model>", "curves": {...}}; --base is then not needed. So does a frontier file, which has no level of models.
 """,
 )
 @click.argument("curves", type=click.Path(path_type=Path))
 @click.option(
     "--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name."
+)
+@click.option(
+    "--base",
+    multiple=True,
+    metavar="MODEL",
+    help="The model that those of CURVES were trained from, as Qwen/Qwen3-4B; more than once for several.",
+)
+@click.option(
+    "--approximate",
+    is_flag=True,
+    help="Compute REG although the frontier is of another model, of other benchmarks, or a curve has too few points.",
 )
 @click.option("--l-max", metavar="TOKENS", help="Integrate up to here. Default: 16K, or the grid's end.")
 @click.option("--grid", metavar="TOKENS,...", help="Integration points. Default: the paper's grid.")
@@ -41,6 +55,8 @@ with the columns model, benchmark, budget, accuracy.
 def command(
     curves: Path,
     frontier: str,
+    base: tuple[str, ...],
+    approximate: bool,
     l_max: str | None,
     grid: str | None,
     relative_to: str | None,
@@ -49,20 +65,36 @@ def command(
 ) -> None:
     """The area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
 
-    Signed and never clipped: a model better than the frontier has a negative REG. With a frontier that is a mean
-    over benchmarks, as the published ones are, models are compared by their means.
+    Signed and never clipped: a model better than the frontier has a negative REG. A frontier is of a base model and its
+    benchmarks, and scores what was trained from that model on exactly these. REG of anything else is refused, or with
+    --approximate marked as such; it is then taken on the benchmarks that both have, or of the means where the models have
+    others.
     """
-    from reodsl.numbers.curve_files import read_curves
-    from reodsl.numbers.reg import mean_only, reg_table
+    from reodsl.numbers.curve_files import read_models
+    from reodsl.numbers.grid import integration_grid
+    from reodsl.numbers.reference import misfits, shared
+    from reodsl.numbers.reg import reg_table
 
-    models = read_curves(curves, model=curves.stem)
-    edge = frontier_curves(frontier)
+    models, named = read_models(curves, model=curves.stem)
+    base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
+    reference = frontier_of(frontier, base)
     stop = None if l_max is None else token_count("--l-max", l_max)
     points = None if grid is None else token_grid("--grid", grid)
     with placed(f"{curves} against {frontier}"):
+        faults = misfits(reference, models, base, integration_grid(stop, points), frontier)
+        if faults and not approximate:
+            raise Problem(*faults)
+        edge = shared(reference.curves, models.values()) if faults else reference.curves
         table = reg_table(edge, models, stop, points, relative_to, questions)
+    mark = "~" if faults else ""
     if as_json:
-        facts: dict[str, object] = {"l_max": table.grid[-1], "grid": list(table.grid), "reg": table.nested()}
+        facts: dict[str, object] = {
+            "l_max": table.grid[-1],
+            "grid": list(table.grid),
+            "reg": table.nested(),
+            "base": list(reference.base),
+            "approximate": [fault.message for fault in faults],
+        }
         if relative_to is not None:
             differences: dict[str, dict[str, float | None]] = {}
             changes: dict[str, dict[str, float | None]] = {}
@@ -82,7 +114,7 @@ def command(
             row = table[model, name]
             change = "" if row.difference is None or model == relative_to else f" {row.difference:+.1f}"
             percent = "" if not change or row.change_pct is None else f" {row.change_pct:+.0f}%"
-            cells.append(f"{f'{row.reg:.1f}{change}{percent}':>{width}}")
+            cells.append(f"{f'{mark}{row.reg:.1f}{change}{percent}':>{width}}")
         click.echo("  ".join([f"{model:<{name_width}}", *cells]))
     click.echo(
         f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
@@ -96,10 +128,5 @@ def command(
             click.echo(f"{beside}, in percent too but where that REG may be 0: {', '.join(left_out)}")
         else:
             click.echo(f"{beside}, and in percent of it")
-    if mean_only(edge) and (
-        others := {name: curves for name, curves in models.items() if set(curves) != set(edge)}
-    ):
-        over = dict.fromkeys(", ".join(curves) for curves in others.values())
-        click.echo(
-            f"The frontier is a mean over its own benchmarks; beside it stands each model's mean over {' or '.join(over)}"
-        )
+    for fault in faults:
+        click.echo(f"~ approximate: {fault.message}")

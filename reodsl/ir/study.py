@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import model_serializer, model_validator
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, without_unsaid
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Wording
@@ -52,8 +52,10 @@ class Arm(IR):
         return isinstance(self.checkpoint, FromTraining)
 
 
-class PublishedCurve(studies_settings.PublishedFrontier, IR):
-    """A frontier as printed: one curve for one benchmark or mean of benchmarks."""
+class PublishedCurve(studies_settings.PublishedFrontier, studies_settings.PublishedCurve, IR):
+    """A frontier as printed on one benchmark, or in older runs on a mean of several."""
+
+    benchmark: str
 
 
 class Frontier(IR):
@@ -68,10 +70,14 @@ class Frontier(IR):
 class Score(studies_settings.Reg, IR):
     """REG of every arm against a frontier up to `to` tokens; differences are from the arm `relative_to`.
 
-    Intervals are over seeds and questions, at `confidence`.
+    Intervals are over seeds and questions, at `confidence`. `misfits` are why the frontier does not fit, where the spec
+    allows that.
     """
 
+    later = frozenset({"misfits"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     frontier: str
+    misfits: tuple[str, ...] = ()
     relative_to: str | None = None
 
     @model_validator(mode="before")

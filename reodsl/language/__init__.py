@@ -14,7 +14,7 @@ from reodsl.diagnostics.model import Diagnostic
 if TYPE_CHECKING:
     from reodsl.ir.spec import Spec
     from reodsl.numbers.budgets import Schedule
-    from reodsl.numbers.curves import Curves
+    from reodsl.numbers.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def evaluate_budgets(text: str) -> Evaluated:
     return Evaluated(*schedule_of(text))
 
 
-def named_frontier(name: str) -> Curves:
-    """A published frontier's curves by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
+def named_frontier(name: str) -> Reference:
+    """A published frontier by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
     from reodsl.language.budget_text import named_frontier as named
 
     return named(name)

@@ -9,13 +9,13 @@ from reodsl.diagnostics.model import Diagnostic, Problem, problem
 from reodsl.language.context import Context
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_splits
-from reodsl.language.functions import curves_of
+from reodsl.language.functions import reference_of
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import Budgets, Frontier, Record, Scope, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curve_files import read_frontier
-from reodsl.numbers.curves import Curves
+from reodsl.numbers.reference import Reference
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 
@@ -71,8 +71,8 @@ def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Va
     return replace(expr, args=tuple(args)), files
 
 
-def named_frontier(name: str) -> Curves:
-    """A published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
+def named_frontier(name: str) -> Reference:
+    """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
     modules = Modules(Path())
     paper = modules.library(PAPER)
     items = paper.items if paper is not None else {}
@@ -87,4 +87,4 @@ def named_frontier(name: str) -> Curves:
             if nearest(name, known) is None
             else advice(name, known),
         )
-    return curves_of(value.data)
+    return reference_of(value.data)

@@ -43,6 +43,7 @@ from reodsl.syntax import tree
 FROM_CHECKPOINT = ("checkpoint", "model")
 PARTS = {
     "traces": ("style", "one way to write a step", 'style plain { template = "{value} {op} {next} ." }'),
+    "frontier": ("curve", "accuracy on one benchmark", "curve aime24 { accuracy = [0.1, 0.4, 0.5] }"),
     "published": ("row", "the numbers of one arm", 'row vanilla { title = "Vanilla RL", accuracy = 46.9% }'),
 }
 """What the declarations inside a kind's block are, and how to write one."""

@@ -11,12 +11,14 @@ from reodsl.ir.setting import A, Choice, Either, Field, Kind, Many, Text
 from reodsl.ir.settings.types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
+from reodsl.language.resolve import model_name
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
-from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, describe, plain
+from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, describe, plain, records_of
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
 from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.greedy import greedy
+from reodsl.numbers.reference import Reference
 from reodsl.syntax import tree
 
 Arguments = Mapping[str, Slot]
@@ -123,6 +125,15 @@ SIGNATURES: dict[str, Kind] = {
                 "to": _need(TOKENS0, "the last, at most", "to: 1K tokens"),
             },
             ("step",),
+        ),
+        _signature(
+            "shares",
+            "Counts in a text, each as a share of how many there are.",
+            {
+                "counts": _need(Text(), "whole numbers", 'shares("21 13 40", of: 960)'),
+                "of": _need(COUNT, "how many there are", "of: 960"),
+            },
+            ("counts",),
         ),
         _signature(
             "words",
@@ -314,6 +325,19 @@ def tokens_list(numbers: tuple[int, ...], span: Span) -> Value:
     return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
 
 
+def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    counts, of = plain(args["counts"].value).split(), _number(args, "of")
+    whole = (each.isascii() and each.isdigit() and len(each) < 10 and int(each) <= of for each in counts)
+    wrong = next((each for each, fits in zip(counts, whole, strict=True) if not fits), None)
+    if wrong is not None:
+        at = args["counts"].value.span
+        return ctx.fail(
+            "E0303", f"`{wrong}` is not a count of {of}", at, help=f"write whole numbers up to {of}"
+        )
+    shares = tuple(Value(Quantity(int(each) / of), call.span) for each in counts)
+    return Value(Items(shares), call.span)
+
+
 def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     words = plain(args["text"].value).split()
     return Value(Items(tuple(Value(word, call.span) for word in words)), call.span)
@@ -329,6 +353,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | No
     "reached": _reached,
     "halve": _halve,
     "every": _every,
+    "shares": _shares,
     "words": _words,
 }
 
@@ -337,5 +362,10 @@ def curves_of(frontier: Frontier) -> Curves:
     """The curves of a published frontier. Raises `Problem` where they are none."""
     if frontier.curves is not None:
         return frontier.curves
-    accuracy = tuple(float(share) for share in frontier.data("accuracy"))
-    return {frontier.data("benchmark"): Curve(tuple(frontier.data("budgets")), accuracy)}
+    budgets = tuple(frontier.data("budgets"))
+    return {each.name: Curve(budgets, tuple(map(float, each.data("accuracy")))) for each in frontier.parts}
+
+
+def reference_of(frontier: Frontier) -> Reference:
+    """Return a published frontier with the names of its models. Raises `Problem` where its curves are none."""
+    return Reference(curves_of(frontier), tuple(map(model_name, records_of(frontier, "base"))))

@@ -21,6 +21,7 @@ from reodsl.ir.study import (
 )
 from reodsl.language import values
 from reodsl.language.build import Lowering, build, cluster, engine, start, suite
+from reodsl.language.checks.published import unfit
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
@@ -75,7 +76,7 @@ def _study(low: Lowering, record: values.Study) -> Study:
     frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")
     scored, extra = (
-        _score(score, {each.name for each in frontiers}, None) if score is not None else (None, ())
+        _score(record, score, {each.name for each in frontiers}, None) if score is not None else (None, ())
     )
     lines = (*names, *(each.name for each in frontiers + extra))
     return Study(
@@ -119,7 +120,9 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
     names = tuple(arm.name for arm in arms)
     score = record.sub("score")
     scored, frontiers = (
-        _score(score, set(), names[0] if len(names) > 1 else None) if score is not None else (None, ())
+        _score(record, score, set(), names[0] if len(names) > 1 else None)
+        if score is not None
+        else (None, ())
     )
     seed = first.data("seed")
     return Study(
@@ -147,16 +150,21 @@ def _frontier(record: values.Frontier) -> Frontier:
 
 def published(record: Record, name: str) -> Frontier:
     """A frontier given as numbers."""
-    curve = build(PublishedCurve, record)
-    return Frontier(name=name, to=curve.budgets[-1], published=(curve,))
+    parts = record.parts if isinstance(record, Compound) else ()
+    budgets = record.data("budgets")
+    curves = (build(PublishedCurve, each, benchmark=each.name, budgets=budgets) for each in parts)
+    return Frontier(name=name, to=budgets[-1], published=tuple(curves))
 
 
-def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tuple[Frontier, ...]]:
+def _score(
+    owner: Record, record: Record, known: set[str], base: str | None
+) -> tuple[Score, tuple[Frontier, ...]]:
     """A score, and the published frontier that it brings along when the study declares none of that name."""
     against, relative = record.part("against"), record.sub("relative_to")
     extra = () if against.name in known else (published(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
-    return build(Score, record, frontier=against.name, relative_to=name), extra
+    reasons = tuple(fault.message for fault, _ in unfit(owner, against))
+    return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
 
 
 def _table(record: Record, names: tuple[str, ...]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.language.values import Arm, Experiment, Record, StageRef, Study
+from reodsl.language.values import Arm, Experiment, Record, StageRef, Study, as_written
 
 WITHOUT_TRAINING = frozenset(
     {"base", "eval", "score", "cluster", "engine", "limit", "seed", "expected_length"}
@@ -33,6 +33,14 @@ def ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
     while source is not None:
         yield source, stage
         source, stage = source_of(source.sub("base"))
+
+
+def model_name(model: Record) -> str:
+    """Return the name of a model's weights: its repository's on a hub, else its source as a spec has it."""
+    source = model.part("source")
+    if source.kind == "hub":
+        return str(source.data("repo"))
+    return f"{source.kind}({', '.join(as_written(slot.value) for slot in source.fields.values())})"
 
 
 def starts(experiment: Record) -> Iterator[Experiment]:

@@ -221,8 +221,8 @@ class Budgets(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Frontier(Record):
-    """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, in its settings."""
+class Frontier(Compound):
+    """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, with a part for each curve."""
 
     envelope: Record | None = None
     curves: Curves | None = None

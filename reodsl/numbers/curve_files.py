@@ -5,23 +5,44 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, misread, problem
 from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
 from reodsl.numbers.long_table import read_long_table
+from reodsl.numbers.reference import Reference, same_model
 
 MOST_BYTES = 64 * 2**20
-FRONTIER_SHAPE = '{"<benchmark>": {"budgets": [...], "accuracy": [...]}, ...}'
+FRONTIER_SHAPE = '{"base": "<model>", "curves": {"<benchmark>": {"budgets": [...], "accuracy": [...]}, ...}}'
 CURVES_SHAPE = '{"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}, ...}, ...}'
 
 
 def read_frontier(path: str | Path) -> Curves:
-    """A frontier file, JSON `{"<benchmark>": {"budgets": […], "accuracy": […]}, …}`. Bad files raise `Problem`."""
+    """The curves of a frontier file. Bad files raise `Problem`."""
+    return read_reference(path).curves
+
+
+def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
+    """Read a frontier and the base models that its file names. Bad files raise `Problem`.
+
+    A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the curves alone; a curve is
+    `{"budgets": […], "accuracy": […]}` or the two lists as a pair. Of `{"frontiers": {"<model>": …}}` that of `base` is
+    taken, or the only one.
+    """
     path = checked(path)
-    data = parse_json(path)
+    data, models = unwrapped(parse_json(path))
+    if models is None:
+        names = [name for name in data if any(same_model(name, one) for one in base)] or list(data)
+        if len(names) > 1:
+            raise problem(
+                "E0421",
+                f"these are frontiers of {len(names)} models, {', '.join(names)}",
+                where=str(path),
+                help=f"say which model the curves go back to, as in `--base {names[0]}`",
+            )
+        data, models = data[names[0]] if names else {}, tuple(names)
     wrong = misfit(data, ("benchmark",))
     if wrong is not None:
         if misfit(data, ("model", "benchmark")) is None:
@@ -29,7 +50,7 @@ def read_frontier(path: str | Path) -> Curves:
                 "E0421",
                 "these are models' curves, not a frontier",
                 where=str(path),
-                help=f"make one of them: `reodsl frontier {path.name} -o edge.json`",
+                help=f"make one of them: `reodsl frontier {path.name} --base MODEL -o edge.json`",
             )
         raise problem(
             "E0421",
@@ -37,20 +58,33 @@ def read_frontier(path: str | Path) -> Curves:
             where=str(path),
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         )
-    return benchmarks(data, str(path))
+    return Reference(benchmarks(data, str(path)), models)
 
 
 def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]:
-    """Curves by model and benchmark, from JSON, or from a long table that ends in .csv or .parquet.
+    """The curves by model and benchmark of a file that `read_models` reads."""
+    return read_models(path, model)[0]
 
-    JSON is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`; a file without the outer level (an
-    evaluation's curves.json) is read under the name `model`, where that is given. A long table has the columns
-    model, benchmark, budget and accuracy. Bad files raise `Problem`.
+
+def read_models(
+    path: str | Path, model: str | None = None
+) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
+    """Read curves by model and benchmark, and by model the bases that the file names; of frontiers by model, itself.
+
+    JSON is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`, which may be the `curves` of
+    `{"base": "<model>", "curves": …}`; a file without the level of models (an evaluation's curves.json) is read under the
+    name `model`, where that is given. A long table, .csv or .parquet, has the columns model, benchmark, budget and
+    accuracy. Bad files raise `Problem`.
     """
     path = checked(path)
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
-        return read_long_table(path)
-    data = parse_json(path)
+        return read_long_table(path), {}
+    data, base = unwrapped(parse_json(path))
+    models = _by_model(path, data, model)
+    return models, {name: (name,) if base is None else base for name in models if base != ()}
+
+
+def _by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
     if misfit(data, ("benchmark",)) is None:
         if model is None:
             raise problem(
@@ -71,9 +105,12 @@ def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]
     return {name: benchmarks(value, f"{path}: {name}") for name, value in data.items()}
 
 
-def write_frontier(path: str | Path, curves: Curves) -> None:
+def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -> None:
     """Writes a frontier file, whole or not at all."""
-    write_text(Path(path), json.dumps(curves_data(curves), indent=1) + "\n")
+    data = curves_data(curves)
+    write_text(
+        Path(path), json.dumps({"base": list(base), "curves": data} if base else data, indent=1) + "\n"
+    )
 
 
 def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]:
@@ -97,6 +134,36 @@ def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str) -> dict[
             raise Problem(bad)
         curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]))
     return curves
+
+
+def unwrapped(data: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Return the curves in a JSON value, and the base models that are named beside them.
+
+    These are None where the value holds frontiers by model. A curve that is a pair of lists comes out with their names, and
+    one without a benchmark as that of a mean.
+    """
+    match data:
+        case {"base": str() as one, "curves": curves}:
+            return paired(curves), (one,)
+        case {"base": [*names], "curves": curves} if names and all(isinstance(name, str) for name in names):
+            return paired(curves), tuple(names)
+        case {"frontiers": dict() as frontiers} if frontiers and misfit(frontiers, ()) is not None:
+            by_model = paired(frontiers)
+            return {
+                name: {"Average": each} if misfit(each, ()) is None else each
+                for name, each in by_model.items()
+            }, None
+    return paired(data), ()
+
+
+def paired(data: Any) -> Any:
+    """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, is a curve."""
+    match data:
+        case dict():
+            return {name: paired(each) for name, each in data.items()}
+        case [[*budgets], [*accuracy]]:
+            return {"budgets": budgets, "accuracy": accuracy}
+    return data
 
 
 def misfit(data: Any, levels: tuple[str, ...]) -> str | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.numbers.curves import (
-    MEAN_NAMES,
     Curve,
     Curves,
     average,
@@ -17,6 +16,7 @@ from reodsl.numbers.curves import (
     span_text,
 )
 from reodsl.numbers.grid import integration_grid, paper_grid, trapezoid_weights
+from reodsl.numbers.reference import mean_only
 from reodsl.numbers.student import t_quantile
 
 __all__ = ["MEAN", "RegRow", "RegTable", "change_pct", "paper_grid", "reg", "reg_table"]
@@ -152,11 +152,6 @@ def change_pct(value: float, base: float) -> float | None:
     return None if base == 0 else 100 * (value - base) / abs(base)
 
 
-def mean_only(frontier: Curves) -> bool:
-    """Whether a frontier is a single curve of a mean over benchmarks."""
-    return len(frontier) == 1 and next(iter(frontier)).lower() in MEAN_NAMES
-
-
 def comparable(frontier: Curves, curves: Curves) -> Curves:
     """A model's curves as the frontier has them: their mean where the frontier is one, else as they are."""
     if mean_only(frontier) and set(curves) != set(frontier):
@@ -170,7 +165,9 @@ def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
         raise problem(
             "E0424",
             f"{whose} covers {span_text(curve)}, and REG is integrated over {points[0]} to {points[-1]}",
-            help=f"integrate to {curve.budgets[-1]} (`--l-max`), or evaluate at further budgets"
+            help="evaluate at further budgets: one point has no area"
+            if len(curve.budgets) < 2
+            else f"integrate to {curve.budgets[-1]} (`--l-max`), or evaluate at further budgets"
             if curve.budgets[-1] < points[-1]
             else f"evaluate at {points[0]} tokens too: REG starts there",
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from reodsl.report import formats
+from reodsl.report import formats, notes
 from reodsl.report.main_table import CHANGE, Column, columns_of, ordered_places
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, title
@@ -30,6 +30,7 @@ def rows(
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
+    heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
     places = [
         (place, column) for place in ordered_places(table) for column in columns_of(table, place, columns)
     ]

@@ -6,6 +6,8 @@ import math
 
 MINUS = "−"
 NONE = "–"
+NEARLY = "~"
+"""The mark of numbers against a frontier that is not of these arms."""
 APART = "*"
 """The mark of a difference whose interval leaves out 0."""
 

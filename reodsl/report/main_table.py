@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import polars as pl
 
-from reodsl.report import formats, theme
+from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material, parse_role, title
 from reodsl.report.provenance import anchor
@@ -73,6 +73,8 @@ def main_table(
     baseline = score.relative_to if score is not None else None
     change = CHANGE if baseline is None else f"REG − {baseline}'s"
     called = HEADS | {"difference": f"{change} ↓", "reg_plain": "REG, plain frontier ↓"}
+    near = notes.nearly(material.study)
+    called |= {name: near + called[name] for name in ("reg", "reg_plain")}
     body = []
     for arm in material.arms if rows is None else [name for name in rows if name in material.arms]:
         judged = bool(material.framed) and arm not in material.framed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reodsl.ir.study import Study
+from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import formats
 
 
@@ -42,6 +43,29 @@ def frontiers(study: Study) -> str:
         "valued on others. It errs low, if at all. REG, plain frontier, is the paper's: the best measured score at each "
         "budget, which errs high, since who is ahead by chance is taken."
     )
+
+
+def misfits(study: Study) -> tuple[str, ...]:
+    """Return why the published frontier of the score is not one of the arms; of older runs, that it is a mean."""
+    score = study.score
+    curves = next((each.published for each in study.frontiers if score and each.name == score.frontier), ())
+    if score is None or score.misfits or not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
+        return score.misfits if score is not None else ()
+    asked = dict.fromkeys(each.name for arm in study.arms for each in arm.suite.benchmarks)
+    return (
+        f"{score.frontier} is a mean over benchmarks that it does not name, beside each arm's mean over {', '.join(asked)}",
+    )
+
+
+def approximate(study: Study) -> str:
+    """Return the sentence that says why REG is approximate; nothing where it is what it says."""
+    reasons = "; ".join(misfits(study))
+    return f"REG is approximate ({formats.NEARLY}): {reasons}." if reasons else ""
+
+
+def nearly(study: Study) -> str:
+    """Return the mark before the name of REG where it is approximate."""
+    return formats.NEARLY if misfits(study) else ""
 
 
 def bars(study: Study, seeds: int) -> str:

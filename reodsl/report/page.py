@@ -11,7 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.study import Table
-from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import (
     all_responses,
     cards,
@@ -142,7 +141,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
     if not table.height:
         return [tag("p", "Nothing is evaluated yet.", class_="about")]
-    least = "REG is in tokens: smaller is better. " if score is not None else ""
+    least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     parts: list[Child] = [tag("p", least, spread_note(material), class_="about"), _unjudged(material)]
     if study.tables:
         for wanted in study.tables:
@@ -166,7 +165,7 @@ def _reading(material: Material) -> list[str]:
             f"REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
             f"curve up to {score.to:,} tokens. Below 0 an arm beats the frontier."
         )
-        words.append(_printed(material, score.frontier))
+        words.append(notes.approximate(study))
     words.append("Arrows in the heads show which way is better.")
     if score is not None and score.relative_to is not None:
         words.append(
@@ -181,17 +180,6 @@ def _reading(material: Material) -> list[str]:
     if material.framed:
         words.append("Tinted arms are judged by the frontier and not part of it.")
     return words
-
-
-def _printed(material: Material, name: str) -> str:
-    """Of a published frontier, what stands beside a mean in print; nothing of one over arms."""
-    curves = next((each.published for each in material.study.frontiers if each.name == name), ())
-    if not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
-        return ""
-    return (
-        f"{name} is published, a mean over its own benchmarks. Beside it stands each arm's mean over "
-        f"{', '.join(material.benchmarks)}."
-    )
 
 
 def _accepted(material: Material) -> list[Child]:

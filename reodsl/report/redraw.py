@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from reodsl.report.compare import Run
 from reodsl.report.compare_page import write_comparison
 from reodsl.report.material import Material, read
 from reodsl.report.named_runs import names
+from reodsl.report.notes import misfits
 from reodsl.report.run import write_report
 from reodsl.store.accept import telling
 from reodsl.store.layout import put_report
@@ -111,7 +112,20 @@ def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnosti
     findings = _findings(record, gathered, named, wanted, alive(store, record))
     lines = [line for each in findings for line in (each.message, *each.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
-    return replace(material, unfinished=sentences), findings
+    return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
+
+
+def _approximate(record: Record, spec: Spec) -> Iterator[Diagnostic]:
+    """W0616: the run's frontier is not one of its arms, which its spec allows."""
+    reasons = misfits(spec.study)
+    if reasons:
+        yield warning(
+            "W0616",
+            "REG is approximate: the frontier is not of these arms",
+            where=record.name,
+            notes=list(reasons),
+            help="read the differences between its arms, which no frontier changes",
+        )
 
 
 def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered:

@@ -54,6 +54,8 @@ def summary_table(
     said = [notes.intervals(study, seeds) if around else _mark(study) if compared else ""]
     if "reg_plain" in shown and notes.frontiers(study):
         said.append("REG is against the cross-fitted frontier; plain: against the paper's, which errs high.")
+    said.append(notes.approximate(study))
+    near = notes.nearly(study)
     out = Table(
         box=None,
         pad_edge=False,
@@ -64,7 +66,9 @@ def summary_table(
     )
     out.add_column("arm", no_wrap=True)
     for place in groups:
-        heads = [f"REG − {escape(baseline or '')}"] * compared + [MEASURES[column] for column in shown]
+        heads = [f"REG − {escape(baseline or '')}"] * compared + [
+            near * column.startswith("reg") + MEASURES[column] for column in shown
+        ]
         for i, head in enumerate(heads):
             above = "" if len(groups) == 1 else f"{escape(title(place)) if i == 0 else ''}\n"
             out.add_column(above + head, justify="right", no_wrap=True)

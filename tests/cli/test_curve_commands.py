@@ -11,7 +11,7 @@ import pytest
 from tests.called import call
 
 ONE = {"mine": {"easy": {"budgets": [0, 64], "accuracy": [0.1, 0.6]}}}
-EDGE = {"easy": {"budgets": [0, 64], "accuracy": [0.2, 0.7]}}
+EDGE = {"base": "it", "curves": {"easy": {"budgets": [0, 64], "accuracy": [0.2, 0.7]}}}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_a_refusal_has_its_place(
 
 
 def test_megatokens_are_a_number_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("reg", "one.json", "--frontier", "edge.json", "--l-max", "1M") == 1
+    assert call("reg", "one.json", "--frontier", "edge.json", "--approximate", "--l-max", "1M") == 1
     assert "REG is integrated over 0 to 1048576" in capsys.readouterr().err
     for wrong in ("M", "1MK", "1G", "-1M"):
         assert call("reg", "one.json", "--frontier", "edge.json", "--l-max", wrong) == 1
@@ -63,15 +63,120 @@ def test_a_single_budget_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("easy: 1 budget up to 0 tokens")
 
 
-def test_a_mean_over_other_benchmarks_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    published = ("--frontier", "std.paper.qwen3_4b", "--l-max", "64")
-    assert call("reg", "one.json", *published) == 0
-    assert "beside it stands each model's mean over easy" in capsys.readouterr().out
-    assert call("reg", "one.json", "--frontier", "edge.json", "--l-max", "64", "--grid", "0,64") == 0
-    assert "mean over its own benchmarks" not in capsys.readouterr().out
-    Path("average.json").write_text(json.dumps({"mine": {"Average": ONE["mine"]["easy"]}}))
-    assert call("reg", "average.json", *published) == 0
-    assert "mean over its own benchmarks" not in capsys.readouterr().out
+PAPER = ("--frontier", "std.paper.qwen3_4b", "--base", "Qwen/Qwen3-4B")
+FOUR = ("aime24", "aime25", "amc23", "minerva")
+FULL = {"budgets": [*range(0, 1024, 64), *range(1024, 16385, 1024)], "accuracy": [0.5] * 32}
+
+
+def written(name: str, data: object) -> str:
+    Path(name).write_text(json.dumps(data))
+    return name
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert call(*arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert call(*arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "help: " in err
+    return err
+
+
+def test_a_published_frontier_scores_each_benchmark_and_their_mean(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = written("mine.json", {"mine": dict.fromkeys(FOUR, FULL)})
+    facts = json.loads(printed(capsys, "reg", mine, *PAPER, "--json"))
+    assert facts["approximate"] == []
+    assert facts["base"] == ["Qwen/Qwen3-4B"]
+    assert list(facts["reg"]["mine"]) == [*FOUR, "mean"]
+    assert facts["reg"]["mine"]["mean"] == pytest.approx(sum(facts["reg"]["mine"][b] for b in FOUR) / 4)
+    assert "~" not in printed(capsys, "reg", mine, *PAPER)
+
+
+@pytest.mark.parametrize(
+    ("curves", "options", "code", "words", "columns"),
+    [
+        (dict.fromkeys(FOUR, FULL), ("--base", "Qwen/Qwen3-8B"), "E0433", "these curves go back to Qwen/Qwen3-8B", FOUR),
+        (dict.fromkeys(FOUR, FULL), (), "E0433", "nothing says to which model these curves go back", FOUR),
+        (dict.fromkeys(FOUR[:2], FULL), PAPER[2:], "E0425", "`mine` lacks amc23, minerva", FOUR[:2]),
+        ({"gsm8k": FULL}, PAPER[2:], "E0425", "has gsm8k, which the frontier has not", ("Average",)),
+        (
+            {**dict.fromkeys(FOUR[:3], FULL), "minerva_math": FULL},
+            PAPER[2:],
+            "E0425",
+            "if `minerva_math` is `minerva`",
+            ("Average",),
+        ),
+        (
+            {**dict.fromkeys(FOUR, FULL), "amc23": {"budgets": [0, 16384], "accuracy": [0.1, 0.6]}},
+            PAPER[2:],
+            "E0434",
+            "`mine` on amc23 has no point between 0 and 16384 tokens, where REG is taken at 30",
+            FOUR,
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_frontier_is_not_of_is_refused_or_marked(
+    curves: dict[str, object],
+    options: tuple[str, ...],
+    code: str,
+    words: str,
+    columns: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("reg", written("mine.json", {"mine": curves}), *PAPER[:2], *options)
+    err = refused(capsys, *asked)
+    assert f"error[{code}]" in err
+    assert words in err
+    assert "--> mine.json against std.paper.qwen3_4b" in err
+    lines = printed(capsys, *asked, "--approximate").splitlines()
+    message = re.search(rf"error\[{code}\]: (.*)", err)
+    assert message
+    assert lines[-1] == f"~ approximate: {message[1]}"
+    assert all(cell.startswith("~") for cell in lines[1].split()[1:])
+    facts = json.loads(printed(capsys, *asked, "--approximate", "--json"))
+    assert facts["approximate"] == [message[1]]
+    assert list(facts["reg"]["mine"]) == [*columns, "mean"]
+
+
+def test_a_grid_of_the_curves_own_points_is_not_sparse(capsys: pytest.CaptureFixture[str]) -> None:
+    few = {"budgets": [0, 4096, 16384], "accuracy": [0, 0.4, 0.6]}
+    coarse = written("mine.json", {"mine": dict.fromkeys(FOUR, few)})
+    assert "over 3 budgets" in printed(capsys, "reg", coarse, *PAPER, "--grid", "0,4K,16K")
+    assert "E0434" in refused(capsys, "reg", coarse, *PAPER)
+    assert "E0434" in refused(capsys, "reg", coarse, *PAPER, "--grid", "0,4K,8K,16K")
+
+
+def test_the_authors_files_are_read_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pairs of lists by benchmark, and frontiers by model: those that fit the base are taken."""
+    edge = {name: [FULL["budgets"], [0.6] * 32] for name in FOUR}
+    mine = written("mine.json", {"base": "Qwen/Qwen3-4B", "curves": {"mine": dict.fromkeys(FOUR, FULL)}})
+    pairs = written("pairs.jsonl", edge)
+    err = refused(capsys, "reg", mine, "--frontier", pairs)
+    assert "nothing says which model the frontier is of" in err
+    (advice,) = re.findall(r"`reodsl (.*?)`", err)
+    printed(capsys, *advice.split())
+    assert json.loads(Path("edge.json").read_text())["base"] == ["Qwen/Qwen3-4B"]
+    several = written(
+        "several.json", {"source": "…", "frontiers": {"Qwen3-8B": {"hard": edge["amc23"]}, "Qwen3-4B": edge}}
+    )
+    for frontier in ("edge.json", several):
+        assert "1638.4" in printed(capsys, "reg", mine, "--frontier", frontier)
+    bare = written("bare.json", {"mine": dict.fromkeys(FOUR, FULL)})
+    assert "--base Qwen3-8B" in refused(capsys, "reg", bare, "--frontier", several)
+    means = written("means.json", {"frontiers": {"Qwen3-4B": FULL}})
+    assert "a mean over benchmarks that it does not name" in refused(capsys, "reg", mine, "--frontier", means)
+    assert "~0.0" in printed(capsys, "reg", mine, "--frontier", means, "--approximate")
+    printed(capsys, "frontier", several, "--of", "Qwen3-4B", "-o", "one.json")
+    assert json.loads(Path("one.json").read_text())["base"] == ["Qwen3-4B"]
+    assert "it names no base model" in printed(
+        capsys, "frontier", "one.json", bare, "--of", "mine", "-o", "two.json"
+    )
 
 
 def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,10 +186,10 @@ def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.C
     Path("three.json").write_text(
         json.dumps({"base": model(0, 0.5), "like": model(0.9, 0.9), "best": model(0.95, 0.95)})
     )
-    Path("top.json").write_text(json.dumps(model(0.95, 0.95)))
+    Path("top.json").write_text(json.dumps({"base": ["it", "that"], "curves": model(0.95, 0.95)}))
 
     def lines(relative_to: str, *more: str) -> list[str]:
-        options = ("--l-max", "64", "--grid", "0,64", "--relative-to", relative_to)
+        options = ("--base", "that", "--l-max", "64", "--grid", "0,64", "--relative-to", relative_to)
         assert call("reg", "three.json", "--frontier", "top.json", *options, *more) == 0
         return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 

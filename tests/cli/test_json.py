@@ -54,10 +54,12 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
         ("budgets", "exp(from: 1K tokens, to: 32K tokens, n: 5)"),
         ("budgets", "linear(to: 32K tokens, n: 5)", "--frontier", "std.paper.qwen3_4b"),
     ],
-    "frontier": [("frontier", "curves.csv", "--of", "a", "--of", "b", "--out", "edge.json")],
+    "frontier": [
+        ("frontier", "curves.csv", "--of", "a", "--of", "b", "--base", "mite", "--out", "edge.json")
+    ],
     "reg": [
-        ("reg", "curves.csv", "--frontier", "edge.json", *GRID),
-        ("reg", "curves.csv", "--frontier", "edge.json", *GRID, "--relative-to", "edge"),
+        ("reg", "curves.csv", "--frontier", "edge.json", "--base", "mite", *GRID),
+        ("reg", "curves.csv", "--frontier", "edge.json", "--approximate", *GRID, "--relative-to", "edge"),
     ],
     "explain": [("explain", "E0402"), ("explain",)],
     "graph": [("graph", "tiny.reo")],

@@ -40,8 +40,10 @@ def curve(*points: tuple[float, float]) -> dict[str, list[float]]:
 
 WHOLE = curve((0, 0.25), (16384, 0.5))
 EDGE = {"easy": WHOLE, "hard": WHOLE}
+NAMED = ["--frontier", "edge.json", "--base", "Qwen/Qwen3-4B"]
+ENDS = [*NAMED, "--grid", "0,16384"]
 FILES: dict[str, object] = {
-    "edge.json": EDGE,
+    "edge.json": {"base": "Qwen/Qwen3-4B", "curves": EDGE},
     "good.json": {"mine": EDGE},
     "other.json": {"mine": EDGE},
     "shape.json": {"mine": {"easy": {"budgets": [0]}}},
@@ -88,11 +90,13 @@ COMMANDS: dict[str, list[str]] = {
     "E0421": ["reg", "shape.json", "--frontier", "edge.json"],
     "E0422": ["reg", "percent.json", "--frontier", "edge.json"],
     "E0423": ["reg", "twice.json", "--frontier", "edge.json"],
-    "E0424": ["reg", "late.json", "--frontier", "edge.json"],
-    "E0425": ["reg", "lacks.json", "--frontier", "edge.json"],
+    "E0424": ["reg", "late.json", *ENDS],
+    "E0425": ["reg", "lacks.json", *ENDS],
     "E0426": ["frontier", "good.json", "coarse.json"],
     "E0427": ["reg", "good.json", "--frontier", "edge.json", "--grid", "64,0"],
-    "E0428": ["reg", "good.json", "--frontier", "edge.json", "--relative-to", "nobody"],
+    "E0428": ["reg", "good.json", *ENDS, "--relative-to", "nobody"],
+    "E0433": ["reg", "good.json", "--frontier", "edge.json", "--base", "Qwen/Qwen3-8B", "--grid", "0,16384"],
+    "E0434": ["reg", "good.json", *NAMED],
     "E0952": ["run", "a.reo", "--local", "--store", "folder"],
     "E0953": ["ls"],
     "E0954": ["report", "nobody", "--store", "store"],

@@ -32,7 +32,7 @@ def test_greedy_by_name_and_by_file_is_the_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    curves = named_frontier(f"std.paper.{name}")
+    curves = named_frontier(f"std.paper.{name}").curves
     expected = greedy(curves, 32768, 5, 64)
     assert abs(approximation_error(curves, expected)) < 0.01
     assert (

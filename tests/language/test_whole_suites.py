@@ -46,9 +46,9 @@ def test_what_needs_a_curve_needs_a_grid(
 ) -> None:
     head = ""
     if "score" in study:
-        head = (
-            'frontier edge { benchmark = "easy", budgets = [0 tokens, 64 tokens], accuracy = [0.1, 0.5] }\n'
-        )
+        curve = "curve easy { accuracy = [0.1, 0.5] }"
+        head = "from std.miniature import chain_model\n"
+        head += f"frontier edge {{ base = chain_model, budgets = [0 tokens, 64 tokens]\n {curve} }}\n"
     found = [each for each in compiled(head + text(more, study)).diagnostics if each.severity == "error"]
     assert [each.code for each in found] == [code]
     assert "forcing" in (found[0].help or "")

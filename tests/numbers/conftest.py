@@ -8,17 +8,15 @@ import pytest
 from reodsl.numbers.curves import Curve, Curves
 
 TEXT = (Path(__file__).parents[2] / "stdlib" / "paper.reo").read_text(encoding="utf-8")
-BLOCK = re.compile(
-    r'^frontier (\w+) \{.*?benchmark = "(\w+)"\s+budgets = \[(.*?)\]\s+accuracy = \[(.*?)\]\s+\}', re.M | re.S
-)
+BLOCK = re.compile(r"^frontier (\w+) \{(.*?)^\}", re.M | re.S)
+CURVE = re.compile(r'curve (\w+) \{\s+accuracy = shares\(\s*"([\d ]+)",\s*of: (\d+)', re.S)
+BUDGETS = (*range(0, 1024, 64), *range(1024, 32 * 1024 + 1, 1024))
 FOUND = {
     name: {
-        benchmark: Curve(
-            tuple(int(b) for b in budgets.split(",") if b.strip()),
-            tuple(float(a) for a in accuracy.split(",") if a.strip()),
-        )
+        benchmark: Curve(BUDGETS, tuple(int(right) / int(of) for right in counts.split()))
+        for benchmark, counts, of in CURVE.findall(body)
     }
-    for name, benchmark, budgets, accuracy in BLOCK.findall(TEXT)
+    for name, body in BLOCK.findall(TEXT)
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.curves import Curve
+from reodsl.numbers.curves import Curve, average
 from reodsl.numbers.grid import integration_grid, trapezoid_weights
 from reodsl.numbers.reg import apart, change_pct, paper_grid, reg, reg_table
 
@@ -107,8 +107,8 @@ def test_the_papers_averages_and_changes():
 
 
 def test_a_frontier_of_means_scores_the_mean_of_a_model(all_published):
-    edge = all_published["qwen3_4b"]
-    shape = edge["Average"]
+    shape = average(all_published["qwen3_4b"])
+    edge = {"Average": shape}
     lower = Curve(shape.budgets, tuple(a * 0.5 for a in shape.accuracy))
     upper = Curve(shape.budgets, tuple(a * 0.9 for a in shape.accuracy))
     table = reg_table(edge, {"m": {"AIME 2024": lower, "AMC 2023": upper}})

@@ -13,16 +13,20 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir.study import Frontier, PublishedCurve
+from reodsl.report import tables
+from reodsl.report.copies import rows
 from reodsl.report.export import write_charts
 from reodsl.report.figures import Gallery, training_groups
 from reodsl.report.material import Material, read
 from reodsl.report.page import page as page_of
 from reodsl.report.provenance import versions
 from reodsl.report.run import report
+from reodsl.report.terminal import summary_table
 from tests.report.conftest import HOSTILE
 from tests.report.synthetic import ARMS, World, world
 
@@ -268,15 +272,29 @@ def test_several_right_answers_are_shown_apart(three_seeds: World, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_beside_a_published_mean_the_arms_benchmarks_are_named(material: Material) -> None:
-    def shown(benchmark: str) -> str:
+def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Material) -> None:
+    def of(benchmark: str, *misfits: str) -> Material:
         curve = PublishedCurve(benchmark=benchmark, budgets=(0, 128), accuracy=(0.1, 0.9))
         edge = Frontier(name="edge", to=128, published=(curve,))
-        study = material.study.model_copy(update={"frontiers": (edge,)})
-        spec = material.spec.model_copy(update={"study": study})
-        return page_of(replace(material, spec=spec), Gallery(), {})
+        assert material.study.score is not None
+        score = material.study.score.model_copy(update={"misfits": misfits})
+        study = material.study.model_copy(update={"frontiers": (edge,), "score": score})
+        return replace(material, spec=material.spec.model_copy(update={"study": study}))
 
-    words = "edge is published, a mean over its own benchmarks. Beside it stands each arm&#x27;s mean over easy, medium"
-    assert words in shown("Average")
-    assert "is published, a mean" not in shown("easy")
-    assert "is published, a mean" not in page_of(material, Gallery(), {})
+    older = (
+        "edge is a mean over benchmarks that it does not name, beside each arm&#x27;s mean over easy, medium"
+    )
+    other = "the frontier is of A, and base goes back to B"
+    for marked, words in ((of("Average"), older), (of("easy", other), other)):
+        page = page_of(marked, Gallery(), {})
+        assert f"REG is approximate (~): {words}" in page
+        assert ">~REG ↓<" in page
+        console = Console(width=300, no_color=True)
+        with console.capture() as shown:
+            console.print(summary_table(marked.study, tables.main(marked)))
+        assert "~REG" in shown.get()
+        assert "REG is approximate (~): " in shown.get()
+        head, _ = rows(marked, tables.main(marked), None, ("accuracy", "reg"))
+        assert "easy ~REG" in head
+    for unmarked in (of("easy"), material):
+        assert "~REG" not in page_of(unmarked, Gallery(), {})

@@ -190,21 +190,30 @@ ARM = Kind(
 )
 
 
-@kind("frontier", parents=("frontier",))
+@kind("frontier", parents=("frontier",), children=("curve",))
 class PublishedFrontier:
-    """A published frontier: accuracy over budgets."""
+    """A published frontier: accuracy over budgets on each of its benchmarks."""
 
-    benchmark: Annotated[
-        str,
-        Setting(
-            Text(),
-            "the benchmark that arms are evaluated on; `Average` where it is a mean over several",
-            'benchmark = "Average"',
-        ),
+    base: ClassVar[
+        Annotated[
+            Any,
+            Setting(
+                Many(A(("model",), "a model"), lone=True),
+                "the model from which all that it is over was trained, or several",
+                "base = qwen3_4b",
+                required=True,
+            ),
+        ]
     ]
     budgets: Annotated[
         tuple[int, ...], Setting(Many(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]")
     ]
+
+
+@kind("curve")
+class PublishedCurve:
+    """A published frontier's curve on the benchmark of its name."""
+
     accuracy: Annotated[
         tuple[float, ...],
         Setting(Many(SHARE, 2), "at each budget, as a fraction", "accuracy = [0.1, 0.4, 0.5]"),
@@ -309,6 +318,16 @@ class Reg:
         ]
     ]
     to: Annotated[int, Setting(TOKENS, "where the integral ends", "to: 16K tokens")]
+    approximate: ClassVar[
+        Annotated[
+            Any,
+            Setting(
+                Flag(),
+                "takes a published frontier of another model or other benchmarks, or too few points; the report says so",
+                default=False,
+            ),
+        ]
+    ]
     relative_to: Annotated[
         Any,
         Setting(

@@ -14,7 +14,7 @@ from reodsl.language.checks.lag import check_lag
 from reodsl.language.checks.limits import check_limits
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.overlap import check_overlap
-from reodsl.language.checks.published import check_published
+from reodsl.language.checks.published import check_curves, check_published
 from reodsl.language.checks.recipes import check_idle, check_recipe
 from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.rollouts import check_rollouts
@@ -28,7 +28,7 @@ from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
 from reodsl.language.resolve import grid_of
 from reodsl.language.reward.selection import type_selection
-from reodsl.language.values import Budgets, Compound, Definition, Study
+from reodsl.language.values import Budgets, Compound, Definition, Frontier, Study
 
 
 def check_program(program: Program) -> None:
@@ -49,6 +49,9 @@ def _check(program: Program) -> None:
             ctx.report(finding)
     for table in program.of_type(Compound, "published").values():
         for finding in check_published(table):
+            ctx.report(finding)
+    for frontier in program.of_type(Frontier, "frontier").values():
+        for finding in check_curves(frontier) if frontier.envelope is None else ():
             ctx.report(finding)
     all_cases = cases(program)
     methods = frozenset[str]().union(*(case.methods or () for case in all_cases))

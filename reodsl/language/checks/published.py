@@ -2,42 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import place
-from reodsl.language.resolve import arm_suite
+from reodsl.language.functions import reference_of
+from reodsl.language.resolve import ancestry, arm_suite, grid_of, model_name, own_suite
 from reodsl.language.suggest import there_is
-from reodsl.language.values import Arm, Compound, Items, Record, Study, records_of
-from reodsl.numbers.curves import MEAN_NAMES
+from reodsl.language.values import Arm, Compound, Frontier, Items, Record, Study, records_of
+from reodsl.numbers.curves import benchmark_error, curve_error
+from reodsl.numbers.reference import of_another_model, of_other_benchmarks, too_sparse
 
 MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 
-def check_against(
-    score: Record, against: Record, suites: Sequence[tuple[str, Record]]
-) -> Iterator[Diagnostic]:
-    """E0616: a published frontier is of the one benchmark that arms are evaluated on, or of a mean."""
-    benchmark = against.data("benchmark")
-    if benchmark.lower() in MEAN_NAMES:
-        return
-    for name, suite in suites:
-        asked = list(dict.fromkeys(_benchmarks(suite)))
-        if asked != [benchmark]:
-            yield error(
-                "E0616",
-                f"the frontier `{against.name}` is of {benchmark}, and `{name}` is evaluated on {', '.join(asked)}",
-                score.fields["against"].span,
-                f"of {benchmark}",
-                others=[
-                    Label(
-                        place(suite.fields.get("benchmarks"), suite.span), f"the questions of `{suite.name}`"
-                    )
-                ],
-                help=f"evaluate on `{benchmark}` alone, or take a frontier over the study's own arms, or a published mean, "
-                'whose benchmark is "Average"',
-            )
+def check_curves(frontier: Frontier) -> Iterator[Diagnostic]:
+    """Report curves of a published frontier that are none, at the setting."""
+    for each in frontier.parts:
+        slot = each.fields["accuracy"]
+        fault = benchmark_error([part.name for part in frontier.parts]) or curve_error(
+            frontier.data("budgets"), each.data("accuracy")
+        )
+        if fault is not None:
+            slot = frontier.fields["budgets"] if fault.message.startswith("budgets") else slot
+            yield error(fault.code, fault.message, place(slot, each.span), help=fault.help)
             return
+
+
+def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
+    """E0616: a published frontier of another model or other benchmarks than the arms, or points that lie too far apart.
+
+    W0616 where `approximate` allows that.
+    """
+    score = owner.part("score")
+    if isinstance(against, Frontier) and against.envelope is None:
+        yield from check_curves(against)
+    allowed = score.data("approximate")
+    for fault, at in unfit(owner, against):
+        message = f"REG is approximate: {fault.message}" if allowed else fault.message
+        otherwise = "" if allowed else "; or write `approximate: true` in `reg(…)`, and the report says so"
+        make = warning if allowed else error
+        yield make(
+            "W0616" if allowed else "E0616",
+            message,
+            score.fields["against"].span,
+            f"`{against.name}`",
+            others=[at],
+            notes=list(fault.notes),
+            help=f"{fault.help}{otherwise}",
+        )
+
+
+def unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
+    """Yield why a published frontier is not one of a study's or an experiment's arms, each kind of reason once, with the
+    place that it speaks of; nothing of a frontier over arms.
+    """
+    if not isinstance(against, Frontier) or against.envelope is not None or any(check_curves(against)):
+        return
+    to, reference = owner.part("score").data("to"), reference_of(against)
+    budgets = [budget for budget in against.data("budgets") if budget <= to]
+    reasons: dict[str, tuple[Diagnostic, Label]] = {}
+    for arm in owner.arms if isinstance(owner, Study) else (owner,):
+        suite = arm_suite(owner, arm) if isinstance(owner, Study) and isinstance(arm, Arm) else own_suite(arm)
+        *_, (model, _) = ancestry(arm)
+        if suite is None or model.kind != "model":
+            continue
+        grid = [budget for budget in grid_of(suite) if budget <= to] or budgets
+        points = sorted({*grid, *budgets})
+        questions = place(suite.fields.get("benchmarks"), suite.span)
+        measured = place(suite.fields.get("grid"), suite.span)
+        faults = (
+            (
+                of_another_model(reference, [model_name(model)], f"`{arm.name}` goes back"),
+                model.span,
+                "its model",
+            ),
+            (
+                of_other_benchmarks(reference.curves, _benchmarks(suite), f"`{arm.name}`"),
+                questions,
+                "its questions",
+            ),
+            (too_sparse(grid, points, f"the grid of `{arm.name}`"), measured, "its grid"),
+            (too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"),
+        )
+        for fault, span, text in faults:
+            if fault is not None:
+                reasons.setdefault(fault.code, (fault, Label(span, text)))
+    yield from reasons.values()
 
 
 def check_published(table: Compound) -> Iterator[Diagnostic]:
