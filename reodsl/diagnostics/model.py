@@ -31,10 +31,18 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A text that takes the place of a span; nothing is replaced where the span is empty."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding. `code` is stable (`E0402`); `labels[0]`, when there is one, is the primary place.
 
-    `where` names a place that is no source span: a file, a column, a row, a task.
+    `where` names a place that is no source span: a file, a column, a row, a task. Each of `edits` does what the help says.
     """
 
     code: str
@@ -44,6 +52,7 @@ class Diagnostic:
     where: str | None = None
     notes: tuple[str, ...] = ()
     help: str | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 def _make(
@@ -56,11 +65,12 @@ def _make(
     where: str | None,
     notes: Sequence[str],
     help: str | None,
+    edits: Sequence[Edit] = (),
 ) -> Diagnostic:
     primary = () if span is None else (Label(span, text),)
     # A help line that lists what there is makes a note that lists it superfluous.
     kept = tuple(each for each in notes if each != help)
-    return Diagnostic(code, severity, message, primary + tuple(others), where, kept, help)
+    return Diagnostic(code, severity, message, primary + tuple(others), where, kept, help, tuple(edits))
 
 
 def error(
@@ -73,9 +83,10 @@ def error(
     where: str | None = None,
     notes: Sequence[str] = (),
     help: str | None = None,
+    edits: Sequence[Edit] = (),
 ) -> Diagnostic:
     """Make an error; the command that shows it exits with 1."""
-    return _make("error", code, message, span, text, others, where, notes, help)
+    return _make("error", code, message, span, text, others, where, notes, help, edits)
 
 
 def warning(
@@ -88,9 +99,10 @@ def warning(
     where: str | None = None,
     notes: Sequence[str] = (),
     help: str | None = None,
+    edits: Sequence[Edit] = (),
 ) -> Diagnostic:
     """Make a warning, of something legal that is most likely not what was meant."""
-    return _make("warning", code, message, span, text, others, where, notes, help)
+    return _make("warning", code, message, span, text, others, where, notes, help, edits)
 
 
 def note(

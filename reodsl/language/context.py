@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.diagnostics.model import Diagnostic, Edit, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.values import Change, Owner, Scope, Value
@@ -70,9 +70,20 @@ class Context:
         where: str | None = None,
         notes: Sequence[str] = (),
         help: str | None = None,
+        edits: Sequence[Edit] = (),
     ) -> None:
         """Keep an error. Returns None, so that `return ctx.fail(…)` ends what cannot go on."""
-        self.report(error(code, message, span, text, others=others, where=where, notes=notes, help=help))
+        self.report(
+            error(code, message, span, text, others=others, where=where, notes=notes, help=help, edits=edits)
+        )
+
+    def written(self, span: Span) -> str:
+        """Return what a file has at a place; empty where the file's text is not known."""
+        lines = self.modules.sources.get(span.path, "").split("\n")[span.line - 1 : span.end_line]
+        if lines:
+            lines[-1] = lines[-1][: span.end_column - 1]
+            lines[0] = lines[0][span.column - 1 :]
+        return "\n".join(lines)
 
     def spend(self, what: What, place: Span, count: int = 1) -> None:
         """Count steps of checking. Raises `Enough` when a spec takes more than it may."""

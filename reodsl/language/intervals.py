@@ -3,8 +3,40 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 Interval = tuple[float, float]
+
+
+class Room(NamedTuple):
+    """The range that a condition leaves to a value, and whether the value may be 0."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    zero: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether no value fits."""
+        return self.low > self.high or (self.low == self.high == 0 and not self.zero)
+
+    def meet(self, other: Room) -> Room:
+        """Return the room that two conditions leave together."""
+        return Room(max(self.low, other.low), min(self.high, other.high), self.zero and other.zero)
+
+    def join(self, other: Room) -> Room:
+        """Return the room that either of two conditions leaves."""
+        return Room(min(self.low, other.low), max(self.high, other.high), self.zero or other.zero)
+
+    def within(self, low: float, high: float) -> Interval:
+        """Return the part of a range that fits; the range itself where none does."""
+        bounds = max(low, self.low), min(high, self.high)
+        if not self.zero:
+            bounds = (
+                math.nextafter(0, math.inf) if bounds[0] == 0 else bounds[0],
+                math.nextafter(0, -math.inf) if bounds[1] == 0 else bounds[1],
+            )
+        return bounds if bounds[0] <= bounds[1] else (low, high)
 
 
 def contains_zero(interval: Interval) -> bool:

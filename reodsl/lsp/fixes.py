@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
-from reodsl.diagnostics.model import Diagnostic, Span
+from reodsl.diagnostics.model import Diagnostic, Edit, Span
 from reodsl.lsp.analysis import Analysis, analyse
 from reodsl.lsp.positions import lines_of
 from reodsl.syntax.scanner import scan
@@ -18,14 +19,6 @@ _IMPORT = re.compile(r"from (\.*[\w.]+) import (\w+)")
 _FROM = re.compile(r"`(\w+)`, from `(std\.\w+)`|`\w+ = (\w+)`, from `(std\.\w+)`")
 MOST = 6
 """Fixes of one finding that are tried: each compiles the file once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A text that takes the place of a span; nothing is replaced where the span is empty."""
-
-    span: Span
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +37,11 @@ def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) 
         span = _place(analysis, finding)
         if span is None or finding.help is None or span.end_line < first or span.line > last:
             continue
-        for title, edits in list(_candidates(analysis, finding.help, span))[:MOST]:
+        candidates = chain(
+            ((f"Write {edit.text}", (edit,)) for edit in finding.edits),
+            _candidates(analysis, finding.help, span),
+        )
+        for title, edits in islice(candidates, MOST):
             if _mends(analysis, texts, finding, edits):
                 mended.append(Fix(title, finding, edits))
     return tuple(mended)
@@ -69,11 +66,30 @@ def _place(analysis: Analysis, finding: Diagnostic) -> Span | None:
 def _mends(
     analysis: Analysis, texts: Mapping[Path, str], finding: Diagnostic, edits: tuple[Edit, ...]
 ) -> bool:
-    """Whether the finding is gone after the edits, and no other error has come."""
+    """Whether the finding is gone after the edits, and no other has come, at the edits or as one error more."""
     after = analyse(analysis.path, {**texts, analysis.path: applied(analysis.text, edits)}).findings
     errors = [sum(each.severity == "error" for each in some) for some in (analysis.findings, after)]
+    before = {(each.code, each.message) for each in analysis.findings}
     same = any((each.code, each.message) == (finding.code, finding.message) for each in after)
-    return not same and errors[1] <= errors[0]
+    changed = {line for edit in edits for line in _lines_after(edits, edit)}
+    broken = any(
+        label.span.path == str(analysis.path) and label.span.line in changed
+        for each in after
+        if (each.code, each.message) not in before
+        for label in each.labels[:1]
+    )
+    return not same and not broken and errors[1] <= errors[0]
+
+
+def _lines_after(edits: tuple[Edit, ...], edit: Edit) -> range:
+    """Return the lines of an edit's text, in the file as it is after all edits."""
+    above = sum(
+        each.text.count("\n") - (each.span.end_line - each.span.line)
+        for each in edits
+        if each.span.line < edit.span.line
+    )
+    first = edit.span.line + above
+    return range(first, first + edit.text.count("\n") + 1)
 
 
 def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[str, tuple[Edit, ...]]]:

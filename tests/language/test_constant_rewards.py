@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.expression import Expression
 from reodsl.language import check_file
-from reodsl.language.intervals import compared
+from reodsl.language.intervals import Room, compared
 from reodsl.language.reward import operators
 
 INF = float("inf")
@@ -163,16 +162,16 @@ def test_a_condition_of_many_parts_is_read_in_their_number_and_not_its_square(
     parts = [f"len(y) > {number} tokens" for number in range(1, 129)]
     while len(parts) > 1:
         parts = [f"({one} and {two})" for one, two in zip(parts[::2], parts[1::2], strict=True)]
-    asked: list[Expression] = []
-    opposed = operators._opposed
+    asked: list[float] = []
+    room = operators._room
 
-    def counted(test: Expression) -> Expression:
-        asked.append(test)
-        return opposed(test)
+    def counted(op: str, limit: float) -> Room:
+        asked.append(limit)
+        return room(op, limit)
 
-    monkeypatch.setattr(operators, "_opposed", counted)
+    monkeypatch.setattr(operators, "_room", counted)
     path = tmp_path / "spec.reo"
     path.write_text(f"reward mine {{ 1 if {parts[0]} else 0 }}\n")
     assert [each.code for each in check_file(path).diagnostics] == ["W0302"]
-    # Each of 128 parts, on each of the 7 levels that they stand in.
-    assert 128 < len(asked) <= 128 * 7
+    # Three facts of each of 128 parts, on each of the 7 levels that they are in, and for each branch.
+    assert 128 < len(asked) <= 128 * 3 * 9

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
+
+from reodsl.language import Compiled
+from reodsl.lsp.fixes import applied
 
 SOUND = [
     "correct(y)",
@@ -36,6 +40,21 @@ SOUND = [
     'correct(y) + 0.1 * python("style.py:score", y)',
     'python("my_package.checks:score", y) - mean(python("style.py:score", z) for z in group if correct(z), empty: 0)',
     "correct(y) - mean(mean(correct(w[:8 tokens]) for w in group) for z in ref)",
+    "correct(y) / len(y) * 1 tokens if mode(y) == 1 and correct(y) else 0",
+    "1 / mode(y) if correct(y) and mode(y) > 0 else 0",
+    "1 / mode(y) if mode(y) > 0 and correct(y) else 0",
+    "0 if mode(y) == 0 or correct(y) else 1 / mode(y)",
+    "1 / mode(y) if not (mode(y) == 0 or correct(y)) else 0",
+    "0 if not (mode(y) != 0 and correct(y)) else 1 / mode(y)",
+    "1 / x.score if x.score > 1 or x.score > 2 else correct(y)",
+    "1 / (len(y) / 1 tokens - 5) if len(y) / 1 tokens > 5 and correct(y) else 0",
+    "1 / correct(y) if correct(y) else 0",
+    "log(x.score) if x.score > 0 and correct(y) else 0",
+    "sqrt(x.score) + correct(y) if 0 <= x.score else 0",
+    "correct(y) / std(len(z) for z in group) * 1 tokens if mode(y) == 1 and std(len(z) for z in group) > 0 tokens else 0",
+    "sqrt(1 - count(z for z in group if correct(z)) / count(z for z in group)) + correct(y)",
+    "sqrt(1 - count(z for z in group if correct(z) and len(z) > len(y)) / max(count(z for z in group if correct(z)), 1))"
+    " + correct(y)",
 ]
 UNSOUND = [
     ("sum(correct(y[:M]) for M in splits)", "E0301"),
@@ -93,6 +112,15 @@ UNSOUND = [
     ('"text"', "E0301"),
     ("correct(y) == len(y)", "E0302"),
     ("1 in group", "E0301"),
+    ("1 / mode(y) if mode(y) > 0 or correct(y) else 0", "E0307"),
+    ("0 if mode(y) == 0 and correct(y) else 1 / mode(y)", "E0307"),
+    ("1 / mode(y) if mode(y) >= 0 and correct(y) else 0", "E0307"),
+    ("1 / x.score if x.score > 1 or x.score < 2 else correct(y)", "E0307"),
+    (
+        "sqrt(1 - count(z for z in group) / max(count(z for z in group if correct(z)), 1)) + correct(y)",
+        "E0307",
+    ),
+    ("sqrt(1 - count(z for z in ref if correct(z)) / count(z for z in group)) + correct(y)", "E0307"),
 ]
 
 
@@ -105,6 +133,48 @@ def test_sound(codes: Callable[..., list[str]], expression: str) -> None:
 @pytest.mark.parametrize(("expression", "code"), UNSOUND)
 def test_unsound(codes: Callable[..., list[str]], expression: str, code: str) -> None:
     assert code in codes(f"reward r {{\n  {expression}\n}}")
+
+
+@pytest.mark.parametrize(
+    ("lets", "divided", "ways"),
+    [
+        ("f = mean(correct(z) for z in group)", "correct(y) / f", ["max(…, 0.01)", "… if f != 0 else 0"]),
+        ("s = std(len(z) for z in group)", "len(y) / s", ["max(…, 1 tokens)", "… if s != 0 tokens else 0"]),
+        (
+            "s = std(correct(z) for z in group)",
+            "len(y) / s / len(y)",
+            ["max(…, 0.005)", "… if s != 0 else 0 tokens"],
+        ),
+        ("c = count(z for z in group if correct(z))", "1 / c", ["max(…, 1)", "… if c != 0 else 0"]),
+        (
+            "d = 0 - mean(correct(z) for z in group)",
+            "correct(y) / d",
+            ["min(…, -0.01)", "… if d != 0 else 0"],
+        ),
+        ("d = len(y) - 5 tokens", "len(y) / d", ["… if d != 0 tokens else 0"]),
+        (
+            "v = std(len(z) for z in group) * len(y)",
+            "len(y) * len(y) / v",
+            ["max(…, 1 tokens * 1 tokens)", "… if v != 0 tokens * 1 tokens else 0"],
+        ),
+        ("w = 1 + 1", "w / correct(y)", ["… if correct(y) else 0"]),
+    ],
+)
+def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
+    compiled: Callable[..., Compiled],
+    codes: Callable[..., list[str]],
+    lets: str,
+    divided: str,
+    ways: list[str],
+) -> None:
+    """Each way is taken to the file that it is about: nothing is wrong after it, and the divisor goes on to move."""
+    text = f"reward r {{\n  let {lets}\n  correct(y) + {divided}\n}}"
+    finding = next(each for each in compiled(text).diagnostics if each.code == "E0307")
+    assert re.findall("`([^`]+)`", finding.help or "") == ways
+    assert len(finding.edits) == len(ways)
+    for edit in finding.edits:
+        mended = applied(text, (edit,))
+        assert codes(mended) == ["E0215"], mended
 
 
 def test_parameters_and_lets(codes: Callable[..., list[str]]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import Expression, Name, Number, Own
 from reodsl.language.context import Context
-from reodsl.language.intervals import Interval
+from reodsl.language.intervals import Interval, Room
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, unit_words
 from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
@@ -139,7 +140,8 @@ class Splits:
 
 @dataclass(slots=True)
 class Body:
-    """What typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `nonzero` holds facts.
+    """What typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `facts` holds
+    the range that conditions around it leave a value.
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
     response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
@@ -152,7 +154,7 @@ class Body:
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[float, Span]] = field(default_factory=list)
-    nonzero: frozenset[Expression] = frozenset()
+    facts: Mapping[Expression, Room] = field(default_factory=dict)
     limits: Limits = Limits()
     depth: int = 0
     selects: bool = False
@@ -161,7 +163,7 @@ class Body:
     splits: Splits = field(default_factory=Splits)
     terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
 
-    def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
+    def within(self, env: Environment, facts: Mapping[Expression, Room] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
         return Body(
             self.ctx,
@@ -170,7 +172,7 @@ class Body:
             self.variable,
             self.uses,
             self.cuts,
-            self.nonzero if nonzero is None else nonzero,
+            self.facts if facts is None else facts,
             self.limits,
             self.depth,
             selects=self.selects,

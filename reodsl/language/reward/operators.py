@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from reodsl.ir.expression import Binary, Call, Expression, Function, If, Number, Unary
-from reodsl.language.intervals import compared, contains_zero, product, quotient
+from reodsl.diagnostics.model import Edit
+from reodsl.ir.expression import Aggregate, Binary, Call, Expression, Function, If, Number, Unary
+from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
-from reodsl.language.units import PLAIN, TOKENS, times
+from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, times, written
 from reodsl.syntax import tree
 
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
@@ -34,62 +36,69 @@ def both_or_either(op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
     """`left and right`, `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
-    if op == "and" and _excluded(left.data, right.data):
+    if op == "and" and _excluded(facts(left.data), facts(right.data)):
         ends = 0.0, 0.0
-    if op == "or" and _excluded(opposite(left).data, opposite(right).data):
+    if op == "or" and _excluded(facts(left.data, False), facts(right.data, False)):
         ends = 1.0, 1.0
     return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
-def _excluded(one: Expression, two: Expression) -> bool:
-    """Whether two conditions never hold at once: one is the other's opposite, or they leave a value no room."""
-    conjuncts = [*_parts(one), *_parts(two)]
-    known = set(conjuncts)
-    if any(_opposed(each) in known for each in conjuncts):
-        return True
-    rooms: dict[Expression, tuple[float, float]] = {}
-    for each in conjuncts:
-        bounds = _bounds(each)
-        if bounds is not None:
-            side, low, high = bounds
-            room = rooms.get(side, (-INF, INF))
-            rooms[side] = max(low, room[0]), min(high, room[1])
-    return any(low > high for low, high in rooms.values())
+def facts(test: Expression, holds: bool = True) -> dict[Expression, Room]:
+    """Return the room of each value that a condition is about, where it holds or where it does not."""
+    if isinstance(test, Unary) and test.fn == "not":
+        return facts(test.value, not holds)
+    if isinstance(test, Binary) and test.fn in ("and", "or"):
+        left, right = facts(test.left, holds), facts(test.right, holds)
+        if (test.fn == "and") == holds:
+            return together(left, right)
+        return {each: room.join(right[each]) for each, room in left.items() if each in right}
+    rooms = {test: Room(1, 1) if holds else Room(0, 0)}
+    if isinstance(test, Binary) and test.fn in _TURNED:
+        fn = test.fn if holds else _OPPOSITE[test.fn]
+        for op, one, two in ((fn, test.left, test.right), (_TURNED[fn], test.right, test.left)):
+            rooms[Binary(fn="-", left=one, right=two)] = _room(op, 0.0)
+            if isinstance(two, Number):
+                rooms[one] = _room(op, two.value)
+    return rooms
 
 
-def _parts(test: Expression) -> list[Expression]:
-    """The conditions that all hold where this one does."""
-    if isinstance(test, Binary) and test.fn == "and":
-        return [*_parts(test.left), *_parts(test.right)]
-    return [test]
+def together(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> dict[Expression, Room]:
+    """Return the facts of two conditions that both hold."""
+    return {**one, **{each: room.meet(one.get(each, Room())) for each, room in two.items()}}
 
 
-def _opposed(test: Expression) -> Expression:
-    return test.value if isinstance(test, Unary) and test.fn == "not" else Unary(fn="not", value=test)
+def _excluded(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> bool:
+    """Whether two conditions never hold at once: together they leave a value no room."""
+    return any(room.empty for room in together(one, two).values())
 
 
-def _bounds(test: Expression) -> tuple[Expression, float, float] | None:
-    """What a comparison with a constant says of the other side, and the range that is left for it."""
-    if not isinstance(test, Binary) or test.fn not in _TURNED:
-        return None
-    fn, side, limit = test.fn, test.left, test.right
-    if isinstance(side, Number):
-        fn, side, limit = _TURNED[fn], limit, side
-    if not isinstance(limit, Number):
-        return None
-    value = limit.value
-    low = {">": math.nextafter(value, INF), ">=": value, "==": value}.get(fn, -INF)
-    high = {"<": math.nextafter(value, -INF), "<=": value, "==": value}.get(fn, INF)
-    return side, low, high
+def _room(op: str, limit: float) -> Room:
+    """Return the room of a value that is compared with a constant."""
+    match op:
+        case "!=":
+            return Room(zero=limit != 0)
+        case ">":
+            return Room(low=math.nextafter(limit, INF))
+        case ">=":
+            return Room(low=limit)
+        case "<":
+            return Room(high=math.nextafter(limit, -INF))
+        case "<=":
+            return Room(high=limit)
+    return Room(limit, limit)
 
 
-_TURNED: Mapping[str, Literal["<", "<=", ">", ">=", "=="]] = {
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-    "==": "==",
-}
+_TURNED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def narrowed(body: Body, value: Typed) -> Typed:
+    """Return a value with the range that it has where the conditions around it hold."""
+    room = body.facts.get(value.data) if body.facts and not value.constant else None
+    if room is None:
+        return value
+    low, high = room.within(value.low, value.high)
+    return replace(value, low=low, high=high)
 
 
 def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
@@ -112,11 +121,15 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
             return _endless(body, expr)
         return _folded(Typed(data, times(left.unit, right.unit), low, high), left, right)
     if expr.op == "/":
-        if contains_zero(right.interval) and right.data not in body.nonzero:
-            return _by_zero(body, expr, right)
+        if contains_zero(right.interval):
+            right = narrowed(body, right)
+            if contains_zero(right.interval) and body.facts.get(right.data, Room()).zero:
+                return _by_zero(body, expr, left, right)
         low, high = quotient(left.interval, right.interval)
         if left.data == right.data:
             low, high = 1.0, 1.0
+        elif _is_share(left.data, right.data):
+            low, high = 0.0, 1.0
         return _folded(Typed(data, times(left.unit, right.unit, -1), low, high), left, right)
     return _power(body, expr, left, right)
 
@@ -188,20 +201,75 @@ def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
     return result
 
 
-def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> Typed | None:
-    unit = " tokens" if right.unit == TOKENS else ""
+def _is_share(part: Expression, whole: Expression) -> bool:
+    """Whether one count is at most another: of the same responses or splits, under the other's conditions and more."""
+    wholes = whole.args if isinstance(whole, Call) and whole.fn == "max" else (whole,)
+    return (
+        isinstance(part, Aggregate)
+        and part.fn == "count"
+        and part.empty is None
+        and any(
+            isinstance(each, Aggregate)
+            and (each.fn, each.over, each.var) == ("count", part.over, part.var)
+            and _conjuncts(each.where) <= _conjuncts(part.where)
+            for each in wholes
+        )
+    )
+
+
+def _conjuncts(test: Expression | None) -> set[Expression]:
+    """Return the conditions that all hold where this one does."""
+    if isinstance(test, Binary) and test.fn == "and":
+        return _conjuncts(test.left) | _conjuncts(test.right)
+    return set() if test is None else {test}
+
+
+def _by_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
     never = right.low == right.high == 0
-    above = f"keep it above 0: `max(…, 1{unit})`, or test it with `if`"
-    if isinstance(expr.right, tree.Name) and right.open:
-        bounds = "tokens in 1 tokens..1M tokens" if unit else "number in 1e-6..1M"
-        above = f"give the parameter a range above 0: `{expr.right.name}: {bounds}`"
+    helps, edits = ("divide by something else", ()) if never else _kept_from_zero(body, expr, left, right)
     return body.ctx.fail(
         "E0307",
         "this divides by zero" if never else "this may divide by zero",
         expr.right.span,
         "0" if never else "may be 0",
-        help="divide by something else" if never else above,
+        help=helps,
+        edits=edits,
     )
+
+
+def _kept_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to keep a divisor from 0, in words and as edits: by a bound inside its range, or by a condition."""
+    if isinstance(expr.right, tree.Name) and right.open and right.high > 0:
+        kind, most = ("tokens", 2.0**20) if right.unit == TOKENS else ("number", 1e6)
+        high = min(right.high, most)
+        ends = (1.0 if right.unit == TOKENS else min(1e-6, high / 100), high)
+        shown_ends = "..".join(written(Quantity(end, right.unit)) for end in ends)
+        return f"give the parameter a range above 0: `{expr.right.name}: {kind} in {shown_ends}`", ()
+    whole, divisor = body.ctx.written(expr.span), body.ctx.written(expr.right.span)
+    nothing = _amount(0.0, times(left.unit, right.unit, -1))
+    test = divisor if isinstance(expr.right, (tree.Name, tree.Call, tree.Binary)) else f"({divisor})"
+    test = test if right.condition else f"{test} != {_amount(0.0, right.unit)}"
+    where = Edit(expr.span, f"({whole} if {test} else {nothing})")
+    tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
+    if right.condition or right.low < 0 < right.high:
+        return f"divide only where it is not 0: {tested}", (where,)
+    size = max(-right.low, right.high)
+    function, sign = ("max", 1) if right.high > 0 else ("min", -1)
+    bound = _amount(sign * (1.0 if size > 1 else size / 100), right.unit)
+    side = "above" if sign > 0 else "below"
+    return (
+        f"keep it {side} 0: `{function}(…, {bound})`, or divide only where it is not 0: {tested}",
+        (Edit(expr.right.span, f"{function}({divisor}, {bound})"), where),
+    )
+
+
+def _amount(number: float, unit: Dimension) -> str:
+    """Return how a number of a unit is written, which may be a power of one."""
+    text = shown(Quantity(number))
+    for base, exponent in unit:
+        text += f" {base}" if exponent > 0 else f" / 1 {base}"
+        text += (f" * 1 {base}" if exponent > 0 else f" / 1 {base}") * (abs(exponent) - 1)
+    return text
 
 
 def comparison(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed | None:
@@ -222,23 +290,6 @@ def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed
     return Typed(data, then.unit, low, high, then.condition and other.condition)
 
 
-def nonzero(test: Expression) -> tuple[frozenset[Expression], frozenset[Expression]]:
-    """What cannot be 0 where a condition holds, and where it does not; as `Body.nonzero` has it."""
-    none: frozenset[Expression] = frozenset()
-    if isinstance(test, Unary) and test.fn == "not":
-        then, other = nonzero(test.value)
-        return other, then
-    if not isinstance(test, Binary) or test.fn not in ("==", "!=", "<", ">"):
-        return none, none
-    left, right = test.left, test.right
-    facts: set[Expression] = {Binary(fn="-", left=a, right=b) for a, b in ((left, right), (right, left))}
-    for one, two in ((left, right), (right, left)):
-        if isinstance(one, Number) and one.value == 0:
-            facts.add(two)
-    known = frozenset(facts)
-    return (none, known) if test.fn == "==" else (known, none)
-
-
 PLAIN_ONLY = ("sigmoid", "log", "sqrt", "cos")
 """Functions whose one argument has no unit."""
 
@@ -257,6 +308,9 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
     if name == "clip" and values[1][1].low > values[2][1].high:
         turned = f"write the smaller bound first: `clip(…, {values[2][1].low:g}, {values[1][1].low:g})`"
         return fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
+    if name in ("log", "sqrt") and first.low <= 0:
+        first = narrowed(body, first)
+        values = [(first_expr, first)]
     if name == "log" and first.low <= 0:
         return fail(
             body,

@@ -38,10 +38,12 @@ from reodsl.language.reward.operators import (
     choice,
     comparison,
     exponential,
+    facts,
+    narrowed,
     negative,
-    nonzero,
     number_function,
     opposite,
+    together,
 )
 from reodsl.language.reward.places import (
     are_splits,
@@ -72,7 +74,10 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed | None:
     body.ctx.spend("rewards", expr.span)
     body.depth += 1
     try:
-        return _typed(body, expr)
+        value = _typed(body, expr)
+        # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
+        leaf = value is not None and isinstance(value.data, (Name, Length, Correct, Given))
+        return narrowed(body, value) if value is not None and leaf else value
     finally:
         body.depth -= 1
 
@@ -217,9 +222,10 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
     test = condition(body, expr.condition)
     if test is None:
         return None
-    passed, failed = nonzero(test.data)
-    then = type_expression(body.within(body.env, body.nonzero | passed), expr.then)
-    other = type_expression(body.within(body.env, body.nonzero | failed), expr.otherwise)
+    then, other = (
+        type_expression(body.within(body.env, together(body.facts, facts(test.data, holds))), branch)
+        for holds, branch in ((True, expr.then), (False, expr.otherwise))
+    )
     return None if then is None or other is None else choice(body, expr, test, then, other)
 
 
