@@ -45,6 +45,8 @@ def test_rollouts_that_are_all_equal(
         (("advantage { bound = 3.87 }",), []),
         (("advantage { bound = 3.8, std = sample }",), ["W0523"]),
         (("advantage { bound = 3.7, std = sample }",), []),
+        # The largest itself: a bound there cuts nothing either.
+        (("advantage { bound = 3.75, std = sample }",), ["W0523"]),
         (("advantage { bound = 5, normalise = center }",), []),
         (("advantage { bound = 5, batch = true }",), []),
         (("advantage { bound = 5, std = sample }",), ["W0523"]),

@@ -10,6 +10,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster, Hardware
+from reodsl.ir.training import Lora
 from reodsl.price import price
 from reodsl.price.facts import Facts
 from reodsl.price.limits import refusals
@@ -150,6 +151,23 @@ def test_what_a_recipe_leaves_out_of_the_state() -> None:
     assert here is not None
     assert state_bytes(SIZES, here, Recipe(on_host=True)) == state_bytes(SIZES, here)
     assert optimizer_bytes(SIZES, "adamw", few) == 8 * GIB
+
+
+@pytest.mark.parametrize("where", [None, "host"])
+@pytest.mark.parametrize("lora", [None, Lora(rank=4, alpha=8.0, layers="mlp")])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_recipe_is_what_its_stage_says(where: str | None, lora: Lora | None, frozen: bool) -> None:
+    stage = make.ppo(make.outcome())
+    changes: dict[str, Any] = {"lora": lora}
+    if where is not None:
+        changes["optim"] = stage.optim.model_copy(update={"on": where})
+    if frozen:
+        changes["method"] = stage.method.model_copy(update={"kl": 0.1})
+    stage = stage.model_copy(update=changes)
+    found = Recipe.of(stage, SIZES)
+    assert found.adapters == (None if lora is None else SIZES.adapters(4, "mlp"))
+    assert found.on_host is (where == "host")
+    assert found.frozen is frozen
 
 
 def test_between_updates_gradients_are_gone_and_weights_are_on_their_way() -> None:

@@ -133,6 +133,28 @@ def test_a_ratio_far_out_leaves_numbers(name, far):
         assert float(found.loss.detach()) == pytest.approx(-(1 + HIGH - CAP) / 3)
 
 
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "clipped"),
+    [
+        (-1.0, CAP + 0.1, 1),
+        (-1.0, CAP - 0.1, 0),
+        (-1.0, 1 - LOW - 0.01, 1),
+        (-1.0, 1 - LOW + 0.01, 0),
+        (1.0, 1 + HIGH + 0.01, 1),
+        (1.0, 1 - LOW - 0.01, 0),
+        (0.0, CAP + 0.1, 0),
+    ],
+)
+def test_a_token_that_the_dual_clip_stops_is_counted_and_has_no_gradient(advantage, ratio, clipped):
+    logprobs = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
+    found = policy_loss(
+        logprobs, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), LOW, HIGH, form=FORMS["dual"][0]
+    )
+    found.loss.backward()
+    assert found.clipped == clipped
+    assert logprobs.grad.tolist() == pytest.approx([0.0 if clipped else -ratio * advantage])
+
+
 def test_a_response_of_one_token_has_one_ratio_for_both():
     old, new = torch.tensor([-1.0, -2.0]), torch.tensor([-0.5, -2.6])
     advantages, weights, lengths = torch.tensor([1.0, -1.0]), torch.tensor([0.5, 0.5]), torch.tensor([1, 1])

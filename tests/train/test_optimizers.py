@@ -54,6 +54,49 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
         assert adamw.param_groups[0]["lr"] == 0.015
 
 
+FAR = {"betas": (0.7, 0.95), "eps": 0.02, "weight_decay": 0.3}
+"""Settings that all differ, and matter within three steps."""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rest"),
+    [
+        ("adam", None),
+        ("adamw", None),
+        ("muon", AdamGroup(lr=0.03, betas=(0.8, 0.9), eps=0.05, weight_decay=0.2)),
+        ("muon", None),
+    ],
+)
+def test_every_setting_reaches_the_optimizer(algorithm, rest):
+    """Three steps as torch's optimizers take them, each with the numbers that its parameters are to have."""
+    rule = settings(algorithm=algorithm, rest=rest, **FAR)
+    ours, theirs = small_model(), small_model()
+    parameters = list(theirs.parameters())
+    if algorithm == "muon":
+        matrices = [p for name, p in theirs.named_parameters() if "proj" in name]
+        others = [p for name, p in theirs.named_parameters() if "proj" not in name]
+        small = {"lr": 0.1, **FAR} if rest is None else rest.model_dump()
+        steps = [
+            torch.optim.Muon(matrices, lr=0.1, momentum=0.7, weight_decay=0.3),
+            torch.optim.AdamW(
+                others, **{name: small[name] for name in ("lr", "betas", "eps", "weight_decay")}
+            ),
+        ]
+    else:
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[algorithm]
+        steps = [kind(parameters, lr=0.1, **FAR)]
+    steps += build_optimizers(ours, rule)
+    for number in range(3):
+        for model in (ours, theirs):
+            draw = torch.Generator().manual_seed(number)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=draw)
+        for optimizer in steps:
+            optimizer.step()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("algorithm", ["adam", "adamw", "muon"])
 def test_an_optimizer_goes_on_from_its_state_to_the_bit(algorithm):
     def step(model, optimizers, seed):

@@ -357,6 +357,21 @@ def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, mo
     assert found.prefixes == plain.prefixes
 
 
+@pytest.mark.parametrize(("ended", "share"), [(7, 1.0), (8, 0.25), (9, 2 / 9)])
+def test_a_share_of_answers_is_of_eight_responses_that_ended_or_more(ended, share):
+    """Two of them answer; two more were cut off, and have an answer or none."""
+
+    class Cut(ScriptedEngine):
+        def generate(self, *arguments, **more):
+            responses = super().generate(*arguments, **more)
+            return [*responses[:ended], *(replace(each, finish="length") for each in responses[ended:])]
+
+    answered, silent = "so \\boxed{ 7 } <eos>", "a b <eos>"
+    texts = [answered] * 2 + [silent] * (ended - 2) + [answered, silent]
+    rule = collector(Cut(texts, {}), reward(Correct(of="y")), (20,), rollouts=len(texts))
+    assert collect(rule, [QUESTION], 0).answered == pytest.approx(share)
+
+
 def test_answers_that_were_never_judged_are_counted():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "8 }", (1, 2): "7 }"})
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 12), l_max=20))
