@@ -13,9 +13,10 @@ from typing import Any
 from reodsl.cli.inputs import token_count, token_grid
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import Aggregate, Given
+from reodsl.ir.expression import STEP, Aggregate, Given, Name
 from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
 from reodsl.ir.rollout import Group, Rollout
+from reodsl.language.suggest import advice
 
 ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
 
@@ -86,6 +87,7 @@ class _Verdicts(Mapping[int, bool]):
 
 
 def made_group(
+    reward: Reward,
     length: str | None,
     correct: str | None,
     forced: Sequence[str],
@@ -95,8 +97,9 @@ def made_group(
 ) -> Asked:
     """The group that options describe. Raises E0124 where they do not go together, E0117 where one is not a length."""
     if length is None or correct is None:
+        absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
         raise _refuse(
-            f"there is no {'--length' if length is None else '--correct'}",
+            f"there is no {' and no '.join(absent)}",
             "give a group, as in `--length 10,20 --correct yes,no`, or the responses of a run: `--run RUN`",
         )
     lengths = _lengths("--length", length)
@@ -106,7 +109,7 @@ def made_group(
     at_cuts = {
         option: _at_cuts(option, texts, size) for option, texts in (("--forced", forced), ("--bare", bare))
     }
-    numbers = _numbers(given, size)
+    numbers, tracks = _numbers(reward, given, size)
     rollouts = tuple(
         Rollout(
             lengths[i],
@@ -117,7 +120,7 @@ def made_group(
         )
         for i in range(size)
     )
-    return Asked(Group("", rollouts, _reference(*reference)), unanswered)
+    return Asked(Group("", rollouts, _reference(*reference), tracks), unanswered)
 
 
 def _of(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool]:
@@ -126,7 +129,11 @@ def _of(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool
 
 
 def past_group(
-    past: Past, experiment: str | None, given: Sequence[str], reference: tuple[str | None, str | None]
+    reward: Reward,
+    past: Past,
+    experiment: str | None,
+    given: Sequence[str],
+    reference: tuple[str | None, str | None],
 ) -> Asked:
     """The responses to one question in one step of a training. Raises E0124 where they are not there."""
     import polars as pl
@@ -155,7 +162,7 @@ def past_group(
         raise _refuse(f"step {step} has no question `{past.question}`", f"it has {shown}", str(path))
     chosen = groups[names.index(past.question) if past.question is not None else 0]
     unanswered: list[tuple[str, int, int]] = []
-    numbers = _numbers(given, len(chosen))
+    numbers, tracks = _numbers(reward, given, len(chosen))
     rollouts = tuple(
         Rollout(
             row["tokens"],
@@ -167,7 +174,9 @@ def past_group(
         )
         for i, row in enumerate(chosen)
     )
-    group = Group(chosen[0]["question"], rollouts, _reference(*reference))
+    # A step from 1 is sampled when those before it are done.
+    tracks = {STEP: float(step - 1), **tracks}
+    group = Group(chosen[0]["question"], rollouts, _reference(*reference), tracks)
     return Asked(group, unanswered, chosen[0]["question"], step, len(groups))
 
 
@@ -215,21 +224,11 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
             raise _refuse(f"`{reward.name}` has no splits, and --splits gives some", "leave --splits out")
         return []
     if not splits:
-        if isinstance(split, Budgets):
-            return _reached(split, [(*split.budgets, split.l_max)] * size, group)
-        why = (
-            "are where its reasoning steps end"
-            if isinstance(split, Steps)
-            else "are drawn for each response"
-            if isinstance(split, Exits)
-            else "follow from other trainings"
-            if isinstance(split, QuestionBudgets)
-            else "are found on a frontier of the study"
-        )
-        raise _refuse(
-            f"the splits of `{reward.name}` {why}",
-            "say where they are, the longest response last: `--splits 16,64,128`"
-            + (", once for each response" if isinstance(split, (Steps, Exits)) else ""),
+        # Others were asked for before.
+        return (
+            _reached(split, [(*split.budgets, split.l_max)] * size, group)
+            if isinstance(split, Budgets)
+            else []
         )
     places = [_lengths("--splits", text) for text in splits]
     for each in places:
@@ -253,34 +252,72 @@ def _reached(split: Split, places: list[tuple[int, ...]], group: Asked) -> list[
     return [reached_places(each, length) for each, length in zip(places, lengths, strict=True)]
 
 
-def check_inputs(reward: Reward, group: Asked) -> None:
-    """Raise E0124 where the reward reads numbers or a reference that the group does not have."""
-    fields = {node.field for node in walk(reward) if isinstance(node, Given)} | set(reward.functions)
-    for name in sorted(fields - set(group.group.rollouts[0].given)):
-        read = "mode(y)" if name == "mode" else f"x.{name}"
-        if name in reward.functions:
-            read = f"python({json.dumps(name)}, y)"
-        raise _refuse(f"`{reward.name}` reads `{read}`", f"give its value: `--given {name}=…`")
+def check_inputs(reward: Reward, splits: Sequence[str], group: Asked) -> None:
+    """Raise E0124 where the reward reads numbers, a reference or splits that the group does not have, with all of them."""
+    given = set(group.group.rollouts[0].given)
+    # A track whose value is given looks at nothing.
+    looks = reward.model_copy(
+        update={"tracks": tuple(each for each in reward.tracks if each.name not in group.group.tracks)}
+    )
+    fields = {node.field for node in walk(looks) if isinstance(node, Given)} | set(reward.functions)
+    lacks = {
+        f"`{_read(reward, name)}`": f"`--given {name}=…`"
+        for name in sorted(fields - given)
+    }  # fmt: skip
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.group.reference:
-        raise _refuse(
-            f"`{reward.name}` reads `ref`, the starting model's responses",
-            "give them: `--ref-length 30,50 --ref-correct yes,no`",
+        lacks["`ref`, the starting model's responses"] = "`--ref-length 30,50 --ref-correct yes,no`"
+    if reward.splits is not None and not splits and not isinstance(reward.splits, Budgets):
+        once = ", once for each response" if isinstance(reward.splits, (Steps, Exits)) else ""
+        lacks[f"its splits, which {_whence(reward.splits)}"] = (
+            f"where they are, the longest response last: `--splits 16,64,128`{once}"
         )
+    if lacks:
+        raise _refuse(f"`{reward.name}` reads {', and '.join(lacks)}", f"give {'; '.join(lacks.values())}")
+
+
+def _read(reward: Reward, name: str) -> str:
+    """Return how a reward reads a number that it is given."""
+    if name in reward.functions:
+        return f"python({json.dumps(name)}, y)"
+    return "mode(y)" if name == "mode" else f"x.{name}"
+
+
+def _whence(split: Split) -> str:
+    """Return where a training gets splits from that are not in the spec."""
+    match split:
+        case Steps():
+            return "are where its reasoning steps end"
+        case Exits():
+            return "are drawn for each response"
+        case QuestionBudgets():
+            return "follow from other trainings"
+    return "are found on a frontier of the study"
 
 
 def refuse_unanswered(reward: Reward, group: Asked) -> None:
     """Raise E0124 where the reward asked for answers at cuts that are not known, with what to write."""
     if not group.unanswered:
         return
-    option = group.unanswered[0][0]
-    cuts = sorted({cut for asked, cut, _ in group.unanswered if asked == option})
-    what = "the forced answer" if option == "--forced" else "the bare answer"
-    shown = ", ".join(map(str, cuts[:6])) + (f" and {len(cuts) - 6} more" if len(cuts) > 6 else "")
+    cuts = sorted(
+        {(option, cut) for option, cut, _ in group.unanswered},
+        key=lambda each: (each[0] == "--bare", each[1]),
+    )
+    what = {"--forced": "the forced answer", "--bare": "the bare answer"}
+    asked = " and ".join(
+        f"{what[option]} is right at {', '.join(places[:6])}"
+        + (f" and {len(places) - 6} more" if len(places) > 6 else "")
+        + " tokens"
+        for option in dict.fromkeys(option for option, _ in cuts)
+        for places in [[str(cut) for each, cut in cuts if each == option]]
+    )
     example = ",".join(["yes"] * len(group.group.rollouts))
+    options = " ".join(f"{option} {cut}:{example}" for option, cut in cuts[:12]) + (
+        " …" if len(cuts) > 12 else ""
+    )
     raise _refuse(
-        f"`{reward.name}` asks whether {what} is right at {shown} tokens",
-        f"say it of each response: `{option} {cuts[0]}:{example}`"
+        f"`{reward.name}` asks whether {asked}",
+        f"say it of each response: `{options}`"
         if group.question is None
         else "try a reward that cuts where the run did, or make the group by hand",
     )
@@ -324,7 +361,14 @@ def _at_cuts(option: str, texts: Sequence[str], size: int) -> dict[int, list[boo
     return verdicts
 
 
-def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
+def _numbers(
+    reward: Reward, texts: Sequence[str], size: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Return the numbers that --given names: those of each response, and those of the step, as `Group.tracks` has them."""
+    each_has = {node.field for node in walk(reward) if isinstance(node, Given)} | set(reward.functions)
+    tracks = {track.name for track in reward.tracks}
+    if any(node.name == STEP for track in reward.tracks for node in walk(track) if isinstance(node, Name)):
+        tracks.add(STEP)
     numbers: dict[str, list[float]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
@@ -333,8 +377,29 @@ def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
             raise _refuse(
                 f"--given {text!r} is not an assignment", "write `--given budget=1K` or `--given mode=0,1`"
             )
-        numbers[name] = _for_each("--given", [_number(each.strip()) for each in values.split(",")], size)
-    return numbers
+        if name not in each_has | tracks:
+            raise _refuse(
+                f"`{reward.name}` reads no `{name}`, which --given names",
+                advice(name, each_has | tracks, "it reads"),
+            )
+        if name in numbers:
+            raise _refuse(f"--given names `{name}` twice", "give it once, with a value for each response")
+        numbers[name] = [_number(each.strip()) for each in values.split(",")]
+        if name not in each_has and len(numbers[name]) != 1:
+            raise _refuse(
+                f"`{name}` is one number in a step, and --given has {len(numbers[name])}",
+                f"write `--given {name}={values.split(',')[0].strip()}`",
+            )
+        if (
+            name == STEP
+            and name not in each_has
+            and not (numbers[name][0] >= 0 and numbers[name][0].is_integer())
+        ):
+            raise _refuse(f"no training has done {numbers[name][0]:g} steps", "write `--given step=20`")
+    return (
+        {name: _for_each("--given", values, size) for name, values in numbers.items() if name in each_has},
+        {name: values[0] for name, values in numbers.items() if name not in each_has},
+    )
 
 
 def _number(text: str) -> float:

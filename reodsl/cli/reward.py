@@ -64,7 +64,8 @@ Examples:
     "--given",
     multiple=True,
     metavar="NAME=NUMBER,...",
-    help="A number of the question, the wording or your Python, as in --given mode=0,1 or --given score.py:f=1. Repeatable.",
+    help="A number of the question, the wording or your Python, as in --given mode=0,1 or --given score.py:f=1;"
+    " the steps that are done (--given step=20), or a track. Repeatable.",
 )
 @click.option(
     "--splits",
@@ -140,11 +141,11 @@ def command(
             )
     if sampled:
         past = Past(run, rollouts, task, step, question, store_dir)
-        group = past_group(past, chosen.experiment, given, reference)
+        group = past_group(chosen.reward, past, chosen.experiment, given, reference)
     else:
-        group = made_group(length, correct, forced, bare, given, reference)
+        group = made_group(chosen.reward, length, correct, forced, bare, given, reference)
+    check_inputs(chosen.reward, splits, group)
     places = places_of(chosen.reward, splits, group)
-    check_inputs(chosen.reward, group)
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
@@ -228,6 +229,7 @@ def _finite(value: float) -> float | None:
 
 def _lines(shown: _Shown) -> list[str]:
     """The group as a table: a row a response, or a row a split of it; then what its columns are."""
+    from reodsl.ir.expression import STEP
     from reodsl.ir.reward_text import expression_text
 
     reward = shown.reward
@@ -273,8 +275,13 @@ def _lines(shown: _Shown) -> list[str]:
     lines = [_title(shown), ""]
     lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.append("")
+    given = shown.group.group.tracks
+    done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
     lines += [
-        f"track {each.name} = {expression_text(each.value)}, of this group alone" for each in reward.tracks
+        f"track {each.name} = {given[each.name]:g}, as given"
+        if each.name in given
+        else f"track {each.name} = {expression_text(each.value)}, of this group alone{done}"
+        for each in reward.tracks
     ]
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]

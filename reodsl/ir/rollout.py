@@ -27,7 +27,10 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name."""
+    """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
+
+    Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done.
+    """
 
     question: str
     rollouts: tuple[Rollout, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,21 @@ COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
 
 
 def track_values(
-    reward: Reward, step: int, recent: Sequence[pl.DataFrame], monitor: pl.DataFrame | None
+    reward: Reward,
+    step: int,
+    recent: Sequence[pl.DataFrame],
+    monitor: pl.DataFrame | None,
+    known: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """The value of each track before step `step` (from 0), by name.
+    """The value of each track before step `step` (from 0), by name; of one that is `known`, that value.
 
     `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
     """
     values: dict[str, float] = {}
     for track in reward.tracks:
+        if track.name in known:
+            values[track.name] = known[track.name]
+            continue
         numbers = {f"{TRACK}{name}": value for name, value in values.items()}
 
         numbers[STEP] = float(step)

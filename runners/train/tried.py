@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from reodsl.ir.expression import TRACK
+from reodsl.ir.expression import STEP, TRACK
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from reodsl.ir.training import Advantage
@@ -24,14 +24,15 @@ def try_reward(
 ) -> tuple[Tried, ...]:
     """What each response of a group earns. `places` are each response's splits in tokens; none for a reward without.
 
-    A track is found from this group alone, before the first step. `batch` normalises over this group alone. The advantages
-    of parts are two: of a prefix, and of the rest.
+    A track is found from this group alone, unless the group has its value; no step is done, unless it says so. `batch`
+    normalises over this group alone. The advantages of parts are two: of a prefix, and of the rest.
     """
     size = len(group.rollouts)
     if reward.tracks:
         # There is no other step: a track is of this group alone.
         table = _table(group)
-        group = replace(group, tracks=track_values(reward, 0, [table], table))
+        step = int(group.tracks.get(STEP, 0))
+        group = replace(group, tracks=track_values(reward, step, [table], table, group.tracks))
     splits = [list(each) for each in places] if reward.splits is not None else [[]] * size
     values = [interpret(reward, group, index, splits[index]) for index in range(size)]
     length = np.array([[float(each.length) for each in group.rollouts]])

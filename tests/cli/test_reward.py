@@ -185,6 +185,7 @@ def test_rows_of_a_past_run(said: Said) -> None:
         (("own.reo", "std.rewards.length_harmonizing(1)", *HAND), "--ref-length 30,50"),
         (("own.reo", 'std.rewards.mrt(at: steps(separator: ".", keywords: ["so"]))', *HAND), "reasoning steps end"),
         (("own.reo", "std.rewards.reo(at: [4 tokens, 8 tokens])", *HAND, "--splits", "8,4"), "does not rise"),
+        (("own.reo",), "no --length and no --correct"),
         (("own.reo", "shrot", *HAND), "did you mean `short`?"),
         (("priced.reo", *HAND), 'reodsl reward priced.reo "priced(cost: …)"'),
         (("priced.reo", "priced()", *HAND), 'reodsl reward priced.reo "priced(cost: …)"'),
@@ -196,6 +197,81 @@ def test_what_is_missing_is_said(arguments: tuple[str, ...], words: str, said: S
     told = said(*arguments, code=1)
     assert words in told
     assert told.count("error[") == 1
+
+
+MOVING = """reward moving {
+  track pressure = clip(step / 100 steps, 0, 1)
+  track usual = mean(len(z) for z in steps(20 steps), empty: 40 tokens)
+  correct(y) - pressure * len(y) / max(usual, 1 tokens)
+}
+reward hungry {
+  correct(y) * x.level / max(x.hardness, 1) + mode(y) - mean(correct(z) for z in ref) + 0.5 * python("style.py:score", y)
+}
+reward cutting {
+  correct(answer(y[:4 tokens])) + correct(answer(y[:6 tokens])) + correct(y[:8 tokens])
+}
+"""
+
+
+def test_a_reward_is_tried_after_steps_and_at_values_of_its_tracks(said: Said) -> None:
+    Path("moving.reo").write_text(MOVING)
+
+    def rewards(*more: str) -> list[float]:
+        found = json.loads(said("moving.reo", "moving", *HAND, *more, "--json"))
+        return [each["sections"][0]["reward"] for each in found["responses"]]
+
+    # The mean length is 15: of two responses of 10 and 20 tokens the first is right.
+    assert rewards() == [1, 0]
+    assert rewards("--given", "step=50") == pytest.approx([1 - 0.5 * 10 / 15, -0.5 * 20 / 15])
+    assert rewards("--given", "step=500") == pytest.approx([1 - 10 / 15, -20 / 15])
+    assert rewards("--given", "step=50", "--given", "usual=40") == pytest.approx(
+        [1 - 0.5 * 10 / 40, -0.5 * 20 / 40]
+    )
+    assert rewards("--given", "pressure=1", "--given", "usual=2") == [1 - 5, -10]
+    text = said("moving.reo", "moving", *HAND, "--given", "step=50", "--given", "usual=40")
+    assert "of this group alone after 50 steps" in text
+    assert "track usual = 40, as given" in text
+
+
+@pytest.mark.parametrize(
+    ("reward", "given", "words"),
+    [
+        ("moving", ("stpe=3",), ("`moving` reads no `stpe`", "did you mean `step`?")),
+        ("moving", ("budget=3",), ("reads no `budget`", "it reads `pressure`, `step`, `usual`")),
+        ("moving", ("step=3,4",), ("`step` is one number in a step", "write `--given step=3`")),
+        ("moving", ("step=-1",), ("no training has done -1 steps", "--given step=20")),
+        ("moving", ("usual=3", "usual=4"), ("names `usual` twice",)),
+        ("hungry", ("step=3",), ("`hungry` reads no `step`",)),
+        ("cutting", ("level=3",), ("`cutting` reads no `level`", "it reads none")),
+        (
+            "hungry",
+            (),
+            (
+                'reads `x.hardness`, and `x.level`, and `mode(y)`, and `python("style.py:score", y)`, and `ref`',
+                "`--given hardness=…`; `--given level=…`; `--given mode=…`; `--given style.py:score=…`; `--ref-length 30,50",
+            ),
+        ),
+        ("hungry", ("level=1", "hardness=2", "mode=0"), ("`hungry` reads `python(", "and `ref`")),
+        (
+            "cutting",
+            (),
+            (
+                "the forced answer is right at 4, 6 tokens and the bare answer is right at 8 tokens",
+                "`--forced 4:yes,yes --forced 6:yes,yes --bare 8:yes,yes`",
+            ),
+        ),
+    ],
+)
+def test_what_is_given_is_read_and_all_that_is_missing_is_named(
+    reward: str, given: tuple[str, ...], words: tuple[str, ...], said: Said
+) -> None:
+    Path("moving.reo").write_text(MOVING)
+    refused = said(
+        "moving.reo", reward, *HAND, *(part for each in given for part in ("--given", each)), code=1
+    )
+    assert refused.count("error[E0124]") == 1
+    for each in words:
+        assert each in refused
 
 
 def test_a_reward_that_is_no_number_is_shown_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +321,7 @@ def test_values_stand_for_code_and_verdicts_that_nobody_is_asked_for(what: str, 
     assert found["responses"][1]["given"] == {"style.py:score": 0.2}
     told = said("coded.reo", what, *HAND, code=1)
     assert 'reads `python("style.py:score", y)`' in told
-    assert "give its value: `--given style.py:score=…`" in told
+    assert "give `--given style.py:score=…`" in told
 
 
 def test_values_go_together_with_the_responses_of_a_run(said: Said) -> None:
