@@ -68,7 +68,7 @@ RUNNERS_READ = {
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "backlog", "conversations", "draws", "engine", "models", "prompts", "seeds", "verify"},
-    "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},
+    "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},
 }  # fmt: skip

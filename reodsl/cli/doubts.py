@@ -46,14 +46,18 @@ class Doubts:
         self._tell(diagnostics)
 
     def hear(self, event: Event) -> None:
-        """Take in an event; where most responses of a step have no answer, warn of it once."""
-        share = event.progress.numbers.get(ANSWERED) if event.progress is not None else None
-        if self.quiet or share is None or event.task in self.silent:
+        """Take in an event: report once what a training leaves out, and that most of its responses have no answer."""
+        if self.quiet or event.progress is None or self.ready.graph[event.task].kind != "train":
             return
+        from reodsl.report.left_out import report_left_out
         from reodsl.report.unanswered import untrained
 
-        self.silent.add(event.task)
-        self._tell(self._at_lines({event.task: [untrained(self.ready.graph[event.task], share)]}))
+        task, numbers = self.ready.graph[event.task], event.progress.numbers
+        doubts = report_left_out(task, numbers)
+        if ANSWERED in numbers and task.id not in self.silent:
+            self.silent.add(task.id)
+            doubts.append(untrained(task, numbers[ANSWERED]))
+        self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])
 
     def _tell(self, diagnostics: list[Diagnostic]) -> None:
         self.shown.update(diagnostics)
@@ -72,7 +76,8 @@ class Doubts:
         return self._at_lines(unanswered(self.ready.graph, folders))
 
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
-        """Every doubt about a finished run, those that were told among them."""
+        """Return every doubt about a finished run, the ones already shown among them."""
+        from reodsl.report.left_out import left_out
         from reodsl.report.overlap import overlaps
         from reodsl.report.unended import unended
         from reodsl.report.unlearnt import unlearnt
@@ -81,6 +86,7 @@ class Doubts:
         return [
             *self._questioned(folders),
             *overlaps(self.ready.graph, folders),
+            *self._at_lines(left_out(self.ready.graph, folders)),
             *self._unanswered(folders),
             *unended(page.parent),
             *unlearnt(page.parent),

@@ -17,6 +17,7 @@ from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
+from reodsl.report.left_out import left_out_counts
 from reodsl.store.labels import arm_labels
 from reodsl.store.live import STEPS, read_steps
 
@@ -41,7 +42,7 @@ _SUMMARY = {
     "verifier_timeouts": pl.Int64,
     "verifier_failures": pl.Int64,
 }
-_SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String} | dict.fromkeys(
+_SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String, "by": pl.String} | dict.fromkeys(
     ("questions", "picked", "dropped", "lost"), pl.Int64
 )
 
@@ -203,7 +204,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         evaluations=evaluations,
         artifacts={text: made_of(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
-        selections=_selections(spec.study, dict(sorted_roles(roles, "select"))),
+        selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
     )
 
@@ -281,13 +282,26 @@ def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
     )
 
 
-def _selections(study: Study, chosen: Mapping[Role, Path]) -> pl.DataFrame:
+def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role, Path]) -> pl.DataFrame:
+    """Return how much each training had of its data: what a selection picked, and what was too long or had no budget."""
     rows = []
-    for role, folder in chosen.items():
+    for role, folder in [*chosen.items(), *trained.items()]:
         stage = _stage(study, role.name, role.index or 0)
-        facts = read_json(folder / "select.json")
         place = {"arm": role.name, "seed": role.seed, "stage": stage.name if stage else ""}
-        rows.append(place | {name: facts.get(name, 0) for name in ("questions", "picked", "dropped", "lost")})
+        if role.kind == "select":
+            facts = read_json(folder / "select.json")
+            counts = {name: facts.get(name, 0) for name in ("questions", "picked", "dropped", "lost")}
+            rows.append(place | counts | {"by": "its selection"})
+        elif stage is not None and (folder / "train.json").exists():
+            limits = {name: value for name, value in stage.method if name in ("max_prompt", "max_tokens")}
+            for each in left_out_counts(limits, read_json(folder / "train.json")):
+                kept = {
+                    "questions": each.total,
+                    "picked": each.total - each.count,
+                    "dropped": 0,
+                    "lost": each.count,
+                }
+                rows.append(place | kept | {"by": each.setting})
     return pl.DataFrame(rows, schema=_SELECTION, orient="row")
 
 

@@ -1,4 +1,4 @@
-"""The table of selections: how many questions each arm's picks kept and lost, by seed."""
+"""Show how much of its data each arm's training had: what selections picked, and what was too long."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ _COUNTS = ("questions", "lost", "picked", "dropped")
 
 
 def section(material: Material) -> list[Child]:
-    """How much of its pool each arm's training had, means over seeds; nothing where no arm trained on a selection."""
+    """Return a table of how much of its data each training had, means over seeds; nothing where each had all of it."""
     if not material.selections.height:
         return []
     rows = (
-        material.selections.group_by("arm", "stage", maintain_order=True)
+        material.selections.group_by("arm", "stage", "by", maintain_order=True)
         .agg(pl.col(_COUNTS).mean())
         .with_columns((pl.col("lost") / pl.col("questions")).alias("share"))
     )
     drops = bool(rows["dropped"].sum())
     words = (
-        "What a selection picked to train on. A question is lost where none of its responses is picked"
+        "Questions, traces or pairs that were not trained on, and the setting that decides it. A selection loses a question"
+        " where it picks none of its responses"
         + (", and picks with the lowest margins are left out" if drops else "")
         + ("; means over seeds." if len(material.seeds) > 1 else ".")
     )
@@ -39,6 +40,7 @@ def section(material: Material) -> list[Child]:
                 class_="name",
                 scope="row",
             ),
+            tag("td", row["by"]),
             tag("td", formats.number(row["questions"], 0)),
             tag("td", formats.number(row["lost"], 0)),
             tag("td", formats.percent(row["share"])),
@@ -47,9 +49,9 @@ def section(material: Material) -> list[Child]:
         )
         for row in rows.to_dicts()
     ]
-    heads = ("questions", "lost", "lost (%)", "picked", *(("left out",) if drops else ()))
+    heads = ("decided by", "of", "lost", "lost (%)", "trained on", *(("left out",) if drops else ()))
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in heads], class_="only")
-    return [tag("h3", "Selections"), tag("p", words, class_="about"), _table(head, body)]
+    return [tag("h3", "Left out of training"), tag("p", words, class_="about"), _table(head, body)]
 
 
 def _table(head: Markup, body: list[Markup]) -> Markup:

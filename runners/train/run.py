@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ from runners.train.update import Learner
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
 """A stage without `save_every` is saved after this many seconds and this many times the seconds that saving took."""
 SHOWN = ("reward", "accuracy", "length", "loss")
+COUNTED = ("questions", "traces", "pairs")
 FEW_ANSWERED = 0.5
 """The share of responses with an answer, among those that ended, below which it is shown too."""
 
@@ -165,6 +167,9 @@ def _passed(stage: Stage, sequences: int) -> Stage:
 def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
     ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
+    left_out = _left_out(steps.facts)
+    if left_out:
+        job.progress(Progress(standing.steps, stage.steps, left_out))
     if ranks.first:
         begin_steps(job.work, standing.rows)
     while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
@@ -193,12 +198,20 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         if row.get("answered", 1.0) < FEW_ANSWERED:
             shown["answered"] = row["answered"]
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
+        shown |= left_out
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
             steps.keep(standing.steps)
             save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
+
+
+def _left_out(facts: Mapping[str, int]) -> dict[str, float]:
+    """Return the counts of what is not trained on and of what is; nothing where all of the data is trained on."""
+    left_out = {name: float(count) for name, count in facts.items() if name.startswith("left_out") and count}
+    kept = {name: float(count) for name, count in facts.items() if name in COUNTED}
+    return kept | left_out if left_out else {}
 
 
 def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:

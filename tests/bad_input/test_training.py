@@ -81,3 +81,21 @@ def test_a_model_that_never_ends_its_answer_and_learns_nothing(
     facts = json.loads(place.call("run", "tiny.reo", "--local", "--json").out)
     assert facts["status"] == "finished"
     assert [found["code"] for found in facts["diagnostics"]] == ["W0801", "W0803"]
+
+
+def test_questions_that_are_left_out_are_reported_at_the_start_and_in_the_report(place: Place) -> None:
+    """Some prompts are longer than the limit: the run says so before its first step, and the page lists it."""
+    place.write(
+        SPEC.replace("count: 4, seed: 1)", "count: 40, seed: 1)").replace(
+            "max_prompt  = 32 tokens", "max_prompt  = 9 tokens"
+        )
+        + "\nstudy alone { arm tiny = tiny }\n"
+    )
+    told = place.call("run", "tiny.reo", "--local", "--target", "alone")
+    assert told.code == 0, told.err
+    assert told.err.count("warning[W0807]") == 1
+    assert told.err.index("W0807") < told.err.index("done     tiny.train.s1")
+    assert "`max_prompt = 9 tokens` decides it" in told.err
+    assert "left out too long" in told.err
+    (page,) = place.folder.glob("runs/*/report.html")
+    assert "max_prompt = 9 tokens" in page.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Selections in the report: what each arm's training had of its pool, on the page and as a table."""
+"""What each training left out, in the report: by a selection, a longest length or a missing budget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.graph.lower import lower
+from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.report import selections
 from reodsl.report.export import report_tables
@@ -43,13 +44,13 @@ def counted(questions: int, picked: int, lost: int) -> dict[str, object]:
 def test_what_was_lost_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {"select:group_norm:0@1": counted(4096, 3000, 1096)})
     words = shown(found)
-    assert "A question is lost where none of its responses is picked." in words
-    assert words.split()[-5:] == ["group_norm", "4,096", "1,096", "26.8", "3,000"]
+    assert "A selection loses a question where it picks none of its responses." in words
+    assert words.split()[-7:] == ["group_norm", "its", "selection", "4,096", "1,096", "26.8", "3,000"]
     assert "left out" not in words
     assert "".join(map(str, selections.section(found))) in page(found, Gallery(), {})
     table = report_tables(found)["selections"]
     assert table.to_dicts() == [
-        {"arm": "group_norm", "seed": 1, "stage": "rl", "questions": 4096}
+        {"arm": "group_norm", "seed": 1, "stage": "rl", "by": "its selection", "questions": 4096}
         | {"picked": 3000, "dropped": 0, "lost": 1096}
     ]
 
@@ -63,14 +64,16 @@ def test_seeds_are_averaged_and_what_a_margin_left_out_is_told(tmp_path: Path) -
     found = material(tmp_path, facts, seeds=(1, 2))
     words = shown(found)
     assert "picks with the lowest margins are left out; means over seeds." in words
-    assert words.split()[-12:] == [
+    assert words.replace("its selection", "it").split()[-14:] == [
         "group_norm",
+        "it",
         "100",
         "15",
         "15.0",
         "62",
         "23",
         "shrink",
+        "it",
         "50",
         "0",
         "0.0",
@@ -85,7 +88,7 @@ def test_without_a_selection_nothing_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {})
     assert selections.section(found) == []
     assert "selections" not in report_tables(found)
-    assert "<h3>Selections</h3>" not in page(found, Gallery(), {})
+    assert "<h3>Left out of training</h3>" not in page(found, Gallery(), {})
 
 
 @pytest.mark.parametrize("name", ["sft_shortest", "simpo_dast"])
@@ -98,3 +101,29 @@ def test_the_report_reads_what_its_arms_were_trained_on(name: str) -> None:
     }
     assert set(chosen.values()) == {"select"}
     assert all(re.fullmatch(rf"select:{name}:0@1", role) for role in chosen)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_a_training_left_out_is_listed_with_its_setting(tmp_path: Path) -> None:
+    made = world(tmp_path, (1,))
+    role = next(name for name in made.inputs if name.startswith("train:group_norm"))
+    facts = {"questions": 3, "left_out_too_long": 21, "left_out_without_budget": 0}
+    (made.inputs[role] / "train.json").write_text(json.dumps(facts))
+    found = read(made.spec, made.inputs)
+    words = shown(found)
+    checkpoint = next(arm.checkpoint for arm in made.spec.study.arms if arm.name == "group_norm")
+    assert isinstance(checkpoint, FromTraining)
+    method = checkpoint.experiment.stages[0].method
+    assert isinstance(method, Ppo)
+    limit = method.max_prompt
+    assert words.split()[-9:] == [
+        "group_norm",
+        "max_prompt",
+        "=",
+        str(limit),
+        "tokens",
+        "24",
+        "21",
+        "87.5",
+        "3",
+    ]
