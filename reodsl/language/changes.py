@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from reodsl.ir.setting import Block, Type
 from reodsl.ir.settings import KINDS, TRAINING
@@ -28,7 +30,8 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                 "E0210",
                 f"there is no param `{name}`",
                 where=place,
-                help=advice(name, params, "params are") if params else "this spec declares no param",
+                help=_declared_elsewhere(ctx, main, name)
+                or (advice(name, params, "params are") if params else "this spec declares no param"),
             )
             continue
         value = _parsed(ctx, place, text)
@@ -118,6 +121,21 @@ def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
         if target is not None and isinstance(target.items.get(imported.name), tree.Param):
             params[name] = (target.key, imported.name)
     return params
+
+
+def _declared_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
+    """Return where a param is declared that a file of the imports has and the spec does not import, and how to set it."""
+    for key, module in ctx.modules.loaded.items():
+        item = module.items.get(name) if module is not None and module is not main else None
+        if module is None or not isinstance(item, tree.Param):
+            continue
+        path = "std." + key.partition(":")[2]
+        if not module.std:
+            parts = Path(os.path.relpath(key, Path(main.key).parent)).with_suffix("").parts
+            path = "." + "".join("." if part == ".." else f"{part}." for part in parts)[:-1]
+        place = f"{module.path}:{item.name.span.line}"
+        return f"it is a param of {place}: change it there, or import it here, `from {path} import {name}`, and set it"
+    return None
 
 
 def _studies(main: Loaded) -> list[tree.Decl]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from heapq import nsmallest
 
 MOST_SHOWN = 12
@@ -23,7 +23,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
         return min((each for each in _one_off(name) if each in among), default=None)
     pool = sorted(each for each in among if len(each) <= 2 * LONGEST)
     folded = {each.lower().replace("-", "_"): each for each in pool}
-    matches = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
+    matches = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.65)
     if matches:
         return folded[matches[0]]
     # A short name, or a stem of a longer one, is too far by ratio alone.
@@ -44,17 +44,24 @@ def _one_off(name: str) -> Iterator[str]:
             yield head + letter + tail[1:]
 
 
-def there_is(names: Iterable[str], what: str = "there is") -> str:
-    """`there is a, b, c`, cut short with a count."""
+def there_is(names: Iterable[str], what: str = "there is", near: str = "") -> str:
+    """`there is a, b, c`, cut short with a count; where it is cut, those most like `near` come first."""
     pool = set(names)
     if not pool:
         return f"{what} none"
     more = f" and {len(pool) - MOST_SHOWN} more" if len(pool) > MOST_SHOWN else ""
-    return f"{what} " + ", ".join(f"`{name}`" for name in nsmallest(MOST_SHOWN, pool)) + more
+    far = dict[str, float]()
+    if near and MOST_SHOWN < len(pool) <= MOST_COMPARED and len(near) <= LONGEST:
+        matcher = SequenceMatcher(b=near)
+        for name in pool:
+            matcher.set_seq1(name[: 2 * LONGEST])
+            far[name] = -matcher.ratio()
+    shown = nsmallest(MOST_SHOWN, pool, key=lambda name: (far.get(name, 0.0), name))
+    return f"{what} " + ", ".join(f"`{name}`" for name in shown) + more
 
 
 def advice(name: str, names: Iterable[str], what: str = "there is") -> str:
     """The help line for an unknown name: what was meant, else what there is."""
     pool = list(names)
     near = nearest(name, pool)
-    return f"did you mean `{near}`?" if near else there_is(pool, what)
+    return f"did you mean `{near}`?" if near else there_is(pool, what, name)

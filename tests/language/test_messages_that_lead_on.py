@@ -11,6 +11,7 @@ import pytest
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.language import Compiled, compile_file
 from reodsl.language.known_methods import WRITTEN
+from reodsl.language.reward.words import CALLED
 from tests.language.conftest import HEAD, MINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,73 @@ def test_an_objective_of_other_tools_leads_to_the_setting_for_it(
 ) -> None:
     (found,) = errors(amended(line))
     assert (found.code, found.help) == ("E0203", helps)
+
+
+@pytest.mark.parametrize("name", sorted({helps: name for name, helps in CALLED.items()}.values()))
+def test_a_function_of_other_languages_leads_to_what_serves(
+    errors: Callable[[str], list[Diagnostic]], name: str
+) -> None:
+    """What is said to be written is taken, of a number in place of `…`."""
+    reward = "reward r {{\n  let a = len(y) / 1K tokens\n  {}\n}}\n"
+    (found,) = errors(HEAD + MINE + reward.format(f"correct(y) + {name}(a)"))
+    assert (found.code, found.help) == ("E0213", CALLED[name])
+    (code,) = re.findall("`([^`]*)`", CALLED[name])
+    if "kl" in code:
+        assert not errors(HEAD + MINE.replace("reward = outcome", f"reward = outcome\n  {code}"))
+        return
+    value = code.replace("…", "clip(a, 0, 1)")
+    value = f"1 if {value} else 0" if ">" in code.replace("> 0 else", "") or "==" in code else value
+    value = (
+        f"correct(y) / {value} * 1 token"
+        if code == "len(y)"
+        else f"{value} + z(a)"
+        if code[0] == "z"
+        else value
+    )
+    value = f"correct(y) + {value} / 1K tokens" if code.startswith("mean") else value
+    assert not errors(HEAD + MINE + reward.format(value)), value
+
+
+def test_functions_are_listed_by_nearness_and_far_ones_are_not_proposed(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    def helps(name: str) -> str:
+        (found,) = errors(f"{HEAD}{MINE}reward r {{\n  correct(y) + {name}(y)\n}}\n")
+        return found.help or ""
+
+    assert helps("lenn") == "did you mean `len`?"
+    assert helps("corect") == "did you mean `correct`?"
+    # The likest come first, and a third of all is not what begins with a to f.
+    assert re.match("functions are `(uniform|trapezoid)`, `", helps("unit_weight_of")), helps(
+        "unit_weight_of"
+    )
+    assert helps("unit_weight_of").endswith("more")
+
+
+def test_a_param_of_an_imported_file_is_set_as_the_help_says(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "common.reo").write_text(
+        f"{HEAD}param longer: int = 400\n{MINE.replace('400 steps', '1 steps * longer')}"
+    )
+    spec = tmp_path / "spec.reo"
+    text = "from .parts.common import mine\nexperiment other = mine { kl = 1e-3 }\n"
+    spec.write_text(text)
+    (wrong,) = compile_file(spec, sets={"longer": "7"}).diagnostics
+    place, clause = re.fullmatch(
+        "it is a param of (.*): change it there, or import it here, `(.*)`, and set it", wrong.help or ""
+    ).groups()  # type: ignore[union-attr]
+    assert Path(place.rpartition(":")[0]) == tmp_path / "parts" / "common.reo"
+    assert (
+        (tmp_path / "parts" / "common.reo")
+        .read_text()
+        .split("\n")[int(place.rpartition(":")[2]) - 1]
+        .startswith("param")
+    )
+    spec.write_text(f"{clause}\n{text}")
+    mended = compile_file(spec, sets={"longer": "7"})
+    assert mended.diagnostics == ()
+    assert mended.spec is not None
+    assert '"steps":7,' in mended.spec.model_dump_json()
 
 
 PLACES = (

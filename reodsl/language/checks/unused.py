@@ -15,7 +15,10 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     if main is None or not program.sound:
         return
     for name, imported in main.imports.items():
-        if (main.key, name) not in ctx.used_imports:
+        source = ctx.modules.loaded.get(imported.module or "")
+        # A param that is imported can be set from the command line, whoever reads it.
+        is_param = source is not None and isinstance(source.items.get(imported.name), tree.Param)
+        if (main.key, name) not in ctx.used_imports and not is_param:
             yield warning(
                 "W0201",
                 f"`{name}` is imported and never used",

@@ -54,7 +54,7 @@ from reodsl.language.reward.places import (
     place,
     run_over,
 )
-from reodsl.language.reward.words import FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
+from reodsl.language.reward.words import CALLED, FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.language.values import plain
@@ -279,7 +279,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
         return fail(
             body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
         )
-    helps = advice(name, FUNCTIONS, "functions are")
+    helps = CALLED.get(name.lower()) or advice(name, [*FUNCTIONS, *body.env.functions], "functions are")
     if name == "quantile":
         helps = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
