@@ -32,7 +32,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
     taken, or the only one.
     """
     path = checked(path)
-    data, models = unwrapped(parse_json(path))
+    data, models = unwrapped(parse_json(path), str(path))
     if models is None:
         names = [name for name in data if any(same_model(name, one) for one in base)] or list(data)
         if len(names) > 1:
@@ -79,7 +79,7 @@ def read_models(
     path = checked(path)
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         return read_long_table(path), {}
-    data, base = unwrapped(parse_json(path))
+    data, base = unwrapped(parse_json(path), str(path))
     models = _by_model(path, data, model)
     return models, {name: (name,) if base is None else base for name in models if base != ()}
 
@@ -136,16 +136,22 @@ def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str) -> dict[
     return curves
 
 
-def unwrapped(data: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """Return the curves in a JSON value, and the base models that are named beside them.
+def unwrapped(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
+    """Return the curves in a JSON value, and the base models that are named beside them. Raises E0421 for other names.
 
     These are None where the value holds frontiers by model. A curve that is a pair of lists comes out with their names, and
     one without a benchmark as that of a mean.
     """
     match data:
-        case {"base": str() as one, "curves": curves}:
-            return paired(curves), (one,)
-        case {"base": [*names], "curves": curves} if names and all(isinstance(name, str) for name in names):
+        case {"base": [*_] | str() | int() | float() | None as base, "curves": curves}:
+            names = base if isinstance(base, list) else [base]
+            if not names or not all(isinstance(name, str) and name.strip() for name in names):
+                raise problem(
+                    "E0421",
+                    f"`base` is {shown(base)}, which names no model",
+                    where=where,
+                    help='name the model that these go back to, as in `"base": "Qwen/Qwen3-4B"`',
+                )
             return paired(curves), tuple(names)
         case {"frontiers": dict() as frontiers} if frontiers and misfit(frontiers, ()) is not None:
             by_model = paired(frontiers)
@@ -156,11 +162,11 @@ def unwrapped(data: Any) -> tuple[Any, tuple[str, ...] | None]:
     return paired(data), ()
 
 
-def paired(data: Any) -> Any:
-    """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, is a curve."""
+def paired(data: Any, levels: int = 2) -> Any:
+    """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, in so many objects is a curve."""
     match data:
-        case dict():
-            return {name: paired(each) for name, each in data.items()}
+        case dict() if levels:
+            return {name: paired(each, levels - 1) for name, each in data.items()}
         case [[*budgets], [*accuracy]]:
             return {"budgets": budgets, "accuracy": accuracy}
     return data
@@ -216,7 +222,7 @@ def checked(path: str | Path) -> Path:
 
 
 def parse_json(path: Path) -> Any:
-    """A file's JSON value. Doubled keys, NaN and Infinity are errors, as is anything that is not JSON."""
+    """A file's JSON value. Doubled keys are errors, as is anything that is not JSON; NaN is one of a curve."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -231,15 +237,8 @@ def parse_json(path: Path) -> Any:
             out[key] = value
         return out
 
-    def constant(word: str) -> object:
-        raise problem(
-            "E0422", f"there is {word} in it", where=str(path), help="leave out what was not measured"
-        )
-
     try:
-        return json.loads(
-            path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique, parse_constant=constant
-        )
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique)
     except json.JSONDecodeError as e:
         raise problem(
             "E0420",

@@ -70,6 +70,26 @@ def average(curves: Curves) -> Curve:
     )
 
 
+def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
+    """Whether a curve says something at every point of a grid."""
+    if curve.budgets[0] <= points[0] and curve.budgets[-1] >= points[-1]:
+        return
+    spans = f"REG is integrated over {points[0]} to {points[-1]}"
+    if len(curve.budgets) == 1:
+        raise problem(
+            "E0424",
+            f"{whose} has one point, at {curve.budgets[0]} tokens, and {spans}",
+            help=f"give budgets from {points[0]} to {points[-1]} tokens: one point has no area",
+        )
+    raise problem(
+        "E0424",
+        f"{whose} covers {span_text(curve)}, and {spans}",
+        help=f"integrate to {curve.budgets[-1]} (`--l-max`), or evaluate at further budgets"
+        if curve.budgets[-1] < points[-1]
+        else f"evaluate at {points[0]} tokens too: REG starts there",
+    )
+
+
 def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
     """Whether a model's benchmarks are exactly the expected ones, so that their means can be compared."""
     there, wanted = set(curves), set(expected)
@@ -130,7 +150,14 @@ def curve_error(
                 where=where,
                 help=f"write whole tokens from 0 to {MOST_TOKENS}",
             )
-        if before is not None and budget <= before:
+        if budget == before:
+            return error(
+                "E0423",
+                f"the budget {budget} is there twice",
+                where=where,
+                help="keep one accuracy for it; average over seeds or samples first",
+            )
+        if before is not None and budget < before:
             return error(
                 "E0423",
                 f"budgets must increase, and {budget} follows {before}",

@@ -16,10 +16,10 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
 from reodsl.numbers.crossed import Spread, spread_of, total
 from reodsl.numbers.crossfit import area, crossfit, grouped
-from reodsl.numbers.curves import Curve, Curves, same_benchmarks
+from reodsl.numbers.curves import Curve, Curves, check_cover, same_benchmarks
 from reodsl.numbers.grid import integration_grid, trapezoid_weights
 from reodsl.numbers.reference import mean_only
-from reodsl.numbers.reg import MEAN, change_pct, check_cover, reg, unknown_model
+from reodsl.numbers.reg import MEAN, change_pct, reg, unknown_model
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from reodsl.diagnostics import Diagnostic, error
-from reodsl.numbers.curves import MEAN_NAMES, Curves, average
+from reodsl.numbers.curves import MEAN_NAMES, Curves, average, check_cover
 
 PARTS = 16
 """The share of the range, 1/16, by which two points of a curve are apart at most where REG is taken between them.
@@ -62,7 +62,9 @@ def of_another_model(
     return error(
         "E0433",
         f"the frontier is of {theirs}, and {go_back} to {', '.join(wrong)}",
-        help=f"take a frontier of {wrong[0]}",
+        help=f'name it `hub("{reference.base[0]}")`, which a local mirror serves, if the folder is a copy of that'
+        if wrong[0].startswith("folder(")
+        else f"take a frontier of {wrong[0]}",
     )
 
 
@@ -93,7 +95,7 @@ def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> D
 
 def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Diagnostic | None:
     """Return E0434 where a curve has no point over more than 1/16 of what `points` span, and some of these lie there."""
-    widest = (points[-1] - points[0]) / PARTS
+    widest = max((points[-1] - points[0]) / PARTS, 1)
     for left, right in itertools.pairwise(budgets):
         between = sum(left < point < right for point in points)
         # What lies past the ends of REG is not read.
@@ -119,12 +121,17 @@ def misfits(
     points: Sequence[int],
     name: str = "FILE",
 ) -> list[Diagnostic]:
-    """Return why REG of some models, made from `base`, against the frontier `name` is not what it seems, each kind once."""
+    """Return why REG of some models, made from `base`, against the frontier `name` is not what it seems, each kind once.
+
+    Raises E0424 for a curve that ends before REG does.
+    """
     curves = {
         f"{whose} on {benchmark}": curve
         for whose, each in (("the frontier", reference.curves), *((f"`{m}`", c) for m, c in models.items()))
         for benchmark, curve in each.items()
     }
+    for whose, curve in curves.items():
+        check_cover(curve, points, whose)
     kinds = (
         [of_another_model(reference, base, "these curves go back", name)],
         (of_other_benchmarks(reference.curves, each, f"`{model}`") for model, each in models.items()),

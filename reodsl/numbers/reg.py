@@ -12,8 +12,8 @@ from reodsl.numbers.curves import (
     Curves,
     average,
     benchmark_error,
+    check_cover,
     same_benchmarks,
-    span_text,
 )
 from reodsl.numbers.grid import integration_grid, paper_grid, trapezoid_weights
 from reodsl.numbers.reference import mean_only
@@ -157,20 +157,6 @@ def comparable(frontier: Curves, curves: Curves) -> Curves:
     if mean_only(frontier) and set(curves) != set(frontier):
         return {next(iter(frontier)): average(curves)}
     return curves
-
-
-def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
-    """Whether a curve says something at every point of a grid."""
-    if curve.budgets[0] > points[0] or curve.budgets[-1] < points[-1]:
-        raise problem(
-            "E0424",
-            f"{whose} covers {span_text(curve)}, and REG is integrated over {points[0]} to {points[-1]}",
-            help="evaluate at further budgets: one point has no area"
-            if len(curve.budgets) < 2
-            else f"integrate to {curve.budgets[-1]} (`--l-max`), or evaluate at further budgets"
-            if curve.budgets[-1] < points[-1]
-            else f"evaluate at {points[0]} tokens too: REG starts there",
-        )
 
 
 def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:

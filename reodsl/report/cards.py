@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.report import formats
+from reodsl.ir.study import Score
+from reodsl.report import formats, notes
 from reodsl.report.main_table import spread
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material
@@ -34,14 +35,15 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
     colour = material.colours
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
     shown = [
-        _card(rows[arm], colour[arm], score.relative_to, score.confidence)
+        _card(rows[arm], colour[arm], score, notes.nearly(material.study))
         for arm in headline_arms(material, table)
     ]
     return tag("div", shown, class_="cards") if shown else None
 
 
-def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: float) -> Markup:
+def _card(row: dict[str, Any], colour: str, score: Score, near: str) -> Markup:
     """REG's difference from the baseline leads, in tokens; in percent only where the baseline's own is apart from 0."""
+    baseline, confidence = score.relative_to, score.confidence
     change, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
     if baseline is not None and change is not None:
         marked = formats.apart(low, high)
@@ -54,7 +56,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: fl
             tag("small", " tokens of REG against ", baseline),
         ]
     else:
-        big = [formats.number(row.get("reg")), tag("small", " tokens of REG")]
+        big = [near + formats.number(row.get("reg")), tag("small", " tokens of REG")]
         low, high = row.get("reg_low"), row.get("reg_high")
     if low is not None and high is not None:
         ends = f"{100 * confidence:g}% interval {formats.number(low)} to {formats.number(high)}"
@@ -76,7 +78,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: fl
                 spread(row, "accuracy", 100.0),
             ),
             _line("length", formats.number(row["length"]), _relative(length), spread(row, "length")),
-            _line("REG", formats.number(row.get("reg")), "", spread(row, "reg")),
+            _line(f"{near}REG", formats.number(row.get("reg")), "", spread(row, "reg")),
         ),
         class_="card",
     )

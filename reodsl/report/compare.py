@@ -25,6 +25,7 @@ from reodsl.numbers.intervals import ArmScores, Measured, Scores, column_weights
 from reodsl.numbers.question_scores import arm_scores
 from reodsl.report.artifacts import Made, reading
 from reodsl.report.material import MEAN, Material, parse_role
+from reodsl.report.notes import misfits
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL
 
@@ -232,6 +233,7 @@ def _group(
                 to=to,
                 relative_to=None if twinned else reference,
                 confidence=CONFIDENCE,
+                misfits=misfits(home.material.study) if frontiers else (),
             ),
             "frontiers": tuple(each.model_copy(update={"of": ()}) for each in frontiers),
         }

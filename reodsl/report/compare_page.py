@@ -13,7 +13,7 @@ import polars as pl
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
-from reodsl.report import copies, export, figures, formats, main_table, provenance, tables
+from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, tables
 from reodsl.report.compare import Comparison, Group, Run, compare
 from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import MEAN
@@ -173,12 +173,13 @@ def _words(group: Group, table: pl.DataFrame) -> str:
         words.append(
             f"REG is up to {score.to:,} tokens, and its difference is the same against any frontier."
         )
+    words.append(notes.approximate(group.material.study))
     if curved and "reg" not in table.columns:
         words.append("REG itself is left out: the runs were not scored against one frontier.")
     if group.unpaired:
         arms = ", ".join(f"{arm} ({why})" for arm, why in group.unpaired.items())
         words.append(f"Without a difference: {arms}.")
-    return " ".join(words)
+    return " ".join(filter(None, words))
 
 
 def _curves(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:

@@ -16,6 +16,7 @@ from reodsl.ir.training import Experiment, FromTraining
 from reodsl.report import formats
 from reodsl.report.copies import markdown
 from reodsl.report.material import MEAN, Material, title
+from reodsl.report.notes import approximate, misfits, nearly
 from reodsl.report.provenance import rerun
 from reodsl.share import figures
 from reodsl.share.evaluated import Evaluated
@@ -111,7 +112,8 @@ def _measured(material: Material, one: Evaluated, benchmark: str) -> list[tuple[
         ("length", "Mean tokens of a response", summary["length"]),
     ]
     if "reg" in scored:
-        metrics.append(("reg", "Reasoning Efficiency Gap, tokens", scored["reg"]))
+        near = ", approximate" * bool(misfits(material.study))
+        metrics.append(("reg", f"Reasoning Efficiency Gap, tokens{near}", scored["reg"]))
     return metrics
 
 
@@ -125,7 +127,10 @@ def _table(material: Material, one: Evaluated) -> tuple[list[str], list[list[str
     score = material.study.score
     head = ["benchmark", "accuracy %", "tokens"]
     if score is not None:
-        head += ["REG", *([f"REG - {score.relative_to}"] if score.relative_to else [])]
+        head += [
+            f"{nearly(material.study)}REG",
+            *([f"REG - {score.relative_to}"] if score.relative_to else []),
+        ]
     body = []
     for benchmark in (*figures.benchmarks(material, one), MEAN):
         summary, scored = _summary(material, one, benchmark), figures.score(material, one, benchmark)
@@ -150,7 +155,7 @@ def _what_numbers_are(material: Material) -> str:
     return (
         "Tokens are the mean length of a response. REG, the Reasoning Efficiency Gap, is the area between the frontier and "
         f"this model's curve up to {score.to:,} tokens; the frontier is {of} at each token budget. Lower is better, and a "
-        "model above the frontier has a negative REG. Brackets are 95% intervals."
+        f"model above the frontier has a negative REG. Brackets are 95% intervals. {approximate(material.study)}".rstrip()
     )
 
 

@@ -144,6 +144,104 @@ def test_what_the_frontier_is_not_of_is_refused_or_marked(
     assert list(facts["reg"]["mine"]) == [*columns, "mean"]
 
 
+SIX = {"budgets": [0, 8, 16, 32, 64, 128], "accuracy": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}
+
+
+@pytest.mark.parametrize(
+    ("curves", "code", "place", "words", "advice"),
+    [
+        (
+            {"easy": {"budgets": [64], "accuracy": [0.1]}},
+            "E0424",
+            "m.json against six.json",
+            "one point, at 64",
+            "from 0 to 128",
+        ),
+        (
+            {"easy": {"budgets": [0, 8, 8], "accuracy": [0.1, 0.2, 0.2]}},
+            "E0423",
+            "m.json: m: easy",
+            "8 is there twice",
+            "keep one",
+        ),
+        (
+            {"easy": {"budgets": [0, 8], "accuracy": [0.1, float("nan")]}},
+            "E0422",
+            "m.json: m: easy",
+            "accuracy[1] is nan",
+            "leave out",
+        ),
+        (
+            {"easy": {"budgets": [float("inf")], "accuracy": [0.1]}},
+            "E0422",
+            "m.json: m: easy",
+            "budgets[0] is inf",
+            "whole tokens",
+        ),
+        ({"Easy": SIX}, "E0425", "m.json against six.json", "lacks easy and has Easy", "`Easy` is `easy`"),
+        (
+            {"easy": {"budgets": [0, 8], "accuracy": [0.1, 0.2]}},
+            "E0424",
+            "m.json against six.json",
+            "covers 0 to 8",
+            "`--l-max`",
+        ),
+    ],
+)
+def test_bad_curves_are_one_error_with_place_and_advice(
+    curves: object, code: str, place: str, words: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    six = written("six.json", {"base": "it", "curves": {"easy": SIX}})
+    curves_file = written("m.json", {"base": "it", "curves": {"m": curves}})
+    err = refused(capsys, "reg", curves_file, "--frontier", six, "--l-max", "128")
+    assert re.findall(r"^error\[(E\d+)\]", err, re.M) == [code]
+    assert f"--> {place}\n" in err
+    assert words in err
+    assert advice in err[err.index("help: ") :]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["easy,0,0.1", "easy,8,nan"], "accuracy[1] is nan"),
+        (["easy,0,0.1", "easy,8,0.2", "easy,8,0.3"], "at 8 tokens is there twice, in rows 2 and 3"),
+        (["easy,64,0.1"], "has one point, at 64 tokens"),
+        (["easy,0,0.1", "easy,16384,0.5"], "the frontier on easy covers 0 to 128 tokens"),
+    ],
+)
+def test_so_are_bad_tables(rows: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last goes on past the end of the frontier, up to which REG would be integrated."""
+    six = written("six.json", {"base": "it", "curves": {"easy": SIX}})
+    Path("m.csv").write_text(
+        "\n".join(["model,benchmark,budget,accuracy", *(f"m,{row}" for row in rows), ""])
+    )
+    err = refused(
+        capsys,
+        "reg",
+        "m.csv",
+        "--frontier",
+        six,
+        "--base",
+        "it",
+        *(() if "16384" in rows[-1] else ("--l-max", "128")),
+    )
+    assert words in err
+    assert err.count("error[") == 1
+
+
+@pytest.mark.parametrize("base", [[], 5, "", " ", [""], ["it", 5], None])
+def test_a_base_is_a_name(base: object, capsys: pytest.CaptureFixture[str]) -> None:
+    six = written("six.json", {"base": "it", "curves": {"easy": SIX}})
+    mine = written("m.json", {"base": base, "curves": {"m": {"easy": SIX}}})
+    for asked in (("reg", mine, "--frontier", six), ("frontier", mine), ("reg", six, "--frontier", mine)):
+        assert "which names no model" in refused(capsys, *asked)
+
+
+def test_a_model_may_be_called_base(capsys: pytest.CaptureFixture[str]) -> None:
+    both = written("m.json", {"base": {"easy": SIX}, "curves": {"easy": SIX}})
+    assert "best at: base 6, curves 6" in printed(capsys, "frontier", both)
+
+
 def test_a_grid_of_the_curves_own_points_is_not_sparse(capsys: pytest.CaptureFixture[str]) -> None:
     few = {"budgets": [0, 4096, 16384], "accuracy": [0, 0.4, 0.6]}
     coarse = written("mine.json", {"mine": dict.fromkeys(FOUR, few)})

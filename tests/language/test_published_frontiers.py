@@ -120,6 +120,22 @@ experiment second = first { base = checkpoint(first) }
     assert message == "the frontier is of Qwen/Qwen3-4B, and `base` goes back to Qwen/Qwen3-8B"
 
 
+def test_a_frontier_over_arms_is_of_their_models(
+    compiled: Callable[..., Compiled], spec: Callable[..., Spec]
+) -> None:
+    text = OTHER.replace(
+        "  score",
+        "  arm mine = checkpoint(qwen3_4b)\n  frontier top = envelope(of: [mine], to: 16K tokens)\n  score",
+    )
+    text = text.replace("against: edge", "against: top")
+    words = "the frontier is of Qwen/Qwen3-4B, and `base` goes back to Qwen/Qwen3-8B"
+    assert found(compiled, text) == [("E0616", words)]
+    assert found(compiled, text.replace("[mine]", "[mine, base]")) == []
+    allowed = spec(HEAD + text.replace("against: top", "against: top, approximate: true"))
+    assert allowed.study.score is not None
+    assert allowed.study.score.misfits == (words,)
+
+
 def test_a_frontier_of_several_models_scores_what_was_made_from_any(
     compiled: Callable[..., Compiled],
 ) -> None:
@@ -134,7 +150,7 @@ def test_a_frontier_of_several_models_scores_what_was_made_from_any(
     [
         (mine().replace("  base    = qwen3_4b\n", ""), "E0304", "`base`"),
         (mine().replace("  curve", "  # curve"), "E0304", "needs a curve"),
-        (mine("[0 tokens, 0 tokens, 16K tokens]", "[0.1, 0.2, 0.3]"), "E0423", "0 follows 0"),
+        (mine("[0 tokens, 0 tokens, 16K tokens]", "[0.1, 0.2, 0.3]"), "E0423", "0 is there twice"),
         (mine(accuracy="[0.1, 0.2]"), "E0421", "17 budgets and 2 accuracies"),
         (mine("[0 tokens]", "[0.1, 0.2]"), "E0303", "at least 2"),
         (mine(accuracy='shares("1 2 x", of: 9)'), "E0303", "`x` is not a count of 9"),

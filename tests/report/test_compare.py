@@ -180,6 +180,18 @@ def test_a_result_that_two_runs_share_stands_there_once(material: Material) -> N
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_reg_that_is_approximate_is_so_beside_other_runs_too(material: Material) -> None:
+    assert material.study.score is not None
+    score = material.study.score.model_copy(update={"misfits": ("it is of another model",)})
+    study = material.study.model_copy(update={"score": score})
+    one = run("first", replace(material, spec=material.spec.model_copy(update={"study": study})))
+    html = draw([one, run("second", one.material)], {}).html
+    assert "REG is approximate (~): it is of another model." in html
+    assert "~REG ↓" in html
+    assert "approximate" not in draw([run("first", material), run("second", material)], {}).html
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_an_evaluation_gives_its_trainings(material: Material, other: Material) -> None:
     bare = replace(
         other,

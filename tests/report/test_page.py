@@ -289,6 +289,7 @@ def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Mate
         page = page_of(marked, Gallery(), {})
         assert f"REG is approximate (~): {words}" in page
         assert ">~REG ↓<" in page
+        assert "<dt>~REG</dt>" in page
         console = Console(width=300, no_color=True)
         with console.capture() as shown:
             console.print(summary_table(marked.study, tables.main(marked)))

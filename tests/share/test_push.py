@@ -101,6 +101,24 @@ def test_the_card_has_the_numbers_of_the_report(files: list[Sent], study: Shared
     huggingface_hub.ModelCard(text)
 
 
+def test_the_card_says_that_reg_is_approximate(study: Shared) -> None:
+    score = study.material.study.score
+    assert score is not None
+    changed = study.material.study.model_copy(
+        update={"score": score.model_copy(update={"misfits": ("it is of another model",)})}
+    )
+    spec = study.material.spec.model_copy(update={"study": changed})
+    other = replace(study_of(study, "reo_exp"), material=replace(study.material, spec=spec))
+    (text,) = (
+        each.content.decode()
+        for each in repository(other, choose(other, "reo_exp", None), "tiny", "apache-2.0")
+        if each.path == "README.md" and isinstance(each.content, bytes)
+    )
+    assert "REG is approximate (~): it is of another model." in text
+    assert "| ~REG " in text
+    assert "tokens, approximate" in text
+
+
 def test_without_a_token_nothing_is_asked(
     hub: Hub, files: list[Sent], monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:

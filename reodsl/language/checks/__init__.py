@@ -51,7 +51,7 @@ def _check(program: Program) -> None:
         for finding in check_published(table):
             ctx.report(finding)
     for frontier in program.of_type(Frontier, "frontier").values():
-        for finding in check_curves(frontier) if frontier.envelope is None else ():
+        for finding in check_curves(frontier):
             ctx.report(finding)
     all_cases = cases(program)
     methods = frozenset[str]().union(*(case.methods or () for case in all_cases))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.checks.cases import place
-from reodsl.language.functions import reference_of
+from reodsl.language.functions import curves_of
 from reodsl.language.resolve import ancestry, arm_suite, grid_of, model_name, own_suite
 from reodsl.language.suggest import there_is
 from reodsl.language.values import Arm, Compound, Frontier, Items, Record, Study, records_of
 from reodsl.numbers.curves import benchmark_error, curve_error
-from reodsl.numbers.reference import of_another_model, of_other_benchmarks, too_sparse
+from reodsl.numbers.reference import Reference, of_another_model, of_other_benchmarks, too_sparse
 
 MEASURES = ("accuracy", "length", "reg", "reg_change")
 
@@ -35,7 +35,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
     W0616 where `approximate` allows that.
     """
     score = owner.part("score")
-    if isinstance(against, Frontier) and against.envelope is None:
+    if isinstance(against, Frontier):
         yield from check_curves(against)
     allowed = score.data("approximate")
     for fault, at in unfit(owner, against):
@@ -54,41 +54,49 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
 
 
 def unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
-    """Yield why a published frontier is not one of a study's or an experiment's arms, each kind of reason once, with the
-    place that it speaks of; nothing of a frontier over arms.
+    """Yield why a frontier is not one of a study's or an experiment's arms, each kind of reason once, with its place.
+
+    A frontier over arms has their models. Its benchmarks and budgets are those of all arms, as other checks have it.
     """
-    if not isinstance(against, Frontier) or against.envelope is not None or any(check_curves(against)):
+    if not isinstance(against, Frontier) or any(check_curves(against)):
         return
-    to, reference = owner.part("score").data("to"), reference_of(against)
-    budgets = [budget for budget in against.data("budgets") if budget <= to]
     reasons: dict[str, tuple[Diagnostic, Label]] = {}
+    over = records_of(against.envelope, "of")
+    base = [_model(arm) for arm in over] if over else records_of(against, "base")
+    names = tuple(dict.fromkeys(model_name(each) for each in base if each is not None))
     for arm in owner.arms if isinstance(owner, Study) else (owner,):
-        suite = arm_suite(owner, arm) if isinstance(owner, Study) and isinstance(arm, Arm) else own_suite(arm)
-        *_, (model, _) = ancestry(arm)
-        if suite is None or model.kind != "model":
+        model = _model(arm)
+        if model is None or not names:
             continue
-        grid = [budget for budget in grid_of(suite) if budget <= to] or budgets
-        points = sorted({*grid, *budgets})
-        questions = place(suite.fields.get("benchmarks"), suite.span)
-        measured = place(suite.fields.get("grid"), suite.span)
-        faults = (
-            (
-                of_another_model(reference, [model_name(model)], f"`{arm.name}` goes back"),
-                model.span,
-                "its model",
-            ),
-            (
-                of_other_benchmarks(reference.curves, _benchmarks(suite), f"`{arm.name}`"),
-                questions,
-                "its questions",
-            ),
-            (too_sparse(grid, points, f"the grid of `{arm.name}`"), measured, "its grid"),
-            (too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"),
-        )
+        other = of_another_model(Reference({}, names), [model_name(model)], f"`{arm.name}` goes back")
+        faults = [(other, model.span, "its model")]
+        suite = arm_suite(owner, arm) if isinstance(owner, Study) and isinstance(arm, Arm) else own_suite(arm)
+        if suite is not None and against.envelope is None:
+            faults += _unmeasured(against, suite, arm.name, owner.part("score").data("to"))
         for fault, span, text in faults:
             if fault is not None:
                 reasons.setdefault(fault.code, (fault, Label(span, text)))
     yield from reasons.values()
+
+
+def _model(arm: Record) -> Record | None:
+    """Return the model that an arm goes back to."""
+    *_, (model, _) = ancestry(arm)
+    return model if model.kind == "model" else None
+
+
+def _unmeasured(
+    against: Frontier, suite: Record, name: str, to: int
+) -> Iterator[tuple[Diagnostic | None, Span, str]]:
+    """Yield what of an arm's benchmarks and budgets is not as a published frontier has it, each with its place."""
+    budgets = [budget for budget in against.data("budgets") if budget <= to]
+    grid = [budget for budget in grid_of(suite) if budget <= to] or budgets
+    points = sorted({*grid, *budgets})
+    others = of_other_benchmarks(curves_of(against), _benchmarks(suite), f"`{name}`")
+    yield others, place(suite.fields.get("benchmarks"), suite.span), "its questions"
+    sparse = too_sparse(grid, points, f"the grid of `{name}`")
+    yield sparse, place(suite.fields.get("grid"), suite.span), "its grid"
+    yield too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"
 
 
 def check_published(table: Compound) -> Iterator[Diagnostic]:

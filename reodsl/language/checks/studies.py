@@ -186,7 +186,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
         end, where = envelope.data("to"), envelope.fields.get("to")
     else:
         end, where = max(against.data("budgets")), against.fields.get("budgets")
-        yield from check_against(owner, against)
+    yield from check_against(owner, against)
     if to > end:
         yield error(
             "E0608",
