@@ -1,0 +1,170 @@
+"""The preregistered study of docs/PREREGISTERED.md: finished runs' tables in, the page's tables out.
+
+    python -m benchmarks.lengths_against_reo STEPS=RUN…  # keep runs' numbers in benchmarks/tables/, and write the tables
+    python -m benchmarks.lengths_against_reo             # write the tables from the numbers that are kept
+
+STEPS is 4, 8, 16 or 36. Seeds 1 to 5 choose the constants of the rewards; the seeds after them test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from benchmarks.miniature import KEPT, Difference, Numbers, compare, keep, numbers
+from benchmarks.ordering import ROOT, placed
+from reodsl.numbers.student import t_quantile
+from reodsl.numbers.verdict import holm
+
+PAGE = ROOT / "docs" / "PREREGISTERED.md"
+LOOKS = (8, 4, 16, 36)
+CHOOSING = range(1, 6)
+TESTING = range(6, 26)
+POINT = 0.01
+"""How much accuracy an arm may lose against vanilla RL, or against the arm that it is compared with."""
+RIVALS = {
+    "length reward normalised in the group": ("norm_05", "norm_10", "norm_20", "norm_40", "norm_80"),
+    "length-harmonizing reward": ("harmony_1", "harmony_2", "harmony_5"),
+    "token budget": ("budget_80", "budget_40"),
+}
+SAME = (("exp_5", "oracle"), ("exp_5", "exp_10"))
+MARGINS = (1.5, 1.0)
+
+
+def among(measure: Numbers, seeds: Sequence[int]) -> Numbers:
+    """Return a measure over some of the seeds."""
+    return {arm: {seed: values[seed] for seed in seeds if seed in values} for arm, values in measure.items()}
+
+
+def choose(rivals: Sequence[str], reg: Numbers, accuracy: Numbers) -> str:
+    """Return the rival with the lowest mean REG of those within a point of vanilla RL's accuracy; of all, if none is."""
+    least = fmean(accuracy["vanilla"].values()) - POINT
+    able = [arm for arm in rivals if fmean(accuracy[arm].values()) >= least] or list(rivals)
+    return min(able, key=lambda arm: fmean(reg[arm].values()))
+
+
+def p_value(one: Mapping[int, float], two: Mapping[int, float]) -> float:
+    """Return the two-sided probability of a paired difference at least as large if the two were equal (Student)."""
+    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
+    t = abs(fmean(gaps)) / (stdev(gaps) / math.sqrt(len(gaps)))
+    low, high = 0.5, 1.0 - 1e-12
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_quantile(middle, len(gaps) - 1) < t else (low, middle)
+    return 2 * (1 - low)
+
+
+def same_within(one: Mapping[int, float], two: Mapping[int, float]) -> float:
+    """Return the least margin within which two one-sided 5% tests find two arms the same: the 90% interval's far end."""
+    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
+    return abs(fmean(gaps)) + t_quantile(0.95, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+
+
+def primary(reg: Numbers, accuracy: Numbers) -> str:
+    """Return the table of the primary comparisons, each with Holm's probability over all of them."""
+    chosen = {
+        what: choose(arms, among(reg, CHOOSING), among(accuracy, CHOOSING)) for what, arms in RIVALS.items()
+    }
+    test, right = among(reg, TESTING), among(accuracy, TESTING)
+    adjusted = holm([p_value(test["exp_5"], test[arm]) for arm in chosen.values()])
+    lines = [
+        f"| REO-RL (Exp, N = 5) against | chosen on seeds 1 to 5 | REG, tokens ({len(test['exp_5'])} seeds) | p (Holm) |"
+        " accuracy, points | verdict |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for (what, arm), p in zip(chosen.items(), adjusted, strict=True):
+        gap, points = compare(test["exp_5"], test[arm]), compare(right["exp_5"], right[arm])
+        lines.append(
+            f"| {what} | {arm} | {spread(gap)} | {p:.3f} | {spread(points, 100)} | {verdict(gap, points, p)} |"
+        )
+    return "\n".join(lines)
+
+
+def verdict(gap: Difference, points: Difference, p: float) -> str:
+    """Return what the page said before the run that these numbers would mean."""
+    if p > 0.05:
+        return "not separated"
+    if points.mean < -POINT:
+        return "lower REG, at a price in accuracy" if gap.mean < 0 else "behind"
+    return "ahead" if gap.mean < 0 else "behind"
+
+
+def equivalence(reg: Numbers) -> str:
+    """Return the table of the two equivalences."""
+    test = among(reg, TESTING)
+    lines = [
+        "| pair | REG, tokens | the same within | within 1.5 | within 1 |",
+        "| --- | ---: | ---: | --- | --- |",
+    ]
+    for one, two in SAME:
+        least = same_within(test[one], test[two])
+        held = " | ".join("yes" if least < margin else "no" for margin in MARGINS)
+        lines.append(f"| {one}, {two} | {spread(compare(test[one], test[two]))} | {least:.2f} | {held} |")
+    return "\n".join(lines)
+
+
+def arms(look: int, reg: Numbers, accuracy: Numbers, length: Numbers) -> str:
+    """Return a row for each arm over the testing seeds."""
+    reg, accuracy, length = (among(each, TESTING) for each in (reg, accuracy, length))
+    lines = [
+        f"| {look} steps, {len(reg['vanilla'])} seeds | accuracy | length | REG | less vanilla RL's |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for arm in reg:
+        less = "" if arm == "vanilla" else spread(compare(reg[arm], reg["vanilla"]))
+        lines.append(
+            f"| {arm} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} |"
+            f" {fmean(reg[arm].values()):.2f} | {less} |"
+        )
+    return "\n".join(lines)
+
+
+def spread(difference: Difference, scale: float = 1.0) -> str:
+    """Return a difference with its interval to two digits."""
+    return f"{scale * difference.mean:+.2f} ± {scale * (difference.reach or math.nan):.2f}"
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables by the names of their markers; one that lacks seeds says how many are done."""
+    texts = {}
+    for look in LOOKS:
+        name = f"lengths_{look}"
+        kept = (KEPT / f"{name}.csv").exists()
+        reg = numbers(name, "reg") if kept else {}
+        done = len(reg.get("vanilla", {}))
+        if done < CHOOSING.stop - 1 + 2:
+            texts[name] = f"{done} of {len(CHOOSING) + len(TESTING)} seeds are done."
+            continue
+        accuracy, length = numbers(name, "accuracy"), numbers(name, "length")
+        parts = [arms(look, reg, accuracy, length)]
+        if look == LOOKS[0]:
+            parts = [primary(reg, accuracy), equivalence(reg), *parts]
+        texts[name] = "\n\n".join(parts)
+    return texts
+
+
+def written(page: str) -> str:
+    """Return the page with all tables in their places."""
+    for name, text in tables().items():
+        page = placed(page, name, text)
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="*", metavar="STEPS=RUN")
+    for argument in parser.parse_args().runs:
+        look, _, run = argument.partition("=")
+        if look not in map(str, LOOKS):
+            raise SystemExit(f"there is no look at `{look}` steps: write one of 4, 8, 16, 36, then `=RUN`")
+        keep(f"lengths_{look}", Path(run))
+    PAGE.write_text(written(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
