@@ -28,6 +28,8 @@ from reodsl.language.program import Program
 from reodsl.language.resolve import ancestry, arm_suite, own_suite
 from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Items, Record, as_written, records_of
+from reodsl.numbers.curves import Curve
+from reodsl.numbers.reference import shared
 
 
 def lower(program: Program, main: Loaded, record: values.Study | values.Experiment) -> Spec:
@@ -84,7 +86,7 @@ def _study(low: Lowering, record: values.Study) -> Study:
         doc=record.doc,
         seeds=record.data("replicate"),
         arms=tuple(arms),
-        frontiers=frontiers + extra,
+        frontiers=_shared_with(arms, frontiers + extra, scored),
         score=scored,
         tables=tuple(_table(each, names) for each in record.tables)
         if record.tables or record.charts
@@ -130,7 +132,7 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
         doc=record.doc,
         seeds=(seed if seed is not None else 1,),
         arms=tuple(arms),
-        frontiers=frontiers,
+        frontiers=_shared_with(arms, frontiers, scored),
         score=scored,
         tables=_tables(names, scored),
         charts=_charts((*names, *(each.name for each in frontiers)), arms),
@@ -165,6 +167,29 @@ def _score(
     name = relative.name if relative is not None and relative.kind == "arm" else base
     reasons = tuple(fault.message for fault, _ in unfit(owner, against))
     return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
+
+
+def _shared_with(
+    arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
+) -> tuple[Frontier, ...]:
+    """Return the frontiers, that of an approximate score on the benchmarks that arms have too, or else as its mean."""
+    if score is None or not score.misfits:
+        return tuple(frontiers)
+    asked = [[each.name for each in arm.suite.benchmarks] for arm in arms]
+    return tuple(
+        each.model_copy(update={"published": _on(each.published, asked)})
+        if each.published and each.name == score.frontier
+        else each
+        for each in frontiers
+    )
+
+
+def _on(published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]) -> tuple[PublishedCurve, ...]:
+    curves = shared({each.benchmark: Curve(each.budgets, each.accuracy) for each in published}, asked)
+    return tuple(
+        PublishedCurve(benchmark=name, budgets=curve.budgets, accuracy=curve.accuracy)
+        for name, curve in curves.items()
+    )
 
 
 def _table(record: Record, names: tuple[str, ...]) -> Table:

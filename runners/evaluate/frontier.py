@@ -20,7 +20,6 @@ from reodsl.numbers.greedy import greedy
 from reodsl.numbers.intervals import ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
 from reodsl.numbers.question_scores import arm_scores
-from reodsl.numbers.reference import shared
 from reodsl.store.labels import arm_labels
 
 
@@ -142,8 +141,6 @@ def score(job: Job) -> None:
     by_arm: dict[str, list[ArmScores]] = {}
     for (arm, _), (scores, _) in read.items():
         by_arm.setdefault(arm, []).append(scores)
-    if rule.misfits and not isinstance(edge, list):
-        edge = shared(edge, [scores.forced for scores, _ in read.values()])
     rows = score_arms(
         by_arm,
         grid,

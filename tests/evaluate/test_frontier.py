@@ -217,39 +217,6 @@ def test_a_mean_frontier_scores_the_mean(job: MakeJob, arms: dict[str, Path]) ->
     assert rows["own", "easy"]["accuracy"] is not None
 
 
-@pytest.mark.parametrize(("names", "parts"), [(("easy", "hard", "rare"), True), (("easy", "rare"), False)])
-def test_an_approximate_score_is_on_shared_benchmarks_or_of_means(
-    job: MakeJob, arms: dict[str, Path], names: tuple[str, ...], parts: bool
-) -> None:
-    """A frontier of three benchmarks scores arms on two of them; one that lacks one of theirs, their mean."""
-    tops = dict(zip(names, (0.9, 0.7, 0.5), strict=False))
-    curves = tuple(
-        PublishedCurve(benchmark=n, budgets=(0, 16, 32), accuracy=(0.1, t, t)) for n, t in tops.items()
-    )
-    made = job("frontier", {"frontier": canonical(Frontier(name="", to=32, published=curves))}, {})
-    runners.frontier(made)
-    inputs = arms | {"frontier": made.out}
-    with pytest.raises(Problem) as caught:
-        score_rows(job, inputs)
-    assert caught.value.diagnostics[0].code == "E0425"
-    rows = score_rows(job, inputs, misfits=("of two",))
-    own = {b: means(arms["arm:own"], b) for b in BENCHMARKS}
-    wanted = {
-        b: area(dict(zip(GRID, np.interp(GRID, (0, 16, 32), (0.1, tops[b], tops[b])), strict=True)), own[b])
-        for b in BENCHMARKS
-        if b in tops
-    }
-    if parts:
-        assert rows["own", "easy"]["reg"] == pytest.approx(wanted["easy"])
-        assert rows["own", "mean"]["reg"] == pytest.approx((wanted["easy"] + wanted["hard"]) / 2)
-        return
-    top = dict(zip(GRID, np.interp(GRID, (0, 16, 32), (0.1, 0.8, 0.8)), strict=True))
-    assert rows["own", "easy"]["reg"] is None
-    assert rows["own", "mean"]["reg"] == pytest.approx(
-        area(top, {b: (own["easy"][b] + own["hard"][b]) / 2 for b in GRID})
-    )
-
-
 def test_arms_on_other_grids_are_refused(job: MakeJob, arms: dict[str, Path], tmp_path: Path) -> None:
     frontier = made_frontier(job, arms)
     arms["arm:own"] = evaluation(tmp_path / "coarse", 9, 2.0, grid=(0, 32))

@@ -76,6 +76,10 @@ def test_what_is_not_of_the_arms_is_refused_or_carried_along(
     made = spec(HEAD + allowed)
     assert made.study.score is not None
     assert made.study.score.misfits == (words,)
+    # What the score and the charts read is on the same benchmarks as the arms, or a mean where these are others.
+    asked = [each.name for each in made.study.arms[0].suite.benchmarks]
+    there = [each.benchmark for each in made.study.frontiers[0].published]
+    assert there == (["Average"] if asked == ["gsm8k"] else asked)
 
 
 def test_what_fits_needs_no_leave_and_changes_nothing(
