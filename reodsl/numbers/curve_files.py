@@ -40,7 +40,8 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
                 "E0421",
                 f"these are frontiers of {len(names)} models, {', '.join(names)}",
                 where=str(path),
-                help=f"say which model the curves go back to, as in `--base {names[0]}`",
+                help=f"take one of them: `reodsl frontier {path} --of {names[0]} -o edge.json`; `reodsl reg` takes that of"
+                f" the model that curves go back to, as in `--base {names[0]}`",
             )
         data, models = data[names[0]] if names else {}, tuple(names)
     wrong = misfit(data, ("benchmark",))
@@ -50,7 +51,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
                 "E0421",
                 "these are models' curves, not a frontier",
                 where=str(path),
-                help=f"make one of them: `reodsl frontier {path.name} --base MODEL -o edge.json`",
+                help=f"make one of them: `reodsl frontier {path} --base MODEL -o edge.json`",
             )
         raise problem(
             "E0421",

@@ -266,7 +266,12 @@ def test_the_authors_files_are_read_as_they_are(capsys: pytest.CaptureFixture[st
     for frontier in ("edge.json", several):
         assert "1638.4" in printed(capsys, "reg", mine, "--frontier", frontier)
     bare = written("bare.json", {"mine": dict.fromkeys(FOUR, FULL)})
-    assert "--base Qwen3-8B" in refused(capsys, "reg", bare, "--frontier", several)
+    err = refused(capsys, "reg", bare, "--frontier", several)
+    assert "--base Qwen3-8B" in err
+    assert err.partition(": ")[2] in refused(
+        capsys, "budgets", "linear(to: 64 tokens, n: 2)", "--frontier", several
+    )
+    assert "`reodsl frontier several.json --of Qwen3-8B -o edge.json`" in err
     means = written("means.json", {"frontiers": {"Qwen3-4B": FULL}})
     assert "a mean over benchmarks that it does not name" in refused(capsys, "reg", mine, "--frontier", means)
     assert "~0.0" in printed(capsys, "reg", mine, "--frontier", means, "--approximate")
