@@ -41,7 +41,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -83,6 +83,10 @@ gpu: $(DEV) $(SMOLLM2)
 
 intervals: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals
+
+# Which of 400 small changes of the code the tests notice; goes on where it stopped. MORE=--again: survivors once more.
+mutants: $(DEV)
+	$(BIN)/python -m benchmarks.mutants $(MORE)
 
 scale: $(DEV)
 	$(BIN)/python -m benchmarks.scale
