@@ -59,7 +59,6 @@ class RewardInputs:
     given: Mapping[str, Floats] = field(default_factory=dict)
     reference_length: Floats | None = None
     reference_correct: Floats | None = None
-    reference_given: Mapping[str, Floats] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -213,7 +213,7 @@ class _Evaluator:
 
     def given(self, name: str, field: str, scope: _Scope) -> Floats:
         response = scope.responses[name]
-        tables = self.inputs.given if response.over == "group" else self.inputs.reference_given
+        tables = self.inputs.given if response.over == "group" else {}
         if field not in tables:
             raise given_missing(self.reward.name, field, sorted(tables))
         return self.along(tables[field], response.axis)

@@ -213,18 +213,8 @@ def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) ->
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
         env.broken.add(name)
         return False
-    # Of what is there it knows numbers that do not depend on a response.
-    numbers = {
-        key: value
-        for key, value in env.values.items()
-        if value.constant
-        or value.open
-        or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
-    }
-    functions = {
-        key: replace(each, env=replace(each.env, responses={})) for key, each in env.functions.items()
-    }
-    inner = replace(env, values=numbers, responses={}, functions=functions)
+    functions = {key: replace(each, env=_before(each.env)) for key, each in env.functions.items()}
+    inner = replace(_before(env), functions=functions)
     value = type_expression(replace(body, env=inner, track=name), item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others or name in env.functions:
@@ -245,6 +235,18 @@ def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) ->
     env.values[name] = Typed(Name(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition)
     tracks.append((name, value.data))
     return good
+
+
+def _before(env: Environment) -> Environment:
+    """What is known before there is a response: numbers that do not depend on one."""
+    numbers = {
+        key: value
+        for key, value in env.values.items()
+        if value.constant
+        or value.open
+        or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
+    }
+    return replace(env, values=numbers, responses={})
 
 
 def _metric(body: Body, item: tree.Decl, metrics: list[tuple[str, Expression]]) -> bool:

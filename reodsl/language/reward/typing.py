@@ -112,6 +112,9 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
             return _if_else(body, expr)
         case tree.Call():
             return _call(body, expr)
+        case tree.Attribute(value=tree.Name("x")) if body.selects:
+            helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
+            return fail(body, "E0301", "a selection knows no number of a question", expr, helps)
         case tree.Attribute(value=tree.Name("x")) if body.track is None:
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             body.uses.add(expr.name.name if unit == TOKENS else "given")
@@ -193,8 +196,13 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
             help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
         )
     if declared is None and name not in body.scope.module.imports:
-        near = advice(name, [*env.names(), *FUNCTIONS], "there is")
-        return body.ctx.fail("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
+        place, near = "reward", advice(name, [*env.names(), *FUNCTIONS], "there is")
+        if body.track is not None:
+            place = "track"
+            near = "it knows constants, `step`, tracks above it, and what its statistic runs over"
+        return body.ctx.fail(
+            "E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near
+        )
     if declared is None:
         return None
     return fail(
@@ -432,6 +440,9 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if name == "mode":
         of = _response(body, argument)
         body.uses.add("mode")
+        if of in body.env.sampled:
+            helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
+            return fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
         return None if of is None else Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
         of = _response(body, argument)
@@ -479,11 +490,12 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
             expr,
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
-    if body.track is not None:
+    if body.track is not None or body.selects:
+        whose = "a selection" if body.selects else "a track"
         return fail(
             body,
             "E0301",
-            "a track's responses are graded whole, and not cut",
+            f"{whose}'s responses are graded whole, and not cut",
             expr,
             "measure `correct(z)`, `len(z)` or `mode(z)`",
         )

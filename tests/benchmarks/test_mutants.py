@@ -1,0 +1,66 @@
+"""Mutants of a small source, their names, and the page that follows from the results."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+
+from benchmarks.mutants import AREAS, EQUAL, PAGE, ROOT, mutants, page, sample, tried
+
+SOURCE = '''
+"""A docstring."""
+
+LIMIT: int = 3
+
+def f(a, b=1):
+    if a < b and not a:
+        a += b[0]
+        return -a
+    return f"{a + 1}" or max(a, 2.5)
+'''
+
+
+def test_each_kind_of_change() -> None:
+    """One change each, none of a docstring, an annotation or a text with values in it."""
+    made = {one.name.partition(": ")[2]: one for one in mutants("numbers", "a.py", SOURCE)}
+    assert set(made) == {
+        "3 → 4", "1 → 0", "a < b → (a <= b)", "a < b → (a >= b)", "a < b and (not a) → (a < b or not a)", "not a → a",
+        "a += b[0] → pass", "0 → 1", "-a → a", "f'{a + 1}' or max(a, 2.5) → (f'{a + 1}' and max(a, 2.5))", "max → min",
+        "2.5 → 3.5",
+    }  # fmt: skip
+    for one in made.values():
+        ast.parse(one.text)
+        before, after = SOURCE.splitlines(), one.text.splitlines()
+        assert [b.strip() for b, a in zip(before, after, strict=True) if b != a] == [one.line]
+
+
+def test_a_change_elsewhere_leaves_names_and_order_as_they_are() -> None:
+    one = list(mutants("numbers", "a.py", SOURCE))
+    other = list(mutants("numbers", "a.py", f"{SOURCE}\n\ndef g():\n    return 7\n"))
+    assert [each.name for each in other[: len(one)]] == [each.name for each in one]
+    assert len({each.rank for each in other}) == len(other) == len(one) + 1
+
+
+def test_every_area_takes_its_turn() -> None:
+    first = sample(ROOT)[: len(AREAS)]
+    assert [one.area for one in first] == list(AREAS)
+    for _, tests in AREAS.values():
+        assert all((ROOT / each).exists() for each in tests)
+
+
+def test_shares_are_of_those_that_change_something() -> None:
+    outcomes = {"a": "killed", "b": "timeout", "c": "survived", "d": "survived"}
+    rows = {name: {"mutant": name, "area": "price", "outcome": outcome} for name, outcome in outcomes.items()}
+    text = page(rows, {"d": "it sorts what is sorted"})
+    assert "| price | 4 | 1 | 2 | 1 | 67% |" in text
+    assert "- `c`\n" in text
+    assert "- `d`: it sorts what is sorted" in text
+
+
+def test_the_page_is_that_of_the_results() -> None:
+    equal = json.loads(EQUAL.read_text())
+    if not tried():
+        pytest.skip("nothing was tried yet")
+    assert page(tried(), equal) in PAGE.read_text()
