@@ -11,14 +11,20 @@ from pathlib import Path
 from reodsl.diagnostics.model import Diagnostic, Edit, Span
 from reodsl.lsp.analysis import Analysis, analyse
 from reodsl.lsp.positions import lines_of
+from reodsl.syntax import tree
 from reodsl.syntax.scanner import scan
 from reodsl.syntax.source import Source
 
 _CODE = re.compile(r"`([^`]+)`")
 _IMPORT = re.compile(r"from (\.*[\w.]+) import (\w+)")
 _FROM = re.compile(r"`(\w+)`, from `(std\.\w+)`|`\w+ = (\w+)`, from `(std\.\w+)`")
-MOST = 6
+_WRITTEN = re.compile(r"(\w+)\s*(\+?=|\{|:)(?!=)")
+MOST = 8
 """Fixes of one finding that are tried: each compiles the file once."""
+UNUSED = ("W0201", "W0202", "W0203")
+"""Warnings of what nothing uses, which may follow from an edit that is right."""
+CONSTANT = ("W0301", "W0303")
+"""Warnings of what no longer moves: an edit after which there is one mends nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,13 @@ def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) 
             ((f"Write {edit.text}", (edit,)) for edit in finding.edits),
             _candidates(analysis, finding.help, span),
         )
+        titles = set[str]()
         for title, edits in islice(candidates, MOST):
+            edits = tuple(sorted(edits, key=lambda each: each.span[1:], reverse=True))
+            if title in titles:
+                continue
             if _mends(analysis, texts, finding, edits):
+                titles.add(title)
                 mended.append(Fix(title, finding, edits))
     return tuple(mended)
 
@@ -72,10 +83,18 @@ def _mends(
     before = {(each.code, each.message) for each in analysis.findings}
     same = any((each.code, each.message) == (finding.code, finding.message) for each in after)
     changed = {line for edit in edits for line in _lines_after(edits, edit)}
+    new = [each for each in after if (each.code, each.message) not in before and each.code not in UNUSED]
+    # A file that cannot be evaluated has hidden the rest: what is wrong elsewhere then comes to light.
+    hidden = finding.code[1:] < "04"
     broken = any(
-        label.span.path == str(analysis.path) and label.span.line in changed
-        for each in after
-        if (each.code, each.message) not in before
+        not hidden
+        or each.code == finding.code
+        or (
+            label.span.path == str(analysis.path)
+            and label.span.line in changed
+            and (each.severity == "error" or each.code in CONSTANT)
+        )
+        for each in new
         for label in each.labels[:1]
     )
     return not same and not broken and errors[1] <= errors[0]
@@ -94,6 +113,15 @@ def _lines_after(edits: tuple[Edit, ...], edit: Edit) -> range:
 
 def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """The edits that a help may mean, the likeliest first."""
+    around = _around(analysis, span)
+    # A setting that is one of another block takes its value with it.
+    moved = next((each for each in around if isinstance(each, tree.Setting) and each.name.span == span), None)
+    value = "…" if moved is None else analysis.program.context.written(moved.value.span)
+    for code in _CODE.findall(help_):
+        if moved is not None and "…" in code and _WRITTEN.match(code):
+            cut = _cut_out(analysis, moved.span)
+            for edits in _settled(analysis, around, code.replace("…", value)):
+                yield f"Write {code.replace('…', value)}", (*edits, cut)
     codes = [code for code in _CODE.findall(help_) if "…" not in code]
     imports = [code for code in codes if _IMPORT.fullmatch(code)]
     named = _FROM.search(help_)
@@ -103,16 +131,123 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
         wanted.append(f"from {module} import {name}")
     imported = tuple(edit for each in wanted for edit in (_imported(analysis, each),) if edit is not None)
     for code in codes:
+        here = re.escape(code)
         if code in imports:
             edit = _imported(analysis, code)
             if edit is not None:
                 yield f"Import it: {code}", (edit,)
-        elif re.search(rf"\badd `{re.escape(code)}`", help_):
-            edit = _added(analysis, code, span)
+        elif re.search(rf"\b(?:take|leave) `{here}` out", help_):
+            yield from ((f"Take {code} out", (edit,)) for edit in _without(analysis, around, span, code))
+        elif re.search(rf"(?:\b(?:mean|write|take|with|add|or|study|experiment) |: |^)`{here}`", help_):
+            other = re.search(rf"`(\w+)` [^`]*: `{here}`", help_)
+            there = _declared(analysis, other[1]) if other is not None else []
+            verb = "Add" if re.search(rf"\badd `{here}`", help_) else "Write"
+            yield from (
+                (f"{verb} {code}", (*edits, *imported)) for edits in _settled(analysis, there or around, code)
+            )
+            if verb == "Add":
+                edit = _added(analysis, code, span)
+                if edit is not None:
+                    yield f"Add {code}", (edit, *imported)
+            else:
+                yield f"Write {code}", (Edit(span, code), *imported)
+    if re.search(r"\b(?:take|leave) (?:it|this) out|\bkeep one of them", help_):
+        yield from (("Take it out", (edit,)) for edit in _without(analysis, around, span, None))
+
+
+def _declared(analysis: Analysis, name: str) -> list[tree.Node]:
+    """Return the declarations of a name in the file: of its own, or inside a study."""
+    main = analysis.program.main
+    nodes = tree.walk(main.module) if main is not None else ()
+    return [each for each in nodes if isinstance(each, tree.Decl) and each.name.name == name]
+
+
+def _around(analysis: Analysis, span: Span) -> list[tree.Node]:
+    """Return what holds a place, the innermost first."""
+    main = analysis.program.main
+    start, end = (span.line, span.column), (span.end_line, span.end_column)
+    nodes = tree.walk(main.module) if main is not None else ()
+    return [
+        each
+        for each in nodes
+        if (each.span.line, each.span.column) <= start and end <= (each.span.end_line, each.span.end_column)
+    ][::-1]
+
+
+def _settled(analysis: Analysis, around: list[tree.Node], code: str) -> Iterator[tuple[Edit, ...]]:
+    """Write an argument or a setting where it is, else where it can be, the innermost place first."""
+    written = _WRITTEN.match(code)
+    if written is None:
+        return
+    name, sign, value = written[1], written[2], code[written.end() :].strip()
+    if sign == ":":
+        for call in around:
+            if isinstance(call, tree.Call):
+                given = next(
+                    (arg for arg in call.args if arg.name is not None and arg.name.name == name), None
+                )
+                last = call.span
+                end = _empty(last.path, last.end_line, last.end_column - 1)
+                yield (Edit(given.value.span, value) if given else Edit(end, f", {code}"),)
+        return
+    for block in (each for node in around for each in _blocks(node)):
+        item = _item(block, name) if sign != "+=" else None
+        if isinstance(item, tree.Nested) and sign == "{":
+            inner = value.removesuffix("}").strip()
+            yield from _settled(analysis, [item.block], inner)
+        elif item is not None:
+            yield (Edit(item.span, code),)
+        else:
+            start = _empty(block.span.path, block.span.line, block.span.column)
+            edit = _added(analysis, code, start)
             if edit is not None:
-                yield f"Add {code}", (edit, *imported)
-        elif re.search(r"\b(?:mean|write|take|with) `", help_) or help_.startswith("`"):
-            yield f"Write {code}", (Edit(span, code), *imported)
+                yield (edit,)
+
+
+def _blocks(node: tree.Node) -> Iterator[tree.Block]:
+    """Return the block that a node is, or has."""
+    match node:
+        case tree.Block():
+            yield node
+        case tree.Decl(value=tree.Amend(block=block)) | tree.Decl(block=tree.Block() as block):
+            yield block
+
+
+def _item(block: tree.Block, name: str) -> tree.Setting | tree.Nested | None:
+    return next(
+        (
+            each
+            for each in block.items
+            if isinstance(each, (tree.Setting, tree.Nested)) and each.name.name == name
+        ),
+        None,
+    )
+
+
+def _without(analysis: Analysis, around: list[tree.Node], span: Span, name: str | None) -> Iterator[Edit]:
+    """Take out the setting of a name, or whatever of a list, a block or an import is at a place."""
+    if name is None:
+        parts = (tree.Setting, tree.Nested, tree.Decl, tree.Let, tree.ImportName, tree.Param, tree.ParamDecl)
+        whole: list[tree.Node] = [each for each in around if isinstance(each, parts) or each.span == span]
+    else:
+        whole = [
+            item for node in around for block in _blocks(node) if (item := _item(block, name)) is not None
+        ]
+    for node in whole:
+        yield _cut_out(analysis, node.span)
+
+
+def _cut_out(analysis: Analysis, span: Span) -> Edit:
+    """Take out a place with its comma, and with its line where nothing else is on it."""
+    lines = lines_of(analysis.text)
+    head, tail = lines[span.line - 1][: span.column - 1], lines[span.end_line - 1][span.end_column - 1 :]
+    if not head.strip() and not tail.strip(" ,") and span.end_line < len(lines):
+        return Edit(Span(span.path, span.line, 1, span.end_line + 1, 1), "")
+    comma = re.match(r"\s*,\s*", tail)
+    if comma is not None:
+        return Edit(span._replace(end_column=span.end_column + comma.end()), "")
+    before = re.search(r"\s*,\s*$", head)
+    return Edit(span._replace(column=before.start() + 1) if before is not None else span, "")
 
 
 def _imported(analysis: Analysis, clause: str) -> Edit | None:

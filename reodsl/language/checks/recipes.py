@@ -105,7 +105,7 @@ def _instead(name: str, of: str, method: str) -> str:
             inner = KINDS[field.type.kind].fields
             if name in inner and (not inner[name].methods or method in inner[name].methods):
                 return f"write `{block} {{ {name} = … }}`"
-    return f"take it out, or set `method = {of}`"
+    return f"take it out: it is for training by {of}"
 
 
 def _plateau(record: Record) -> Iterator[Diagnostic]:

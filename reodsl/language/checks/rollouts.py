@@ -69,8 +69,8 @@ def _ends_early(split: Record, recipe: Record, sampled: Sequence[Record]) -> Ite
         split.span,
         f"budgets up to {int(longest)} tokens",
         others=set_here(slots[at], sampled[at]),
-        help=f"name an arm with `max_tokens = {written(Quantity(int(longest), TOKENS))}`, or end the budgets with them: "
-        f"`to: {written(Quantity(int(most), TOKENS))}`",
+        help=f"name an arm with `max_tokens = {written(Quantity(int(longest), TOKENS))}`, or end both "
+        f"the budgets and the responses with them, at {written(Quantity(int(most), TOKENS))}",
     )
 
 

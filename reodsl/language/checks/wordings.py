@@ -187,7 +187,7 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
             "the wording writes a budget, and none is drawn",
             wording.span,
             "holds `{budget}`",
-            help="add `budget = 100 tokens..4000 tokens`",
+            help="write the number out, as suites and pools want it; for training, add `budget = 100 tokens..4000 tokens`",
         )
 
 

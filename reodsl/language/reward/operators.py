@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from reodsl.diagnostics.model import Edit
+from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import Aggregate, Binary, Call, Expression, Function, If, Number, Unary
 from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
@@ -290,6 +290,39 @@ def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed
     return Typed(data, then.unit, low, high, then.condition and other.condition)
 
 
+def _report_still(
+    body: Body, name: Function, values: list[tuple[tree.Expr, Typed]], low: float, high: float
+) -> None:
+    """W0303: a bound, written as a number, that leaves nothing of what moves."""
+    moving = [value for _, value in values if value.low < value.high]
+    literals = [each for each, value in values if value not in moving and _is_literal(each)]
+    if low != high or not moving or len(literals) + len(moving) != len(values):
+        return
+    (first, one), (last, _) = values[0], values[-1]
+    helps, edits = "bound it inside its range, or write the number", list[Edit]()
+    if name == "max" and len(moving) == len(literals) == 1 and 0 < moving[0].high <= 1:
+        bound = shown(Quantity(moving[0].high / 100, one.unit))
+        helps = f"bound it inside its range: `max(…, {bound})`"
+        edits.append(Edit(literals[0].span, bound))
+    body.ctx.report(
+        warning(
+            "W0303",
+            f"this `{name}` is always {shown(Quantity(low, one.unit))}",
+            Span(
+                first.span.path, first.span.line, first.span.column, last.span.end_line, last.span.end_column
+            ),
+            f"from {shown(Quantity(moving[0].low, one.unit))} to {shown(Quantity(moving[0].high, one.unit))} without it",
+            help=helps,
+            edits=edits,
+        )
+    )
+
+
+def _is_literal(expr: tree.Expr) -> bool:
+    """Whether a number is written out: that of a parameter is another one elsewhere."""
+    return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
+
+
 PLAIN_ONLY = ("sigmoid", "log", "sqrt", "cos")
 """Functions whose one argument has no unit."""
 
@@ -328,6 +361,7 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
             "keep it at 0 or above: `max(…, 0)`",
         )
     low, high = _range(name, [value for _, value in values])
+    _report_still(body, name, values, low, high)
     return Typed(data, PLAIN if name in PLAIN_ONLY else first.unit, low, high)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from reodsl.diagnostics.model import Label, Span
+from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.expression import (
     STEP,
     Aggregate,
@@ -608,6 +608,7 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
             over.condition.span,
             "may leave nothing",
             help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
+            edits=(_last(expr, f", empty: 1{unit}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     compared = empty if name != "count" else None
@@ -625,6 +626,14 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _last(call: tree.Call, text: str) -> Edit:
+    """Return what writes one more argument into a call."""
+    span = call.span
+    return Edit(
+        span._replace(line=span.end_line, column=span.end_column - 1, end_column=span.end_column - 1), text
+    )
 
 
 OVER_STEPS = "steps(20 steps)"
@@ -660,6 +669,7 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
             over.span,
             "may be nothing",
             help=f"say what it is then: `{name}(…, empty: 1{unit})`",
+            edits=(_last(expr, f", empty: 1{unit}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     if (
