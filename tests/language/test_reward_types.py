@@ -177,6 +177,30 @@ def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
         assert codes(mended) == ["E0215"], mended
 
 
+@pytest.mark.parametrize(
+    ("function", "inside", "kept"),
+    [
+        ("({})^(0 - 2)", "mean(correct(z) for z in group)", "max(…, 0.01)"),
+        ("({})^(0 - 2)", "count(z for z in group if correct(z))", "max(…, 1)"),
+        ("({})^0.5", "correct(y) - 1", "abs(…)"),
+        ("sqrt({})", "correct(y) - 1", "abs(…)"),
+        ("sqrt({})", "correct(y) - 0.5", "max(…, 0)"),
+        ("log({})", "correct(y) - 1", "abs(…) + 1e-6"),
+        ("log({})", "correct(y)", "max(…, 1e-6)"),
+    ],
+)
+def test_what_keeps_an_argument_where_it_has_a_value_leaves_it_its_values(
+    compiled: Callable[..., Compiled], function: str, inside: str, kept: str
+) -> None:
+    text = "reward r {{\n  correct(y) + {}\n}}".format
+    finding = next(
+        each for each in compiled(text(function.format(inside))).diagnostics if each.code == "E0307"
+    )
+    assert kept in re.findall("`([^`]+)`", finding.help or "")
+    mended = compiled(text(function.format(kept.replace("…", inside))))
+    assert [each.code for each in mended.diagnostics] == ["E0215"]
+
+
 def test_parameters_and_lets(codes: Callable[..., list[str]]) -> None:
     assert codes("reward r(a: number in 1..2) {\n let b = a * 2\n correct(y) / b\n}") == ["E0215"]
     assert codes("reward r(a: number in 0..2) {\n let b = a * 2\n correct(y) / b\n}") == ["E0307"]

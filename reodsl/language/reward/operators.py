@@ -143,7 +143,7 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
             "E0307",
             "a power of what may be negative may be no number",
             expr,
-            "take `abs(…)` or `max(…, 0)`",
+            "take `abs(…)` or `max(…, 0)`" if left.high > 0 else "take `abs(…)`",
         )
     if left.low <= 0 <= left.high and right.low < 0:
         return fail(
@@ -151,7 +151,9 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
             "E0307",
             "a negative power of what may be 0 divides by zero",
             expr,
-            "keep the base above 0: `max(…, 1)`",
+            f"keep the base above 0: `max(…, {_bound(left)})`"
+            if left.high > 0
+            else "divide by something else",
         )
     data = Binary(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
@@ -253,14 +255,18 @@ def _kept_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) ->
     tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
     if right.condition or right.low < 0 < right.high:
         return f"divide only where it is not 0: {tested}", (where,)
-    size = max(-right.low, right.high)
-    function, sign = ("max", 1) if right.high > 0 else ("min", -1)
-    bound = _amount(sign * (1.0 if size > 1 else size / 100), right.unit)
-    side = "above" if sign > 0 else "below"
+    function, side = ("max", "above") if right.high > 0 else ("min", "below")
+    bound = _bound(right)
     return (
         f"keep it {side} 0: `{function}(…, {bound})`, or divide only where it is not 0: {tested}",
         (Edit(expr.right.span, f"{function}({divisor}, {bound})"), where),
     )
+
+
+def _bound(value: Typed) -> str:
+    """Return a bound of a value of one sign that is inside its range and not 0."""
+    size, sign = (value.high, 1) if value.high > 0 else (-value.low, -1)
+    return _amount(sign * (1.0 if size > 1 else size / 100), value.unit)
 
 
 def _amount(number: float, unit: Dimension) -> str:
@@ -350,7 +356,9 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
             "E0307",
             "the logarithm of 0 or less is not a number",
             first_expr,
-            "keep it above 0: `max(…, 1e-6)`",
+            "keep it above 0: `max(…, 1e-6)`"
+            if first.high > 1e-6
+            else "take what it is away from 0: `abs(…) + 1e-6`",
         )
     if name == "sqrt" and first.low < 0:
         return fail(
@@ -358,7 +366,9 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
             "E0307",
             "the root of a negative number is not a number",
             first_expr,
-            "keep it at 0 or above: `max(…, 0)`",
+            "keep it at 0 or above: `max(…, 0)`"
+            if first.high > 0
+            else "take what it is away from 0: `abs(…)`",
         )
     low, high = _range(name, [value for _, value in values])
     _report_still(body, name, values, low, high)
