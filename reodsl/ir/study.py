@@ -137,9 +137,11 @@ class Study(studies_settings.Study, IR):
 
     `cluster` is the place: an experiment that has a part of it for itself says so, and all else runs on the whole.
     `engine` generates the responses. Engines draw from other random streams, so what is sampled depends on it.
+    `unequal` is why arms are compared that trained for unequal amounts.
     """
 
-    presentation = frozenset({"name", "doc"})
+    presentation = frozenset({"name", "doc", "unequal"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     doc: str = ""
     seeds: tuple[int, ...]

@@ -27,6 +27,7 @@ from reodsl.report import (
     selections,
     tables,
     theme,
+    trained_amounts,
 )
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.leading import leading, left_out, only
@@ -278,7 +279,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
     shown: list[Child] = [tag("p", about, class_="about"), *groups] if groups else []
-    return shown + selections.section(material)
+    return shown + trained_amounts.section(material) + selections.section(material)
 
 
 def _budgets(material: Material) -> list[Markup]:

@@ -10,23 +10,16 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
+from reodsl.numbers import learning_rate
 from runners.train.on_host import HostOptimizer
 from runners.train.sharding import like, local, whole
 
 
 def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
-    """What the learning rate is multiplied with at `step` (from 0) of `steps`.
-
-    Warm-up rises linearly and is whole at its last step; the linear decay would reach 0 one step after the end.
-    """
-    # Rounded first: 29% of 100 steps is a little under 29 in binary.
-    warmup = settings.warmup_steps or int(round(settings.warmup_share * steps, 6))
-    factor = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
-    if settings.decay == "linear":
-        start = settings.decay_from * steps
-        if step > start:
-            factor *= max(0.0, (steps - step) / (steps - start))
-    return factor
+    """Return what the learning rate is multiplied with at `step` (from 0) of `steps`."""
+    warmup = settings.warmup_steps or learning_rate.warmup_steps(settings.warmup_share, steps)
+    decay_from = settings.decay_from if settings.decay == "linear" else None
+    return learning_rate.learning_rate_factor(step, steps, warmup, decay_from)
 
 
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:

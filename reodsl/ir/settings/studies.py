@@ -179,6 +179,15 @@ class Study:
     cluster: Annotated[Any, Setting(A(("cluster",)), "where it runs", required=False)]
     engine: Engine
     limit: Annotated[float | None, Setting(HOURS, "the most that may be spent")] = None
+    unequal: Annotated[
+        str | None,
+        Setting(
+            Text(),
+            "why arms are compared that trained for unequal amounts: W0608 is silent then, and the report shows the reason",
+            'unequal = "each stage of the schedule is a row"',
+            later=True,
+        ),
+    ] = None
 
 
 ARM = Kind(

@@ -22,6 +22,7 @@ from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_score, check_study
 from reodsl.language.checks.tables import check_tables
 from reodsl.language.checks.tools import check_turns
+from reodsl.language.checks.trained_amounts import check_trained_amounts
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
@@ -94,6 +95,7 @@ def _check(program: Program) -> None:
     for study in program.of_type(Study, "study").values():
         findings = list(check_study(study, [case for case in all_cases if case.study is study]))
         findings.extend(check_unheeded(ctx, study))
+        findings.extend(check_trained_amounts(ctx, study))
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):
             findings.extend(runnable(ctx, study))

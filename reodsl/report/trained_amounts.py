@@ -1,0 +1,118 @@
+"""Show how much each arm trained: steps, summed learning rate, questions and the tokens that it generated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from reodsl.ir.training import FromTraining, Ppo, Stage, Start
+from reodsl.report import formats, theme
+from reodsl.report.markup import Child, tag
+from reodsl.report.material import Material
+
+CLOSE = 0.05
+"""The relative difference up to which two amounts count as equal, as at `reodsl check`."""
+COLUMNS = {"steps": 0, "summed rate": 4, "questions": 0, "tokens generated": 0}
+"""What is shown, each with its digits. Tokens differ with the methods, and no arm is unequal by these."""
+
+
+def trained_amounts(material: Material) -> pl.DataFrame:
+    """Return what the RL of each arm took as measured, means over seeds; empty where no training measured tokens."""
+    metrics = material.metrics
+    if not {"tokens", "lr"} <= set(metrics.columns):
+        return pl.DataFrame(schema={"arm": pl.String} | dict.fromkeys(COLUMNS, pl.Float64))
+    asked = pl.DataFrame(
+        [
+            (arm.name, i, _asked(stage))
+            for arm in material.study.arms
+            for i, stage in enumerate(_stages(arm.checkpoint))
+        ],
+        schema={"arm": pl.String, "index": pl.Int64, "asked": pl.Int64},
+        orient="row",
+    )
+    return (
+        metrics.filter(pl.col("method") == "ppo")
+        .join(asked, on=["arm", "index"], how="left")
+        .group_by("arm", "seed", maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Float64).alias("steps"),
+            pl.col("lr").sum().alias("summed rate"),
+            pl.col("asked").sum().cast(pl.Float64).alias("questions"),
+            pl.col("tokens").sum().cast(pl.Float64).alias("tokens generated"),
+        )
+        .group_by("arm", maintain_order=True)
+        .agg(pl.col(tuple(COLUMNS)).mean())
+    )
+
+
+def unequal_arms(material: Material) -> list[str]:
+    """Return the arms whose steps, summed rate or questions are not those of the baseline that begins where they do.
+
+    The baseline is the arm that differences are from, else the first. Arms that SFT or preferences train too are not
+    compared.
+    """
+    rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
+    score = material.study.score
+    groups: dict[Start, list[dict[str, Any]]] = {}
+    for arm in material.study.arms:
+        stages = _stages(arm.checkpoint)
+        if isinstance(arm.checkpoint, FromTraining) and arm.name in rows and all(map(_asked, stages)):
+            groups.setdefault(arm.checkpoint.experiment.start, []).append(rows[arm.name])
+    unequal = []
+    for members in groups.values():
+        first = next((row for row in members if score and row["arm"] == score.relative_to), members[0])
+        unequal += [
+            row["arm"]
+            for row in members
+            if any(
+                abs(row[name] - first[name]) > CLOSE * max(row[name], first[name])
+                for name in list(COLUMNS)[:3]
+            )
+        ]
+    return unequal
+
+
+def section(material: Material) -> list[Child]:
+    """Return a table of what each arm's RL took, with a warning where arms differ; nothing where none was trained so."""
+    rows = trained_amounts(material)
+    if not rows.height:
+        return []
+    unequal = unequal_arms(material)
+    reason = f" The study says why: {material.study.unequal}." if material.study.unequal else ""
+    warned = (
+        f"Trained for another amount than what they are compared with: {', '.join(unequal)}. A difference in REG may"
+        f" come from this and not from the method.{reason}"
+    )
+    means = " Means over seeds." if len(material.seeds) > 1 else ""
+    words = f"How much each arm learned from rewards, and how many tokens its responses had.{means}"
+    colour = material.colours
+    body = [
+        tag(
+            "tr",
+            tag(
+                "th",
+                tag("span", class_="dot", style=f"background:{colour.get(row['arm'], theme.UNTRAINED)}"),
+                row["arm"],
+                class_="name",
+                scope="row",
+            ),
+            [tag("td", formats.number(row[name], digits)) for name, digits in COLUMNS.items()],
+        )
+        for row in rows.to_dicts()
+    ]
+    head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in COLUMNS], class_="only")
+    table = tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
+    warning = [tag("p", warned, class_="about warn")] if unequal else []
+    return [tag("h3", "Trained amounts"), *warning, tag("p", words, class_="about"), table]
+
+
+def _stages(checkpoint: Start) -> tuple[Stage, ...]:
+    return (
+        checkpoint.experiment.stages[: checkpoint.stage + 1] if isinstance(checkpoint, FromTraining) else ()
+    )
+
+
+def _asked(stage: Stage) -> int | None:
+    """Return the questions of a step of RL; None for another method."""
+    return stage.method.batch.prompts if isinstance(stage.method, Ppo) else None
