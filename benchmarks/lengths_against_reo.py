@@ -101,8 +101,8 @@ def equivalence(reg: Numbers) -> str:
     ]
     for one, two in SAME:
         least = same_within(test[one], test[two])
-        held = " | ".join("yes" if least < margin else "no" for margin in MARGINS)
-        lines.append(f"| {one}, {two} | {spread(compare(test[one], test[two]))} | {least:.2f} | {held} |")
+        within = " | ".join("yes" if least < margin else "no" for margin in MARGINS)
+        lines.append(f"| {one}, {two} | {spread(compare(test[one], test[two]))} | {least:.2f} | {within} |")
     return "\n".join(lines)
 
 
