@@ -60,6 +60,7 @@ BY_HAND = {
     "W0404": CHOICE,
     "W0603": "there are two places to change",
     "W0606": CHOICE,
+    "W0608": "the amount is to be chosen, or the reason to be written",
     "W0616": "what was asked for is shown as what it is",
 }
 """The codes whose help no edit can do by itself, with the reason."""
