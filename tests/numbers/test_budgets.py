@@ -32,6 +32,8 @@ def test_exp_rounds():
 def test_linear_is_even():
     assert linear(32 * K, 3).budgets == (8 * K, 16 * K, 24 * K)
     assert linear(32 * K, 5).budgets == (5461, 10923, 16384, 21845, 27307)
+    # Halves go to the even one: 2.5 and 3.5.
+    assert (linear(5, 1).budgets, linear(7, 1).budgets) == ((2,), (4,))
 
 
 def test_halving_goes_down_to_the_last_length():

@@ -45,7 +45,7 @@ def test_curves_without_common_budgets_have_no_average():
     [
         ((), (), "E0421", "empty"),
         ((0, 1), (0.1,), "E0421", "2 budgets and 1 accuracy"),
-        ((0, 0), (0.1, 0.2), "E0423", "0 follows 0"),
+        ((0, 0), (0.1, 0.2), "E0423", "the budget 0 is there twice"),
         ((4, 2), (0.1, 0.2), "E0423", "2 follows 4"),
         ((0, 1.5), (0.1, 0.2), "E0422", "1.5"),
         ((0, "64"), (0.1, 0.2), "E0422", "'64'"),
@@ -56,6 +56,7 @@ def test_curves_without_common_budgets_have_no_average():
         ((0, 1), (0.1, None), "E0422", "not a number"),
         ((0, 1), (0.1, True), "E0422", "not a number"),
         ((0, 1), (6.1, 49.2), "E0422", "looks like percent"),
+        ((0, 1), (6.1, 100.0), "E0422", "looks like percent"),
         ((0, 1), (0.1, -0.2), "E0422", "outside 0 to 1"),
         ((0, 1), (0.1, 4000.0), "E0422", "outside 0 to 1"),
     ],

@@ -8,7 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reodsl.report import tables
+from reodsl.report import formats, tables
+from reodsl.report.main_table import Shown, cell, interval_text
+from reodsl.report.markup import render
 from reodsl.report.material import Material
 
 CELL = tuple[str, str]
@@ -84,3 +86,41 @@ def test_shares_of_the_frontier_add_up(material: Material) -> None:
     for _, part in shares.group_by("benchmark"):
         assert part["share"].sum() == pytest.approx(1)
     assert "reo_exp" not in " ".join(shares["arm"])
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "better"),
+    [
+        ("accuracy", {"accuracy": 0.5, "accuracy_change": 0.03}, True),
+        ("accuracy", {"accuracy": 0.5, "accuracy_change": -0.03}, False),
+        ("reg", {"reg": 9.0, "difference": -3.0}, True),
+        ("reg", {"reg": 9.0, "difference": 3.0}, False),
+        ("difference", {"difference": -3.0}, True),
+        ("difference", {"difference": 3.0}, False),
+    ],
+)
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
+    column: Shown, row: dict[str, float], better: bool, apart: bool
+) -> None:
+    """More accuracy is better, and less REG; a change that may be none has no mark."""
+    (stem,) = {"difference", "accuracy_change"} & row.keys()
+    about = abs(row[stem]) / (2.0 if apart else 0.5)
+    ends = {f"{stem}_low": row[stem] - about, f"{stem}_high": row[stem] + about}
+    html = render(cell(row | ends, column, first=False, roomy=False))
+    marks = {word for word in ("good", "bad") if f'{word}"' in html}
+    assert marks == ({"good" if better else "bad"} if apart else set())
+    scale = 100 if column == "accuracy" else 1
+    # A difference stands in its own column, and is not repeated where the cell is pointed at.
+    assert (interval_text(*ends.values(), scale) in html) is True
+    assert (formats.signed(scale * row[stem]) + " [" in html) is (column != "difference")
+
+
+def test_lengths_change_in_percent_of_the_baselines(material: Material) -> None:
+    table = cells(tables.main(material))
+    for arm, benchmark in table:
+        base, row = table["vanilla", benchmark], table[arm, benchmark]
+        if arm == "vanilla":
+            assert row["length_pct"] is None
+        else:
+            assert row["length_pct"] == pytest.approx(100 * (row["length"] / base["length"] - 1))
