@@ -43,7 +43,7 @@ def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
             f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
             where=_place(first[0]),
             notes=_listed([f"{_place(row)}: `{_short(row['answer'])}`" for row in first], facts["count"]),
-            help="mend them in the data, or write `verifier = exact` where answers are texts to be met as they stand",
+            help="mend them in the data, or mark their answers by a box or `#### `",
         )
     ]
 

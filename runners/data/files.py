@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.plain import NotPlain, open_plain, stat_plain
-from runners.data.records import read_json, read_jsonl
+from runners.data.records import from_records, read_json, read_jsonl, spell_numbers
 from runners.data.table import mapped, questions_table, require_columns
 
 LARGEST_FILE = 2 * 2**30
@@ -59,7 +60,7 @@ def require_head(path: Path, columns: Columns) -> None:
     try:
         match path.suffix.lower():
             case ".parquet":
-                require_columns(list(pl.read_parquet_schema(path)), columns, str(path))
+                require_columns(list(_paths(pl.read_parquet_schema(path))), columns, str(path))
             case ".csv":
                 header = next(_csv_rows(path), None)
                 if header is not None:
@@ -114,8 +115,11 @@ def file_problem(path: Path) -> Diagnostic | None:
 
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
-    require_columns(list(pl.read_parquet_schema(path)), columns, str(path))
-    names = list(dict.fromkeys(mapped(columns)))
+    schema = pl.read_parquet_schema(path)
+    require_columns(list(_paths(schema)), columns, str(path))
+    names = list(
+        dict.fromkeys(name if name in schema else name.partition(".")[0] for name in mapped(columns))
+    )
     scan = pl.scan_parquet(path)
     # A small file may unpack to any size, so it is counted before it is read.
     rows = int(scan.select(pl.len()).collect().item())
@@ -126,7 +130,18 @@ def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
     size = sum(int(frame[name].str.len_bytes().sum() or 0) for name in texts)
     if size > LARGEST_FILE:
         raise _too_large(path, f"{size} bytes of text", str(LARGEST_FILE))
+    if any(frame.schema[name].is_nested() for name in names):
+        records = enumerate(frame.iter_rows(named=True), 1)
+        return from_records([(f"row {number}", spell_numbers(row)) for number, row in records], path, columns)
     return frame
+
+
+def _paths(schema: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the names of columns, and the paths of fields in records: `reward_model.ground_truth`."""
+    for name, kind in schema.items():
+        yield before + name
+        if isinstance(kind, pl.Struct):
+            yield from _paths(kind.to_schema(), f"{before}{name}.")
 
 
 def _too_large(path: Path, size: str, bound: str) -> Problem:

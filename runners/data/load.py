@@ -30,7 +30,7 @@ from runners.data.marks import unused_marks, without_marks
 from runners.data.own import read_own
 from runners.data.package import package_problem, read_package
 from runners.data.programs import generate_programs, require_tests
-from runners.data.references import doubtful_references
+from runners.data.references import doubtful_references, require_read, solutions_read
 from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
 
@@ -57,6 +57,8 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
     tables = []
     for source in data.sources:
         table = without_marks(read_source(source, folder, resources), data.strip)
+        if isinstance(source, (File, HubData)):
+            table = solutions_read(table, data)
         require_filled(table, _where(source), scored=isinstance(source, (Generated, PackageData)))
         if _runs_programs(data.verifier):
             require_tests(table, _where(source))
@@ -98,8 +100,17 @@ def take_rows(table: pl.DataFrame, count: int | None) -> pl.DataFrame:
 
 
 def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
-    """What `doubtful_references` finds in the tables of the sources."""
-    return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
+    """Return what `doubtful_references` finds in the tables of the sources. Raises E0716 where none can be read."""
+    tables = list(zip(map(_where, data.sources), read, strict=True))
+    require_read(
+        [
+            each
+            for each, source in zip(tables, data.sources, strict=True)
+            if isinstance(source, (File, HubData))
+        ],
+        data,
+    )
+    return doubtful_references(tables, data)
 
 
 def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -> pl.DataFrame:
@@ -154,7 +165,9 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
                 small.append(source)
         if small:
             at_hand = data.model_copy(update={"sources": tuple(small)})
-            load_data(at_hand, folder)
+            read = read_sources(at_hand, folder)
+            join_sources(at_hand, read)
+            require_read(list(zip(map(_where, small), read, strict=True)), data)
             if data.strip and len(small) == len(data.sources):
                 raw = [text for source in small for text in read_source(source, folder)["question"]]
                 return unused_marks(raw, data.strip, ", ".join(map(_where, small)))

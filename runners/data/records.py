@@ -1,8 +1,9 @@
-"""Read JSON records as data: the values of named columns, as texts."""
+"""Read records as data, of JSON or of nested Parquet: the values of named columns and of fields in them, as texts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def read_jsonl(path: Path, columns: Columns) -> pl.DataFrame:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 rows.append((f"line {number}", _json(line, path, f"line {number}")))
-    return _from_records(rows, path, columns)
+    return from_records(rows, path, columns)
 
 
 def read_json(path: Path, columns: Columns) -> pl.DataFrame:
@@ -37,7 +38,7 @@ def read_json(path: Path, columns: Columns) -> pl.DataFrame:
             where=str(path),
             help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
         )
-    return _from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
+    return from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
 
 
 class _NoNumber(Exception):
@@ -77,8 +78,8 @@ def _json(text: str, path: Path, place: str) -> Any:
         ) from None
 
 
-def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
-    """The mapped fields of JSON records as text (numbers are texts already, in their own spelling)."""
+def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
+    """Return the mapped fields of records as text; numbers are texts already, in their own spelling (`spell_numbers`)."""
     present: dict[str, None] = {}
     for place, row in rows:
         if not isinstance(row, dict):
@@ -88,21 +89,48 @@ def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> 
                 where=f"{path}, {place}",
                 help='each row is a record, as in `{"question": …, "answer": …}`',
             )
-        present.update(dict.fromkeys(row))
+        present.update(dict.fromkeys(_paths(row)))
     names = [name for name in mapped(columns) if name not in columns.meta]
     if rows:
         require_columns(list(present), columns, str(path))
-    several = columns.answer
     data = {
-        name: [_text(row.get(name), name, path, place, several=name == several) for place, row in rows]
-        for name in names
+        name: [_text(_field(row, name), name, path, place, columns) for place, row in rows] for name in names
     }
     frame = pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
     facts = [
-        pl.Series(name, [_valued(row.get(name)) for _, row in rows], dtype=pl.Object)
+        pl.Series(name, [_valued(_field(row, name)) for _, row in rows], dtype=pl.Object)
         for name in dict.fromkeys(columns.meta)
     ]
     return frame.with_columns(facts)
+
+
+def spell_numbers(value: Any) -> Any:
+    """Return a value of Parquet as JSON's reader gives one: numbers and times as texts."""
+    match value:
+        case dict():
+            return {name: spell_numbers(each) for name, each in value.items()}
+        case list():
+            return [spell_numbers(each) for each in value]
+        case str() | bool() | None:
+            return value
+    return _Spelled(value)
+
+
+def _paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the names of a record's fields, those inside other records as paths: `reward_model.ground_truth`."""
+    for name, value in row.items():
+        yield before + name
+        if isinstance(value, dict):
+            yield from _paths(value, f"{before}{name}.")
+
+
+def _field(row: Mapping[str, Any], name: str) -> Any:
+    """Return a field by its name or its path; None where it is not there."""
+    if name in row:
+        return row[name]
+    first, dot, rest = name.partition(".")
+    inner = row.get(first)
+    return _field(inner, rest) if dot and isinstance(inner, dict) else None
 
 
 def _valued(value: Any) -> Any:
@@ -117,10 +145,13 @@ def _valued(value: Any) -> Any:
     return value
 
 
-def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> str | None:
-    """A field as text; with `several`, a list of texts stands for several right answers."""
-    if several and isinstance(value, list):
-        return join_answers(_text(item, name, path, place, several=False) for item in value)
+def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> str | None:
+    """Return a field as text. A list of texts as answer is several right ones; a list of messages is what they say."""
+    several = isinstance(value, list)
+    if several and value and all(isinstance(each, dict) and "content" in each for each in value):
+        value = _message(value, name, path, place, asked=name == columns.question)
+    elif several and name == columns.answer:
+        return join_answers(_text(item, name, path, place, columns) for item in value)
     if value is None:
         return None
     if isinstance(value, str):
@@ -128,12 +159,28 @@ def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> st
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, bool):
         return "true" if value else "false"
+    inner = f", such as `{name}.{next(iter(value))}`" if isinstance(value, dict) and value else ""
     raise problem(
         "E0707",
         f"`{name}` is {_kind(value)}, where text or a number is needed",
         where=f"{path}, {place}",
-        help="write it as one text",
+        help=f"name a field of it{inner}" if inner else "write it as one text",
     )
+
+
+def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: bool) -> Any:
+    """Return what a conversation asks, with its system's words in front, or what its last message answers."""
+    if not asked:
+        return messages[-1]["content"]
+    roles = [message.get("role") for message in messages]
+    if roles[-1] != "user" or set(roles[:-1]) - {"system"}:
+        raise problem(
+            "E0707",
+            f"`{name}` is a conversation ({', '.join(map(str, roles))}), where one question is needed",
+            where=f"{path}, {place}",
+            help="keep the user's message of the turn that is trained on, with a system message in front at most",
+        )
+    return "\n\n".join(str(message["content"]) for message in messages)
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Find doubtful references: those that no parser reads, and those that disagree about one question."""
+"""Read references out of worked solutions, and find doubtful ones: unread by any parser, or at odds with each other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Any
 
 import polars as pl
 
+from reodsl.diagnostics import problem
 from reodsl.ir.chat import question_key
-from reodsl.ir.data import Chance, Data, Judge, Python, Tests
-from runners.verify import SEPARATOR, Answer, make_verifier
+from reodsl.ir.data import After, AnswerReader, Boxed, Chance, Comparison, Data, Judge, Python, Tests
+from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
 from runners.verify.references import unread
 
 KEPT = 20
 """Rows of a kind that are named; the others are only counted."""
+
+HEAD = 50
+"""References of a file that are looked at before a run starts; only where none of them is read are all looked at."""
+_MARKS = (After(marker="####"), Boxed())
+"""What worked solutions of published sets put before or around their answers, whatever responses are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,55 @@ class Row:
     row: int
     question: str
     answer: str
+
+
+def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
+    """Return the table with each reference that is a worked solution replaced by the answer that it marks.
+
+    A mark is one of the data's own (`after(…)`), `####` as GSM8K has it, or a box as MATH has it, in this order; the last
+    one counts, as it does in a response. A reference without a mark stays as it is, and so does a box alone, and what code
+    or a judge is given.
+    """
+    comparison = _comparison(data)
+    if comparison not in ("math", "exact"):
+        return table
+    readers: list[AnswerReader] = [reader for reader in data.answer if isinstance(reader, After)]
+    readers += _MARKS
+
+    def answer_of(part: str) -> str:
+        answer = read_answer(readers, part)
+        return part if not answer or part.strip() == f"\\boxed{{{answer}}}" else answer
+
+    read = [
+        text and SEPARATOR.join(dict.fromkeys(map(answer_of, text.split(SEPARATOR))))
+        for text in table["answer"]
+    ]
+    return table.with_columns(pl.Series("answer", read, dtype=pl.String))
+
+
+def _comparison(data: Data) -> Comparison:
+    return data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
+
+
+def require_read(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> None:
+    """Raise a Problem (E0716) where no reference of a table can be read, so that no answer could ever be right."""
+    if _comparison(data) != "math":
+        return
+    for source, table in tables:
+        rows = [row for row in _rows([(source, table)]) if row.answer.strip()]
+        if not rows or not all(unread([row.answer for row in rows[:HEAD]])):
+            continue
+        if len(rows) > HEAD and not all(unread([row.answer for row in rows[HEAD:]])):
+            continue
+        first = " ".join(rows[0].answer.split())
+        raise problem(
+            "E0716",
+            f"no parser reads any of the {len(rows):,} references: no answer could be right",
+            where=source,
+            notes=[f"row 1 has `{first if len(first) < 80 else first[:79] + '…'}`"],
+            help='name the column that holds answers, as in `columns: columns(answer: "final_answer")`; say what precedes'
+            ' them, as in `answer = after("Answer:")`; or write `verifier = exact` if texts are to be met letter by letter',
+        )
 
 
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:

@@ -37,7 +37,10 @@ def mapped(columns: Columns) -> list[str]:
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
-    """Raise a Problem (E0701) naming each mapped column that is not there, what is there, and how to map it."""
+    """Raise a Problem (E0701) naming each mapped column that is not there, what is there, and how to map it.
+
+    A field of a record has its path as its name, as in `reward_model.ground_truth`.
+    """
     wanted = {
         "question": columns.question,
         "answer": columns.answer,
@@ -51,9 +54,10 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
     names = ", ".join(f"`{name}`" for name in missing.values())
     notes = []
     for role, name in missing.items():
-        near = difflib.get_close_matches(name, present, n=1)
+        last = {path.rpartition(".")[2]: path for path in reversed(present)}
+        near = difflib.get_close_matches(name, [*present, *last], n=1)
         if near:
-            notes.append(f"for `{role}`, did you mean `{near[0]}`?")
+            notes.append(f"for `{role}`, did you mean `{last.get(near[0], near[0])}`?")
     role = next(iter(missing)).partition(" ")[0]
     raise problem(
         "E0701",

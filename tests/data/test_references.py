@@ -45,7 +45,7 @@ def test_texts_that_have_to_be_met_as_they_stand_are_read(tmp_path: Path) -> Non
 
 
 def test_only_some_are_named_and_all_counted(tmp_path: Path) -> None:
-    facts = found(tmp_path, [(f"q{n}", f"{n} +") for n in range(KEPT + 5)])
+    facts = found(tmp_path, [(f"q{n}", f"{n} +") for n in range(KEPT + 5)] + [("sum", "4")])
     assert facts is not None
     assert (facts["unread"]["count"], len(facts["unread"]["first"])) == (KEPT + 5, KEPT)
 
