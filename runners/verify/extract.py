@@ -7,26 +7,37 @@ import re
 LONGEST_RESPONSE = 1_000_000
 """Characters of a response, counted from its end, that are searched for an answer."""
 
-# An escaped character never opens or closes a group; `\boxed` and `\fbox` open one that holds an answer.
-# A backslash before one of these escapes nothing: `\\boxed{7}` is a box wherever it stands.
-_TOKEN = re.compile(r"\\(?:boxed|fbox)[ \t\r\n]*\{|\\(?=\\(?:boxed|fbox)[ \t\r\n]*\{)|\\.|[{}]", re.DOTALL)
-_BOX = re.compile(r"\\(?:boxed|fbox)[ \t\r\n]{0,64}\{")
+# An escaped character never opens or closes a group; `\boxed` and `\fbox` open one that holds an answer, or stand before a
+# number or a letter without one. A backslash before one of these escapes nothing: `\\boxed{7}` is a box wherever it stands.
+_BARE = (
+    r"[ \t\r\n]{0,64}(?P<bare>[+-]?\\?\$?[0-9][0-9,]{0,60}(?:\.[0-9]{1,60})?(?:/[0-9]{1,60})?"
+    r"|(?<![a-z])[A-Za-z](?![A-Za-z]))"
+)
+_TOKEN = re.compile(
+    rf"\\(?:boxed|fbox)(?:[ \t\r\n]*\{{|{_BARE})|\\(?=\\(?:boxed|fbox)(?![A-Za-z]))|\\.|[{{}}]", re.DOTALL
+)
+BOX = re.compile(rf"\\(?:boxed|fbox)(?:[ \t\r\n]{{0,64}}\{{|{_BARE})")
+_PLACEHOLDER = re.compile(r"(?:\.{2,}|\u2026|\\[lc]?dots|~|\s)*")
+"""What stands in the box of an instruction: nothing, or dots."""
 
 
 def final_answer(response: str) -> str:
     r"""The content of the last `\boxed{…}` with balanced braces, stripped; empty where there is none.
 
     A box after `</think>` comes after those inside the reasoning and so wins over them; a response cut off within
-    its last box answers with the one before it. Of nested boxes the innermost is taken.
+    its last box answers with the one before it, and so does one whose last box is empty. Of nested boxes the innermost is
+    taken. A box without braces holds the number or the letter after it.
     """
     text = response[-LONGEST_RESPONSE:]
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return ""
-    box = _BOX.match(text, start)
+    box = BOX.match(text, start)
     if box is not None:
+        if box["bare"]:
+            return box["bare"].rstrip(",")
         end = _closing(text, box.end())
-        if end is not None:
+        if end is not None and not _PLACEHOLDER.fullmatch(text, box.end(), end):
             return text[box.end() : end].strip()
     return _last_balanced(text)
 
@@ -45,7 +56,7 @@ def _closing(text: str, position: int) -> int | None:
     """Where the first `}` stands that closes a group opened before `position`."""
     depth = 0
     for token in _TOKEN.finditer(text, position):
-        last = token[0][-1]
+        last = "" if token["bare"] else token[0][-1]
         if token[0] == "}":
             if depth == 0:
                 return token.start()
@@ -65,8 +76,10 @@ def _last_balanced(text: str) -> str:
         elif token[0] == "}":
             if stack:
                 start = stack.pop()
-                if start > best[0]:
+                if start > best[0] and not _PLACEHOLDER.fullmatch(text, start, token.start()):
                     best = (start, token.start())
+        elif token["bare"]:
+            best = token.span("bare")
         elif len(token[0]) > 2:
             stack.append(token.end())
-    return text[best[0] : best[1]].strip() if best[0] >= 0 else ""
+    return text[best[0] : best[1]].strip().rstrip(",") if best[0] >= 0 else ""

@@ -102,7 +102,10 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
         return True if gold.strip() == answer.strip() and _WORD.search(gold) else Ask(gold, answer)
     if HIDDEN.search(answer) and not HIDDEN.search(gold):
         return False
-    return _Judge(Fraction(str(tolerance)), tolerance).compare(plain(gold), plain(answer), 0)
+    gold, answer = plain(gold), plain(answer)
+    if _SOME.search(answer) and not _SOME.search(gold):
+        return False
+    return _Judge(Fraction(str(tolerance)), tolerance).compare(gold, answer, 0)
 
 
 def expressions(reference: str) -> list[str]:
@@ -118,7 +121,7 @@ def expressions(reference: str) -> list[str]:
 def _expressions(text: str, depth: int) -> list[str]:
     if depth > DEEPEST:
         return [text]
-    if quantity(text, reference=True) is not None or _is_words(text):
+    if quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None:
         return []
     if not text or several(text) or not balanced(text):
         return [""]
@@ -127,7 +130,7 @@ def _expressions(text: str, depth: int) -> list[str]:
         return _expressions(inner, depth + 1)
     sides = _chain(text)
     if len(sides) > 1:
-        if _strict_name(sides[0]):
+        if _strict_name(sides[0]) or _names_number(sides):
             sides = sides[-1:]
         elif len(sides) > MOST_LINKS or any(map(_is_words, sides)):
             return [""]
@@ -135,7 +138,7 @@ def _expressions(text: str, depth: int) -> list[str]:
     group = _group(text)
     if group is not None:
         return [part for item in _unnamed(group).items for part in _expressions(item, depth + 1)]
-    return [_without_unit(text)[0]]
+    return [_for_algebra(_without_unit(text)[0])]
 
 
 _WORD = re.compile(r"[0-9A-Za-z]")
@@ -147,7 +150,13 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
 _ALL_TEXT = re.compile(r"(?:\\(?:text|mathrm)\{[^{}]*+\} ?)++")
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
-_CHOICE_SAID = re.compile(r"(?:\\text\{ ?)?\(([A-Z])\)[.:]?\}?[ :]*(.*)", re.DOTALL)
+_CHOICE_SAID = re.compile(
+    r"(?:\\text\{ ?)?(?:\(([A-Z])\)[.:]?|([A-H])(?:[.):]|\}(?=\\text))|([A-H])(?=\})) ?\}?[ :]*(.*?)\}?",
+    re.DOTALL,
+)
+_SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
+_OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
+_CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?: ?(?:\\text\{ ?)?([apAP])\.? ?[mM]\.?(?: ?\})?)?")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
 _COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z ,.'-]*+")
@@ -157,6 +166,8 @@ _PLAIN_WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
 _IN = re.compile(r"\\in(?![A-Za-z])")
 _COMMA = re.compile(r",|;|\\text\{,? ?(?:and|or),? ?\}|,? (?:and|or) |\\(?:lor|land)(?![A-Za-z])")
+_OR = re.compile(r",? ?\\text\{,? ?or,? ?\}|,? or |\\lor(?![A-Za-z])")
+_AND = re.compile(r",? ?\\text\{,? ?and,? ?\}|,? and |\\land(?![A-Za-z])")
 _CUP = re.compile(r"\\cup(?![A-Za-z])")
 _CAP = re.compile(r"\\(?:cap|setminus|times|backslash)(?![A-Za-z])")
 _ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
@@ -174,6 +185,7 @@ _CELLS = re.compile("&")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 _UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
+_RATIO = re.compile(r"[0-9]{1,12} ?: ?[0-9]{1,12}")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]")
 _PI = re.compile(r"\\pi(?![A-Za-z])")
 
@@ -203,6 +215,20 @@ class _Judge:
         if depth > DEEPEST:
             return Ask(gold, answer)
         gold_quantity, answer_quantity = quantity(gold, reference=True), quantity(answer)
+        if (
+            gold_quantity is None
+            and answer_quantity is not None
+            and answer_quantity.counted
+            and "\\" not in gold
+        ):
+            answer_quantity = None
+        if gold_quantity is not None and answer_quantity is None:
+            # One letter is a unit after a number with a unit, or after a space.
+            gap = " ?" if gold_quantity.unit is not None else " "
+            lone = re.sub(rf"(?<=[0-9}}]){gap}([A-Za-z])$", r" \\text{\1}", answer)
+            answer_quantity = quantity(lone)
+            if answer_quantity is not None and answer_quantity.unit is None:
+                answer_quantity = None
         if gold_quantity is not None and answer_quantity is not None:
             return same_quantity(gold_quantity, answer_quantity, self.tolerance)
         spoken = _words(gold, answer)
@@ -228,10 +254,13 @@ class _Judge:
         if len(left) == 1:
             links = right[1:] if _loose_name(right[0]) else right
             return every([self.compare(gold, link, depth + 1) for link in links])
-        if not _strict_name(left[0]):
-            # An equation: only another one can say the same.
-            return _asked(gold, answer, self.share) if len(right) > 1 else False
         value = left[-1]
+        if not _strict_name(left[0]):
+            # An equation: another one can say the same, and a number where nothing else is to be known.
+            alike = len(right) == 2 and _same_text(left[0].strip("|"), right[0].strip("|"))
+            if _names_number(left) and (len(right) == 1 or alike):
+                return self.compare(value, right[-1], depth + 1)
+            return _asked(gold, answer, self.share) if len(right) > 1 else False
         if len(right) == 1:
             return self.compare(value, answer, depth + 1)
         names = left[0], right[0]
@@ -271,6 +300,8 @@ class _Judge:
             return left.width == right.width and self._in_order(left, right, depth)
         if "union" in kinds and kinds != {"union"}:
             return _asked(gold, answer, self.share)
+        if kinds == {"tuple", "list"} and left.ends == "[]" and len(left.items) == 2:
+            return False
         if kinds == {"tuple"}:
             if len(left.items) == 2 and left.ends != right.ends:
                 return False
@@ -279,6 +310,9 @@ class _Judge:
             return "set" not in kinds and self._in_order(_unnamed(left), _unnamed(right), depth)
         if max(len(left.items), len(right.items)) > MOST_ITEMS:
             return _asked(gold, answer, self.share)
+        one, other = (_by_name(group) for group in (left, right))
+        if one is not None and other is not None and one.keys() == other.keys():
+            return every([self.compare(one[name], other[name], depth + 1) for name in one])
         return self._in_any_order(_unnamed(left), _unnamed(right), depth)
 
     def _in_order(self, left: _Group, right: _Group, depth: int) -> Plan:
@@ -325,7 +359,20 @@ def _asked(gold: str, answer: str, share: float) -> Plan:
     if _other_case(gold, answer):
         return False
     rounded = _DECIMAL.search(gold) is not None or _DECIMAL.search(answer) is not None
-    return Ask(gold, answer, share if rounded else 0.0)
+    return Ask(_for_algebra(gold), _for_algebra(answer), share if rounded else 0.0)
+
+
+_LAST_LETTER = re.compile(r"(?<=[A-Za-z0-9)}]) ([A-Za-z])$")
+_IN_DEGREES = re.compile(r"(\\(?:sin|cos|tan|cot|sec|csc)) ?[({]? ?([0-9.]{1,12}) ?\^\\circ ?[)}]?")
+_LOG_E = re.compile(r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))")
+_GAMMA = re.compile(r"\\gamma(?![A-Za-z])")
+
+
+def _for_algebra(text: str) -> str:
+    """An expression in words that math-verify reads as they are meant: it takes `\\gamma` for a function or a constant, a
+    letter that stands last for a unit, and degrees for radians."""
+    text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
+    return _LAST_LETTER.sub(r"{\1}", text)
 
 
 def _same_text(gold: str, answer: str) -> bool:
@@ -365,20 +412,39 @@ def _spoken(text: str) -> bool:
 def _words(gold: str, answer: str) -> Plan | None:
     """Choices and words: whether they are the same ones. None where the reference is neither."""
     left, right = _said(gold), _said(answer)
+    times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
+    if times[0] is not None and times[1] is not None and times[0][3] and times[1][3]:
+        one, other = ((time[1].lstrip("0"), time[2] or "00", time[3].lower()) for time in times if time)
+        return one == other
     choice = _CHOICE.fullmatch(left if left is not None else gold)
     if choice is not None:
-        given = _CHOICE.fullmatch(right if right is not None else answer)
+        given = _CHOICE.fullmatch(plain(right) if right is not None else answer)
         if given is not None:
             return given[1] == choice[1]
-        said = _CHOICE_SAID.fullmatch(answer)
-        if choice[1].isupper() and said is not None and not re.search(r"\([A-Z]\)|\b(?:and|or)\b", said[2]):
-            return said[1] == choice[1]
+        said = _with_text(answer)
+        if choice[1].isupper() and said is not None:
+            return said[0] == choice[1]
         return False if right is not None else None
+    letter = _with_text(gold)
+    if letter is not None:
+        given, said = _CHOICE.fullmatch(right if right is not None else answer), _with_text(answer)
+        if given is not None:
+            return given[1] == letter[0]
+        same_letter = said is None or said[0] == letter[0]
+        return same_letter and _folded(letter[1]) == _folded(answer if said is None else said[1])
     if left is None or not _spoken(left):
         return None
     if right is None:
         right = answer if _LETTERS.fullmatch(answer) else ""
     return _folded(left) == _folded(right) and bool(_folded(left))
+
+
+def _with_text(text: str) -> tuple[str, str] | None:
+    """The letter of a choice and the text with it, which names no other choice; None where it is something else."""
+    said = _CHOICE_SAID.fullmatch(text)
+    if said is None or not said[4].strip() or _OTHER_CHOICE.search(said[4]):
+        return None
+    return said[1] or said[2] or said[3], said[4]
 
 
 def _said(text: str) -> str | None:
@@ -390,8 +456,8 @@ def _said(text: str) -> str | None:
 
 def _is_words(text: str) -> bool:
     """Whether a reference is a choice or words, in any script: what is compared as text."""
-    said = _said(text)
-    if _CHOICE.fullmatch(text if said is None else said) is not None:
+    said, time = _said(text), _CLOCK.fullmatch(text)
+    if _CHOICE.fullmatch(text if said is None else said) is not None or (time is not None and time[3]):
         return True
     if said is not None:
         return _spoken(said)
@@ -401,7 +467,7 @@ def _is_words(text: str) -> bool:
 def _folded(words: str) -> list[str]:
     """Words without case, marks and a leading article."""
     folded = [word.casefold() for word in _PLAIN_WORD.findall(words)]
-    return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the") else folded
+    return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at") else folded
 
 
 def _chain(text: str) -> list[str]:
@@ -414,6 +480,14 @@ def _chain(text: str) -> list[str]:
         return member if len(member) == 2 and _strict_name(member[0]) else [text]
     listed = len(split_top(text, _COMMA)) > 1
     return [text] if listed and not _NAMES.match(text) and _listed_assignments(text) else sides
+
+
+def _names_number(sides: list[str]) -> bool:
+    """Whether an equation gives a number other than 0, or a ratio, for what is sought: `a + b = 12`, `a : b = 2 : 3`."""
+    if len(sides) != 2 or not _loose_name(sides[0]):
+        return False
+    read = quantity(sides[1], reference=True)
+    return bool(read.value) if read is not None else _RATIO.fullmatch(sides[1]) is not None
 
 
 def _listed_assignments(text: str) -> bool:
@@ -437,7 +511,7 @@ def _loose_name(text: str) -> bool:
 
 def _group(text: str) -> _Group | None:
     """The members of a text that has several, or of a set."""
-    group = _matrix(text) or _set(text) or _interval_of_order(text)
+    group = _matrix(text) or _set(text) or _orders(text)
     if group is not None:
         return group
     parts = split_top(text, _CUP)
@@ -487,10 +561,28 @@ def _set(text: str) -> _Group | None:
         return None
     builder = _BUILDER.fullmatch(text)
     if builder is not None:
-        return _interval_of_order(builder[1].strip(" "))
+        return _orders(builder[1].strip(" "))
     inside = text[2:-2].strip(" ")
     items = [item for item in split_top(inside, _COMMA) if item] if inside else []
     return _Group("set", tuple(both for item in items for both in _both(item)))
+
+
+def _orders(text: str) -> _Group | None:
+    """The interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
+    for joined, mark in (("or", _OR), ("and", _AND)):
+        parts = split_top(text, mark)
+        ranges = [_interval_of_order(part) for part in parts]
+        names = {name for part in parts for name in re.findall(r"[A-Za-z]+", _COMMANDS.sub(" ", part))}
+        if len(parts) < 2 or None in ranges or len(names) != 1:
+            continue
+        intervals = [(each.ends, *each.items) for each in ranges if each is not None]
+        if joined == "or":
+            return _Group("union", tuple(f"{ends[0]}{low},{high}{ends[1]}" for ends, low, high in intervals))
+        above = [(ends[0], low) for ends, low, _ in intervals if low != r"-\infty"]
+        below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
+        if len(parts) == 2 and len(above) == len(below) == 1:
+            return _Group("tuple", (above[0][1], below[0][1]), above[0][0] + below[0][0])
+    return _interval_of_order(text)
 
 
 def _interval_of_order(text: str) -> _Group | None:
@@ -514,6 +606,13 @@ def _interval_of_order(text: str) -> _Group | None:
         first, second = ("=" in sign for sign in signs)
         return _Group("tuple", (sides[0], sides[2]), ("[" if first else "(") + ("]" if second else ")"))
     return None
+
+
+def _by_name(group: _Group) -> dict[str, str] | None:
+    """The values of a list by the names that they are assigned to; None where a member has none, or a name has several."""
+    sides = [split_top(item, _EQUALS) for item in group.items]
+    values = {side[0]: side[1] for side in sides if len(side) == 2 and _strict_name(side[0])}
+    return values if len(values) == len(group.items) else None
 
 
 def _unnamed(group: _Group) -> _Group:

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from runners.verify.fast import tidy
 
-_SIGNS = str.maketrans(
+_SIGNS: dict[int, str] = str.maketrans(
     {
+        # Digits and letters of other widths and fonts, and fractions of one character.
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+        **{chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)},
+        **{
+            chr(code): r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", chr(code)).split("\u2044"))
+            for code in (0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F))
+        },
+        **dict.fromkeys("\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u200a\u205f\u3000", " "),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\ufe0f\u2713\u2714\u2705\u25a0\u25a1\u220e", ""),
+        **dict.fromkeys("\u2010\u2011\u2012", "-"),
         "\u2212": "-", "\u2013": "-", "\ufe63": "-", "\uff0d": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
         "\u22c5": r"\cdot ", "\u2217": "*", "\u00f7": "/", "\u2215": "/", "\u2044": "/", "\u00b0": r"^\circ ",
         "\u03c0": r"\pi ", "\u221e": r"\infty ", "\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ",
         "\u00b1": r"\pm ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
-        "\u221a": r"\sqrt", "\u00b2": "^{2}", "\u00b3": "^{3}", "\u00bd": r"\frac{1}{2}", "\u00bc": r"\frac{1}{4}",
-        "\u00be": r"\frac{3}{4}", "\u03b8": r"\theta ", "\u2032": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-        "\u2248": r"\approx ", "\u2223": r"\mid ", "~": " ",
+        "\u221a": r"\sqrt", "\u03b8": r"\theta ", "\u2032": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+        "\u2248": r"\approx ", "\u2223": r"\mid ", "~": " ", "\u2200": r"\forall ", "\u2203": r"\exists ",
+        "\u211d": r"\mathbb{R}", "\u2103": r"^\circ C", "\u2109": r"^\circ F", "\u3001": ", ", "\u3002": ".",
+        "\u201c": '"', "\u201d": '"', "\u2019": "'",
     }
 )  # fmt: skip
+_RAISED = str.maketrans(
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207f\u2071", "0123456789+-ni"
+)
+_RAISED_RUN = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f\u2071]+")
+_LOWERED_RUN = re.compile("[\u2080-\u2089]+")
 
 _SPACES = ("quad", "qquad", "enspace", "thinspace", "space", "nobreakspace", "medspace", "thickspace")
 _NOTHING = (
     "displaystyle", "textstyle", "scriptstyle", "limits", "nolimits", "big", "Big", "bigg", "Bigg", "bigl",
     "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "negthinspace", "mathbf", "boldsymbol", "bm",
-    "mathit", "mathsf", "mathtt", "mathnormal", "bf", "rm", "it", "boldmath", "ensuremath", "therefore",
+    "mathit", "mathsf", "mathtt", "mathnormal", "underline", "uline", "underbar",
+    "bf", "rm", "it", "boldmath", "ensuremath", "therefore",
 )  # fmt: skip
 _WORDS = {
     **dict.fromkeys(_SPACES, " "),
@@ -34,6 +52,9 @@ _WORDS = {
     "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "lparen": "(",
     "rparen": ")", "degree": r"^\circ", "colon": ":", "isin": r"\in", "infin": r"\infty", "ast": "*", "star": "*",
     "lvert": "|", "rvert": "|", "vert": "|", "vee": r"\lor", "textdollar": r"\$",
+    "euro": "\u20ac", "texteuro": "\u20ac", "pounds": "\u00a3", "textsterling": "\u00a3", "yen": "\u00a5",
+    "textyen": "\u00a5", "textcent": "\u00a2", "cent": "\u00a2", "cr": r"\\", "R": r"\mathbb{R}", "tg": r"\tan",
+    "ctg": r"\cot", "arctg": r"\arctan",
 }  # fmt: skip
 _MARKS = {
     ",": " ",
@@ -51,7 +72,23 @@ _MARKS = {
 }
 
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?![A-Za-z])[ \t\n]?\.?|([A-Za-z]++)|(.))", re.DOTALL)
-_COMMA = re.compile(r" ?(?:\{,\}|\\text\{, ?\})")
+_COMMA = re.compile(r" ?(?:\{,\}|\\text\{, ?\}) ?(?=[0-9])|\{,\}")
+_TIGHT = re.compile(r",\s*\\!\s*")
+_ROW_GAP = re.compile(r"(?<=\\\\) ?\[ ?-?[0-9.]{1,6} ?(?:pt|ex|em|mm|cm|in)\]")
+_COLOUR = re.compile(r"\\(?:text)?color ?\{(?!white)[A-Za-z]{1,20}\}")
+_UPRIGHT = re.compile(
+    r"(?<=([A-Za-z]))?\\(?:mathrm|text|rm|operatorname) ?\*?\{ ?(?:([ei])|(ln|log|sin|cos|tan|cot|sec|csc|exp|arcsin|arccos"
+    r"|arctan"
+    r"|sinh|cosh|tanh))\}"
+)
+_BRACED_NUMBER = re.compile(r"([+-]?)\{([0-9][0-9.,]*)\}(?= |$)")
+_SPACED_I = re.compile(r"(?<=[0-9}]) i(?![A-Za-z])")
+_STRONG = re.compile(
+    r"(?<![\w)}\]*])\*\*(?=[^\s*])([^*]+)\*\*(?![\w({\[*])|(?<!\w)__(?=[^\s_])([^_]+)__(?!\w)"
+)
+_FOR_ALL = re.compile(
+    r",? ?\\text\{,? ?for (?:all|every|any)(?: real)?(?: numbers)? ?\} ?\$?[a-z](?: ?\\in ?\\mathbb\{?R\}?)?$"
+)
 _COLON = re.compile(r" ?\{?:\}? ?(?=[0-9])")
 _FIRST = re.compile(r"\\(frac|sqrt|binom) ?([0-9A-Za-z])")
 _SECOND = re.compile(r"\\(frac|binom)(\{[^{}]*+\}) ?([0-9A-Za-z])")
@@ -60,11 +97,30 @@ _POWER = re.compile(r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ")
 _SPACE = re.compile(r"[ \t\r\n]++")
 _LEAD = re.compile(
     r"(?:\\approx|\\simeq|\\sim|=|\\text\{[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
-    r"(?i:(?:the )?(?:final )?answer(?: is)?)[: ])[ :]*+(?=.)"
+    r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is)?(?: (?:option|choice))?)[: ]|"
+    r"(?i:(?!(?:[a-z']+ ){0,6}(?:no|not|than|half|twice)\b)(?:[a-z']+ ){1,6}"
+    r"(?:is|are|was|were|equals)|an? total of)[: ](?=[^A-Za-z]))"
+    r"[ :]*+(?=.)"
 )
+_RATIO = re.compile(r"\A([0-9]{1,12}) to ([0-9]{1,12})\Z")
+_TEXT = re.compile(r"\A\\text\{ ?([^{}]*?) ?\}\Z")
+_NAMED = {
+    **{
+        word: str(number)
+        for number, word in enumerate(
+            (
+                "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+                "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
+    "seventeen", "eighteen", "nineteen", "twenty",
+            )
+        )
+    },
+    **dict.fromkeys(("all real numbers", "all reals", "the set of all real numbers"), r"\mathbb{R}"),
+}  # fmt: skip
 HIDDEN = re.compile(
     r"\\(?:[hv]?phantom|[bx]?cancel|cancelto|sout|strike|smash|rlap|llap|clap|mathrlap|mathllap|hspace|vspace|"
-    r"kern|mkern|hskip|mskip|label|tag|ref|eqref|href|url|def|let|newcommand|renewcommand|color|textcolor|"
+    r"kern|mkern|hskip|mskip|label|tag|ref|eqref|href|url|def|let|newcommand|renewcommand|"
+    r"(?:text)?color(?! ?\{(?!white)[A-Za-z]{1,20}\})|"
     r"transparent|iffalse|if|verb|write|input|include|footnote|marginpar|require|style|class|cssId|not)(?![A-Za-z])"
 )
 r"""Commands with which a text shows something else than it says: to a reader `43\phantom{=42}` is 43."""
@@ -75,8 +131,10 @@ def plain(text: str) -> str:
 
     `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
     """
-    text = tidy(text.translate(_SIGNS))
+    text = spelt(text)
     if "\\" in text:
+        text = _COLOUR.sub("", _ROW_GAP.sub("", _TIGHT.sub(",", text)))
+        text = _UPRIGHT.sub(_upright, text)
         text = _COMMAND.sub(_one_spelling, text)
         text = _COMMA.sub(",", text)
         text = _OVER.sub(_over, text)
@@ -86,7 +144,7 @@ def plain(text: str) -> str:
         text = _COMMA.sub(",", text)
     if ":" in text:
         text = _COLON.sub(":", text)
-    text = _SPACE.sub(" ", text).strip(" ")
+    text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     for _ in range(4):
         before = text
@@ -95,10 +153,35 @@ def plain(text: str) -> str:
             text = text[lead.end() :]
         if len(text) > 1 and text[-1] in ".,;" and text[-2] not in ".\\":
             text = text[:-1]
-        text = unwrapped(text.strip(" "))
+        text = unwrapped(_emphasis_gone(_FOR_ALL.sub("", text)))
         if text == before:
             break
-    return text
+    text = _BRACED_NUMBER.sub(r"\1\2", text, count=1) if text[:2].lstrip("+-")[:1] == "{" else text
+    text = _RATIO.sub(r"\1:\2", text)
+    return _NAMED.get(_TEXT.sub(r"\1", text).lower(), text) if len(text) < 40 else text
+
+
+def spelt(text: str) -> str:
+    """The text with one character for each sign and digit, without the marks of Markdown, tidied."""
+    if not text.isascii():
+        text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
+        text = _LOWERED_RUN.sub(
+            lambda run: f"_{{{''.join(chr(ord(each) - 0x2050) for each in run[0])}}}", text
+        )
+        text = text.translate(_SIGNS)
+    text = text.replace("~", " ").replace("`", "")
+    if "**" in text or "__" in text:
+        text = _STRONG.sub(lambda strong: strong[1] or strong[2], text)
+    return tidy(_emphasis_gone(text))
+
+
+def _emphasis_gone(text: str) -> str:
+    """The text without space, stars and underscores around it, and without one pair of quotes."""
+    text = text.lstrip("*_ \t\r\n").rstrip(" \t\r\n")
+    bare = text.rstrip("*_ \t\r\n")
+    # `z^*` is mathematics.
+    text = text if bare.endswith("^") else bare
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1] else text
 
 
 def unwrapped(text: str) -> str:
@@ -161,6 +244,13 @@ def _one_spelling(command: re.Match[str]) -> str:
     if word is not None:
         return _WORDS.get(word, command[0])
     return "" if mark is None else _MARKS.get(mark, command[0])
+
+
+def _upright(command: re.Match[str]) -> str:
+    """A constant or a function in upright letters, as it is in slanted ones."""
+    if command[3] is not None:
+        return f"\\{command[3]} "
+    return f" {command[2]}" if command[1] else command[2]
 
 
 def _over(group: re.Match[str]) -> str:

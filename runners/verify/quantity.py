@@ -15,27 +15,32 @@ _WHOLE = (
     r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,60}+(?![0-9])|[0-9]{1,3}(?: [0-9]{3}){1,60}+(?! ?[0-9])|[0-9]{1,200}+)"
 )
 _NUMBER = re.compile(
-    rf"(?P<sign>[+-]?) ?(?:\\?\$ ?)?(?P<late>-?)(?:"
+    rf"(?P<sign>[+-]?) ?(?:(?P<money>(?:US)?\\?\$|US[D$]|[\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd]|EUR|GBP|CNY|RMB|INR"
+    rf"|Rs\.?) ?)?(?P<late>-?)(?:"
     rf"(?P<before>[0-9]{{0,12}}+)\.(?P<once>[0-9]{{0,12}}+)\\overline\{{(?P<over>[0-9]{{1,12}})\}}"
     rf"|(?P<mixed>[0-9]{{1,12}}) ?\\frac\{{(?P<mtop>[0-9]{{1,12}})\}}\{{(?P<mbottom>[0-9]{{1,12}})\}}"
     rf"|(?P<plainmixed>[0-9]{{1,12}}) (?P<ptop>[0-9]{{1,12}}) ?/ ?(?P<pbottom>[0-9]{{1,12}})"
     rf"|\\frac\{{ ?(?P<top>[+-]?[0-9]{{1,60}}) ?\}}\{{ ?(?P<bottom>[+-]?[0-9]{{1,60}}) ?\}}"
-    rf"|(?P<left>[0-9]{{1,60}}) ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
+    rf"|(?P<left>[0-9]{{1,60}})\.? ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
     rf"|(?P<whole>{_WHOLE})(?:\.(?P<decimals>[0-9]{{0,200}}+))?"
     rf"|\.(?P<fraction>[0-9]{{1,200}}+)"
     r")",
     re.ASCII,
 )
 _POWER = re.compile(
-    r" ?(?:(?:\\times|\\cdot|\*|[xX])\s?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6}))"
+    r" ?(?:(?:\\times|\\cdot|\*|[xX])\s?(?:10|\{10\}) ?\^ ?(?:[{(] ?([+-]?[0-9]{1,6}) ?[})]|([+-]?[0-9]{1,6}))"
     r"|(?:[eE]|\\(?:text|mathrm)\{ ?[eE] ?\})(?:\{([+-]?[0-9]{1,6})\}|([+-]?[0-9]{1,6})))(?![0-9])"
 )
 _TEN = re.compile(r"([+-]?) ?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6})(?![0-9]))")
 _PERCENT = re.compile(
-    r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent|per cent)\.? ?\}|percent|per cent)", re.IGNORECASE
+    r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent(?:age)?|per cent|pct)\.? ?\}|percent(?:age)?|per cent|pct)",
+    re.IGNORECASE,
 )
-_DEGREES = re.compile(r"(?:\^\\circ|\\(?:text|mathrm)\{ ?deg(?:rees?)?\.? ?\}|degrees?)(?=$|[^A-Za-z])")
-_TEMPERATURE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?([CF]) ?\}|([CF]))")
+_FLAT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
+_DEGREES = re.compile(r"\s*(?:\^\\circ|deg(?:ree)?s?)\.?\s*([CF]|celsius|fahrenheit)?\s*", re.IGNORECASE)
+_SCALES = {
+    letter: Unit(((name, 1),), Fraction(1)) for letter, name in (("c", "celsius"), ("f", "fahrenheit"))
+}
 _BASE = re.compile(r"_(?:\{ ?(?:\\(?:text|mathrm)\{ ?)?([a-z]+|[0-9]{1,2}) ?\}?\}|([0-9]))")
 _ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
@@ -47,7 +52,7 @@ class Quantity:
     """A number and what stands around it.
 
     `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
-    of ten, so that it may stand for numbers nearby. `words`: text after it that is not a unit.
+    of ten, so that it may stand for numbers nearby. `counted`: with bare words after it that say what is counted.
     """
 
     value: Fraction
@@ -58,6 +63,7 @@ class Quantity:
     unit: Unit | None = None
     base: int | None = None
     digits: str = ""
+    counted: bool = False
 
 
 def quantity(text: str, *, reference: bool = False) -> Quantity | None:
@@ -91,8 +97,15 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
             return None
         value, rounded, end = value * Fraction(10) ** exponent, True, power.end()
     whole = value.denominator == 1 and not rounded
-    dollars = unit_of("dollars") if "$" in text[: number.start("late")] else None
-    return _with_tail(Quantity(value, whole, rounded, unit=dollars, digits=digits), text[end:], reference)
+    scale = _SCALE.match(text, end)
+    if scale is not None:
+        value, end = value * 10 ** _THOUSANDS[scale[1]], scale.end()
+        if "{" in scale[0] and "}" not in scale[0]:
+            text = text[:end] + r"\text{" + text[end:]
+        whole = value.denominator == 1
+    money = number["money"]
+    money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
+    return _with_tail(Quantity(value, whole, rounded, unit=money, digits=digits), text[end:], reference)
 
 
 def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
@@ -102,9 +115,16 @@ def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
 
 def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) -> bool:
     """Whether an answer is the reference's number, in its unit if both name one."""
-    if reference.base is not None or answer.base is not None:
+    if answer.base is not None and reference.base is None:
+        return answer.base == 10 and reference.value == answer.value
+    if reference.base is not None:
         bases = {each.base for each in (reference, answer) if each.base is not None}
         return len(bases) == 1 and reference.digits == answer.digits and bool(reference.digits)
+    elsewhere = answer.unit in _SCALES.values()
+    if elsewhere and reference.unit is None:
+        return False
+    if reference.unit in _SCALES.values() and answer.degrees:
+        answer = _changed(answer, degrees=False)
     scale = Fraction(1)
     if reference.unit is not None and answer.unit is not None:
         if reference.unit.dimension != answer.unit.dimension:
@@ -157,18 +177,18 @@ def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
     """The number with what stands after it, or None where that makes it something else than a number."""
     gap = tail[:1] == " "
     tail = tail.strip(" ")
-    if tail.endswith(r"\$"):
-        tail = tail[:-2].rstrip(" ")
     if not tail:
         return number
     if _PERCENT.fullmatch(tail):
         return _changed(number, percent=True)
-    degrees = _DEGREES.match(tail)
+    degrees = _DEGREES.fullmatch(_FLAT.sub(r"\1", tail))
     if degrees is not None:
-        rest = tail[degrees.end() :].strip(" ")
-        if not rest or _TEMPERATURE.fullmatch(rest):
-            return _changed(number, degrees=True)
-        return None
+        letter = degrees[1]
+        return (
+            _changed(number, degrees=True)
+            if letter is None
+            else _changed(number, unit=_SCALES[letter[0].lower()])
+        )
     base = _BASE.fullmatch(tail)
     if base is not None and number.digits and number.value.denominator == 1:
         written = base[1] or base[2]
@@ -177,18 +197,49 @@ def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
     if _ORDINAL.fullmatch(tail):
         return number if number.whole else None
     wrapped = _WRAPPED.match(tail)
-    if wrapped is None and not gap and (reference or len(tail) < 2):
+    mark = not tail.isascii() or tail[0] in r"\$("
+    if wrapped is None and not gap and not mark and (reference or len(tail) < 2):
         return None
     unit = unit_of(tail)
-    if unit is not None and (wrapped is not None or len(tail) > 1):
+    if unit is not None and (wrapped is not None or mark or len(tail) > 1):
         return _changed(number, unit=unit)
     # Words that are no unit only say what is counted.
-    return number if _SAYS.fullmatch(tail) and not _MORE.search(tail) else None
+    if _SAYS.fullmatch(tail) and not _MORE.search(tail):
+        return number
+    words = _FLAT.sub(r" \1 ", tail).strip(" ")
+    if _COUNTER.fullmatch(words):
+        return None if _MORE.search(words) else number
+    if words[0] == "(" and words[-1] == ")":
+        words = words[1:-1].strip(" ")
+    if not _NOUNS.fullmatch(words) or _MORE.search(words.lower()):
+        return None
+    return _changed(number, unit=number.unit or _first_unit(words), counted=True)
 
 
+def _first_unit(words: str) -> Unit | None:
+    """The unit that the words after a number begin with."""
+    first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
+    return unit_of(first) if len(first) > 2 else None
+
+
+_SCALE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?)?(thousand|million|billion|trillion)(?![A-Za-z])(?: ?\})?")
+_THOUSANDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
+# A first word that is no product of variables: four letters, or three that can be spoken.
+_NOUNS = re.compile(
+    r"(?:[A-Za-z][a-z]{3,}|[A-Za-z]?[b-df-hj-np-tv-z][aeiouy][a-z]|per|sq|egg|all|old|ago"
+    r"|ant|owl|o'clock|in(?= )|of(?= )|on(?= )|a(?= ))"
+    r"(?:[ ,'/.-]+(?:[A-Za-z]{2,}|a)){0,12}\.?"
+)
+_COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,8}")
+_FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
 _MORE = re.compile(
-    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|dozen|if|when|for|times|squared|plus|minus)\b"
+    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared|cubed|plus|minus|over|less"
+    r"|percent|percentage|pct|factorial|choose|mod|modulo|divided|multiplied|half|halves|quarters?|thirds?|root|sin|cos|tan|cot|sec|csc|log|exp|sqrt|lcm"
+    r"|gcd|pi"
+    r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"
+    r"|six|seven"
+    r"|eight|nine|ten|eleven|twelve)\b|[\u4e07\u4ebf\u5104\u842c\u5343\u767e\u5341\u534a\u6216\u548c\u500d]"
 )
 
 

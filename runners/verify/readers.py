@@ -14,7 +14,7 @@ from itertools import islice
 import polars as pl
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex, Whole
-from runners.verify.extract import LONGEST_RESPONSE, final_answer
+from runners.verify.extract import BOX, LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
 """How many characters of a text it takes to have an answer, and that answer."""
@@ -28,9 +28,21 @@ MOST_BOXES = 64
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_DIGIT, _MINUS = "[0-9\uff10-\uff19]", "[-+\u2212\u2013\uff0d\ufe63]"
+# Of spaces between thousands an ordinary one is one too, as in `10 000`.
+_APART = r"(?:,\\! ?|[,\uff0c]|\{,\} ?|\\[ ,;]|[ \u00a0\u2009\u202f])"
+_RAISED = (
+    r"(?:\^(?:\{ ?[-+\u2212]?[0-9]{1,9} ?\}|[-+\u2212]?[0-9]{1,9})"
+    r"|[\u207b\u207a]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,9})"
+)
+_FRACTION = r"\\[dtc]?frac ?(?:\{ ?[-+\u2212]?[0-9]{1,30} ?\}\{ ?[0-9]{1,30} ?\}|[0-9]{2})"
 _NUMBER = re.compile(
-    r"(?<![0-9A-Za-z.])(?:(?<![)\]}])[+-])?\$?(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]{1,60}(?![0-9]))"
-    r"(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,4}(?![0-9A-Za-z]))?(?:/[0-9]{1,30}(?![0-9]))?(?:\\?%)?"
+    rf"(?<![0-9A-Za-z.^_\uff10-\uff19])(?<!\^\{{)(?:(?<![)\]}}]){_MINUS})?(?:\\?\$|[\u20ac\u00a3\u00a5\u20b9])?(?:{_FRACTION}|"
+    rf"(?:{_DIGIT}{{1,3}}(?:{_APART}{_DIGIT}{{3}}){{1,30}}(?!{_DIGIT})|{_DIGIT}{{1,60}}(?!{_DIGIT}))"
+    rf"(?:[.\uff0e]{_DIGIT}{{1,60}})?(?:[eE][+-]?[0-9]{{1,4}}(?![0-9A-Za-z]))?"
+    rf"(?: ?(?:\\times|\\cdot|[\u00d7\u00b7*xX]) ?10{_RAISED}|{_RAISED}| ?{_FRACTION}| [0-9]{{1,30}}/[0-9]{{1,30}}(?![0-9])"
+    rf"|/[0-9]{{1,30}}(?![0-9])|[\u00bc-\u00be\u2150-\u215e])?"
+    rf"|[\u00bc-\u00be\u2150-\u215e])(?:\\?[%\uff05])?"
 )
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
 _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
@@ -74,10 +86,14 @@ def answer_changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
 
 def box_ends(text: str) -> list[int]:
     """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
-    openings = {opening.end() for opening in islice(_BOX.finditer(text), MOST_BOXES)}
+    openings, ends = set[int](), list[int]()
+    for box in islice(BOX.finditer(text), MOST_BOXES):
+        if box["bare"]:
+            ends.append(box.end())
+        else:
+            openings.add(box.end())
     if not openings:
-        return []
-    ends: list[int] = []
+        return ends
     # What is open, and whether it is a box: one pass, whatever a response repeats.
     stack: list[bool] = []
     for mark in _BRACE.finditer(text, min(openings) - 1):
@@ -85,7 +101,7 @@ def box_ends(text: str) -> list[int]:
             stack.append(mark.end() in openings)
         elif mark[0] == "}" and stack and stack.pop():
             ends.append(mark.end())
-    return ends
+    return sorted(ends)
 
 
 def opens_box(text: str) -> bool:

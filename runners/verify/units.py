@@ -84,10 +84,18 @@ _ALONE: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
     (("atm",), "101325", {"mass": 1, "length": -1, "time": -2}),
     (("bar",), "100000", {"mass": 1, "length": -1, "time": -2}),
     (("mph",), "0.44704", {"length": 1, "time": -1}),
-    (("kph",), "0.2777777777777777777777", {"length": 1, "time": -1}),
-    (("dollar", "buck", "USD"), "1", {"money": 1}),
-    (("cent", "penny", "pennie"), "0.01", {"money": 1}),
-    (("euro",), "1", {"euro": 1}),
+    (("kph", "kmh"), "5/18", {"length": 1, "time": -1}),
+    (("dollar", "buck", "USD", "$"), "1", {"money": 1}),
+    (("cent", "penny", "pennie", "\u00a2"), "0.01", {"money": 1}),
+    (("euro", "EUR", "\u20ac"), "1", {"euro": 1}),
+    (("GBP", "\u00a3"), "1", {"sterling": 1}),
+    (("rupee", "INR", "\u20b9", "Rs"), "1", {"rupee": 1}),
+    (("yuan", "CNY", "RMB", "\u00a5", "\u5143"), "1", {"yuan": 1}),
+    (("won", "KRW", "\u20a9"), "1", {"won": 1}),
+    (("ruble", "rouble", "RUB", "\u20bd"), "1", {"ruble": 1}),
+    (("Msun",), "1.98892e30", {"mass": 1}),
+    (("Lsun",), "3.828e26", {"mass": 1, "length": 2, "time": -3}),
+    (("Rsun",), "6.957e8", {"length": 1}),
     (("rad", "radian"), "1", {"angle": 1}),
 )
 
@@ -117,10 +125,13 @@ def _table() -> dict[str, Unit]:
 
 
 _UNITS = _table()
-_TOKEN = re.compile(r"\s*+(?:([A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++)|\^\{?(-?\d)\}?|(/)|(\\cdot|\*))")
+_TOKEN = re.compile(
+    r"\s*+(?:([A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++|[$\u20ac\u00a3\u20b9\u00a5\u20a9\u20bd\u00a2\u5143])|\^\{?(-?\d)\}?|(/)|(\\cdot|\*))"
+)
 _MODIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\{((?:[^{}]|\{[^{}]*+\})*+)\}")
+_SUN = re.compile(r"([MLR])_ ?\{? ?\\odot ?\}?")
 _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 
 
@@ -129,7 +140,8 @@ def unit_of(text: str) -> Unit | None:
     r"""The unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names; None where it names none."""
     if len(text) > MOST_CHARACTERS:
         return None
-    text = _QUOTIENT.sub(r"\1 / \2 ", _WRAPPED.sub(r" \1 ", text)).replace(".", " ").strip()
+    text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _WRAPPED.sub(r" \1 ", text)))
+    text = text.replace(".", " ").replace(r"\$", "$").strip()
     place, sign, next_power = 0, 1, 1
     powers: dict[str, int] = {}
     size, last = Fraction(1), None

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 from reodsl.diagnostics import problem
@@ -17,11 +18,13 @@ from runners.own import OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
-from runners.verify.fast import number, tidy
-from runners.verify.judge import Ask, Plan, judge, outcome, questions
+from runners.verify.fast import tidy
+from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.verify.judged import JudgeVerifier
+from runners.verify.notation import plain, spelt
 from runners.verify.pool import WorkerPool
 from runners.verify.programs import ProgramVerifier
+from runners.verify.quantity import quantity, same_quantity
 
 CACHED_VERDICTS = 200_000
 TOLERANCE = 1e-4
@@ -29,7 +32,7 @@ TOLERANCE = 1e-4
 
 
 class ExactVerifier:
-    """Right where texts are equal but for space, or both are plain numbers of equal value.
+    """Right where texts are equal but for space and emphasis, or both are numbers of equal value in the same unit.
 
     For tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
     """
@@ -54,14 +57,17 @@ class ExactVerifier:
 
 
 def same(gold: str, text: str) -> bool:
-    """Equal and not empty, as texts (spaces tidied) or as plain numbers."""
+    """Equal and not empty: as texts, without space and Markdown around them, or as numbers with what is counted."""
     gold, text = tidy(gold), tidy(text)
     if not gold or not text:
         return False
-    if gold == text:
+    if gold == text or len(gold) + len(text) > LONGEST:
+        return gold == text
+    if spelt(gold) == spelt(text) != "":
         return True
-    left = number(gold)
-    return left is not None and left == number(text)
+    one = quantity(plain(gold), reference=True)
+    other = None if one is None else quantity(plain(text))
+    return one is not None and other is not None and same_quantity(one, other, Fraction(0))
 
 
 class PooledVerifier:

@@ -55,7 +55,7 @@ def load_math() -> Check:
         expected, given = read(gold), read(text)
         one, other = real_value(expected), real_value(given)
         if one is None or other is None:
-            return bool(verify(expected, given, timeout_seconds=None))
+            return bool(verify(expected, given, timeout_seconds=None)) or equal_at_points(expected, given)
         share = max(Fraction(meta or 0), EXACT if one[1] or other[1] else Fraction(0))
         return abs(one[0] - other[0]) <= share * abs(one[0])
 
@@ -102,6 +102,57 @@ def real_value(parsed: list[Any]) -> tuple[Fraction, bool] | None:
         return Fraction(int(done.p), int(done.q)), False
     value = done.evalf(DIGITS)
     return (Fraction(str(value)), True) if isinstance(value, sympy.Float) and value.is_finite else None
+
+
+POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -13))
+"""What variables are at which two expressions are compared: the first two, and multiples of both for those that follow."""
+
+
+def equal_at_points(one: list[Any], other: list[Any]) -> bool:
+    """Whether two expressions of the same variables have one value at each of `POINTS` at which both are real all the way.
+
+    There are three such at least. So `\\sqrt{ab}` and `\\sqrt{a}\\sqrt{b}` are equal, `\\sqrt{x^2}` and `x` are not.
+    """
+    sympy = import_module("sympy")
+    if not one or not other or not all(isinstance(each[0], sympy.Expr) for each in (one, other)):
+        return False
+    names = sorted({str(each) for each in one[0].free_symbols})
+    unknown = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
+    if not names or len(names) > 8 or {str(each) for each in other[0].free_symbols} != set(names):
+        return False
+    if one[0].has(*unknown) or other[0].has(*unknown):
+        return False
+    met = 0
+    for first, second in POINTS:
+        values = {
+            name: sympy.Rational(first * (place + 2) + second, 3 * place + 4)
+            if place % 2 == 0
+            else sympy.Rational(second * (place + 1) + 2 * first, 2 * place + 5)
+            for place, name in enumerate(names)
+        }
+        pair = [_real_at(each[0], values) for each in (one, other)]
+        if pair[0] is None or pair[1] is None:
+            continue
+        if abs(pair[0] - pair[1]) > EXACT * max(abs(pair[0]), abs(pair[1])):
+            return False
+        met += 1
+    return met >= 3
+
+
+def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
+    """The value of an expression, or None where a part of it has no real one."""
+    sympy = import_module("sympy")
+    put = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
+    for part in sympy.preorder_traversal(expression):
+        if isinstance(part, (sympy.Pow, sympy.log)):
+            base = part.args[0].subs(put).evalf(DIGITS)
+            whole = isinstance(part, sympy.Pow) and part.args[1].is_integer
+            if not base.is_real or (not whole and not base > 0):
+                return None
+    value = expression.subs(put).evalf(DIGITS)
+    return (
+        Fraction(str(value)) if isinstance(value, (sympy.Float, sympy.Integer)) and value.is_finite else None
+    )
 
 
 def load_reasoning_gym() -> Check:

@@ -33,7 +33,14 @@ PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "\\", "a", " "
         ("\\\\boxed{7} and then \\boxed{8", "7"),
         ("\\boxed{}", ""),
         ("\\boxed", ""),
-        ("\\boxed 5", ""),
+        ("\\boxed 5", "5"),
+        ("so $\\boxed5$.", "5"),
+        ("\\boxed -3/4, say", "-3/4"),
+        ("\\boxed x.", "x"),
+        ("\\boxed as asked", ""),
+        ("\\boxed{1} and \\boxed 2 and \\boxed{3", "2"),
+        ("\\boxed{42}. I put it in \\boxed{} as asked.", "42"),
+        ("\\boxed{42} in \\boxed{...}", "42"),
         ("the answer is 5", ""),
         ("", ""),
     ],
@@ -69,8 +76,16 @@ def slow_final_answer(text: str) -> str:
                 place += 1
             if place < len(text) and text[place] == "{":
                 end = slow_close(text, place + 1)
-                if end is not None:
+                if end is not None and text[place + 1 : end].strip():
                     return text[place + 1 : end].strip()
+            elif text[place : place + 1] == "5":
+                return "5" * (len(text[place:]) - len(text[place:].lstrip("5")))
+            elif (
+                place > start + len(command)
+                and text[place : place + 1] == "a"
+                and text[place + 1 : place + 2] != "a"
+            ):
+                return "a"
     return ""
 
 
