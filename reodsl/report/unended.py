@@ -31,6 +31,6 @@ def unended(folder: Path) -> list[Diagnostic]:
             "W0801",
             f"no response of {listed} ended: all were cut, at {length:g} tokens on average",
             where=str(folder / "arms" / next(iter(lengths))) if len(lengths) == 1 else str(folder / "arms"),
-            help="raise the suite's `max_tokens`, or train longer; a response that was cut has no answer of its own",
+            help="raise the suite's `max_tokens`, or train longer; what a response answered before it was cut counts",
         )
     ]
