@@ -22,8 +22,8 @@ PAPER = {False: "#ffffff", True: "#171a1f"}
 
 def finding(main: pl.DataFrame, baseline: str) -> str:
     """What a study's table says of REG, in one sentence: the arm that is furthest ahead of the baseline."""
-    rows = main.filter((pl.col("benchmark") == MEAN) & pl.col("difference_high").is_not_null())
-    ahead = rows.filter(pl.col("difference_high") < 0).sort("difference")
+    rows = main.filter((pl.col("benchmark") == MEAN) & pl.col("difference_star"))
+    ahead = rows.filter(pl.col("difference") < 0).sort("difference")
     if not ahead.height:
         return f"No arm is ahead of {baseline} in REG"
     best = ahead.row(0, named=True)

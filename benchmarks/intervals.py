@@ -1,6 +1,6 @@
 """How often intervals hold the truth: studies drawn from a model whose truth is known in; coverage and bias out.
 
-    python -m benchmarks.intervals            # goes on where it stopped; writes the table of docs/INTERVALS.md
+    python -m benchmarks.intervals            # goes on where it stopped; writes tables/intervals.json and docs/INTERVALS.md
     python -m benchmarks.intervals --share .1 # a tenth of the studies, printed and not written
 
 The model knows nothing of the code under test. A response is right at a budget once it has reached its answer. Whether it
@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -25,11 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ordering import placed
+from reodsl.numbers.curves import Curve
 from reodsl.numbers.intervals import ArmScores, Interval, score_arms
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "intervals.json"
+TABLE = ROOT / "benchmarks" / "tables" / "intervals.json"
+"""What the page's tables are written from: by scenario the number of studies and the sum of each measure over them."""
 
 BENCHMARKS, QUESTIONS, SAMPLES = ("first", "second"), 48, 2
 GRID = (0, 8, 16, 24, 32, 40, 48, 64, 96, 128)
@@ -57,6 +61,9 @@ class Scenario:
     reach: tuple[float, float] = (1.6, 1.6)
     pace: tuple[float, float] = (30.0, 30.0)
     training: tuple[float, float] = TRAINING
+    judged: tuple[float, float] = (1.65, 20.0)
+    uneven: float = 1.0
+    """How many times as much seeds change the last arm as the first; those between are even steps of a factor."""
 
     @property
     def apart(self) -> bool:
@@ -65,8 +72,14 @@ class Scenario:
 
     def settings(self) -> tuple[Floats, Floats]:
         """Reach and logarithm of the pace by arm; the judged arm is last, and a little ahead of all."""
-        reach = np.append(np.linspace(*self.reach, self.arms), 1.65)
-        return reach, np.log(np.append(np.linspace(*self.pace, self.arms), 20.0))
+        reach = np.append(np.linspace(*self.reach, self.arms), self.judged[0])
+        return reach, np.log(np.append(np.linspace(*self.pace, self.arms), self.judged[1]))
+
+    def trainings(self) -> Floats:
+        """The standard deviations of the effects of a training, [arms, 2]."""
+        side = math.sqrt(self.uneven)
+        deviations: Floats = np.geomspace(1 / side, side, self.arms + 1)[:, None] * np.array(self.training)
+        return deviations
 
 
 FAR: dict[str, Any] = {"reach": (1.6, 0.6), "pace": (24.0, 60.0)}
@@ -87,6 +100,22 @@ SCENARIOS = (
     Scenario("10 seeds, 5 arms, near", 10, 5, 80, **NEAR),
     Scenario("10 seeds, 13 arms, equal", 10, 13, 80),
 )
+
+
+def equal(seeds: int, uneven: float) -> Scenario:
+    """Twelve equal arms, the first of which is the baseline."""
+    factor = f"{max(uneven, 1 / uneven):g}"
+    change = {
+        False: f", seeds change the baseline {factor} times as much as the last arm",
+        True: f", seeds change the last arm {factor} times as much as the baseline",
+    }
+    name = f"{seeds} seed{'s' * (seeds > 1)}{'' if uneven == 1 else change[uneven > 1]}"
+    more = SAME if seeds == 1 else {"uneven": uneven}
+    return Scenario(name, seeds, 11, 300 if uneven == 1 else 150, judged=(1.6, 30.0), **more)
+
+
+STARS = (equal(1, 1), *(equal(seeds, uneven) for uneven in (1, 9, 1 / 9) for seeds in (2, 3, 5, 10)))
+"""Studies of equal arms, in which every star is a false one."""
 
 
 def truth(reach: Floats, pace: Floats, spreads: Sequence[tuple[float, float]]) -> Floats:
@@ -111,12 +140,14 @@ def study(scenario: Scenario, number: int) -> tuple[dict[str, list[ArmScores]], 
     reach, pace = scenario.settings()
     shape = (len(reach), scenario.seeds, len(BENCHMARKS), QUESTIONS)
     effects = [
-        (scenario.training, (*shape[:2], 1, 1)),
+        ((1.0, 1.0), (*shape[:2], 1, 1)),
         (QUESTION, (1, 1, *shape[2:])),
         (WITH_ARM, (shape[0], 1, *shape[2:])),
         (WITH_TRAINING, shape),
     ]
     drawn = [[sd * rng.standard_normal(size) for sd in spread] for spread, size in effects]
+    trainings = scenario.trainings()
+    drawn[0] = [sd[:, None, None, None] * each for sd, each in zip(trainings.T, drawn[0], strict=True)]
     gets = sum((each[0] for each in drawn), reach[:, None, None, None])
     when = sum((each[1] for each in drawn), pace[:, None, None, None])
     # Whether a sample gets there is a comparison with a standard normal, which is the 1 in `truth`.
@@ -140,7 +171,10 @@ def study(scenario: Scenario, number: int) -> tuple[dict[str, list[ArmScores]], 
     if scenario.seeds == 1:
         trained = [each[:, 0, 0, 0] for each in drawn[0]]
         return scores, truth(reach + trained[0], pace + trained[1], spreads)
-    return scores, truth(reach, pace, [scenario.training, *spreads])
+    curves = [
+        truth(reach[[arm]], pace[[arm]], [(sds[0], sds[1]), *spreads])[0] for arm, sds in enumerate(trainings)
+    ]
+    return scores, np.array(curves)
 
 
 def weights() -> Floats:
@@ -200,6 +234,30 @@ def outcomes(scenario: Scenario, number: int) -> dict[str, list[float]]:
     return out
 
 
+def stars(scenario: Scenario, number: int) -> dict[str, list[float]]:
+    """What became of one study of equal arms: whether intervals hold the truth, and whether anything has a star."""
+    scores, curves = study(scenario, number)
+    areas = curves @ weights()
+    top = {b: Curve(GRID, (1.0,) * len(GRID)) for b in BENCHMARKS}
+    seeds = tuple(range(scenario.seeds))
+    rows = [
+        row
+        for row in score_arms(scores, GRID, top, seeds=seeds, grid=GRID, relative_to="arm0")
+        if row.seed is None and row.model != "arm0"
+    ]
+    changes = [each for row in rows for each in (row.difference, row.accuracy_change) if each is not None]
+    of_mean = [row.difference for row in rows if row.benchmark == "mean" and row.difference is not None]
+    contained = [holds(each, areas[0] - area) for each, area in zip(of_mean, areas[1:], strict=True)]
+    return {
+        "held": [*map(float, contained)],
+        "first": [float(contained[0])],
+        "last": [float(contained[-1])],
+        "raw": [float(any(each.apart for each in changes))],
+        "starred": [float(any(each.starred for each in changes))],
+    }
+
+
+STAR_MEASURES = ("held", "first", "last", "raw", "starred")
 MEASURES = ("difference", "difference_bias", "usual_difference", "reg", "reg_bias", "plain_bias", "usual")
 
 
@@ -222,12 +280,13 @@ class Tally:
         return self.sums[measure] / self.studies
 
 
-def run(scenario: Scenario, kept: Tally | None = None, every: float = 10.0) -> Iterator[Tally]:
+def run(scenario: Scenario, studies: int, kept: Tally | None = None, every: float = 10.0) -> Iterator[Tally]:
     """The tally as it grows, at least every so many seconds, and at its end; it goes on from `kept`."""
-    tally = kept or Tally(0, dict.fromkeys(MEASURES, 0.0))
+    measures, drawn = (STAR_MEASURES, stars) if scenario in STARS else (MEASURES, outcomes)
+    tally = kept or Tally(0, dict.fromkeys(measures, 0.0))
     started = time.monotonic()
-    while tally.studies < scenario.studies:
-        for measure, values in outcomes(scenario, tally.studies).items():
+    while tally.studies < studies:
+        for measure, values in drawn(scenario, tally.studies).items():
             tally.sums[measure] += float(np.mean(values))
         tally.studies += 1
         if time.monotonic() - started > every:
@@ -237,13 +296,13 @@ def run(scenario: Scenario, kept: Tally | None = None, every: float = 10.0) -> I
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
-    """The table of docs/INTERVALS.md."""
+    """The table of docs/INTERVALS.md on intervals and biases."""
     lines = [
         "| scenario | studies | difference: in interval | bias | percentile bootstrap | REG: in interval "
         "| bias, cross-fitted | bias, plain | percentile bootstrap, plain |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name, tally in tallies.items():
+    for name, tally in ((each.name, tallies[each.name]) for each in SCENARIOS if each.name in tallies):
         shares = {
             m: f"{100 * tally.mean(m):.1f}%" for m in ("difference", "usual_difference", "reg", "usual")
         }
@@ -254,6 +313,31 @@ def table(tallies: Mapping[str, Tally]) -> str:
             f"| {shares['usual']} |"
         )
     return "\n".join(lines)
+
+
+def star_table(tallies: Mapping[str, Tally]) -> str:
+    """The table of docs/INTERVALS.md on stars."""
+    lines = [
+        "| scenario | studies | difference: in interval | first arm | last arm | studies with an interval that leaves out 0 "
+        "| studies with a star |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for scenario in STARS:
+        if scenario.name in tallies:
+            tally = tallies[scenario.name]
+            shares = (f"{100 * tally.mean(measure):.1f}%" for measure in STAR_MEASURES)
+            lines.append(f"| {scenario.name} | {tally.studies:,} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
+def written(page: str, tallies: Mapping[str, Tally]) -> str:
+    """The page with both tables in their places."""
+    return placed(placed(page, "intervals", table(tallies)), "stars", star_table(tallies))
+
+
+def committed() -> dict[str, Tally]:
+    """The committed tallies, by scenario."""
+    return {name: Tally(**tally) for name, tally in json.loads(TABLE.read_text()).items()}
 
 
 def mark() -> str:
@@ -273,17 +357,23 @@ def main() -> None:
     if kept.get("mark") != mark():
         kept = {"mark": mark(), "tallies": {}}
     tallies: dict[str, Tally] = {}
-    for scenario in (each for each in SCENARIOS if args.only in each.name):
-        wanted = replace(scenario, studies=max(1, round(args.share * scenario.studies)))
+    for scenario in (each for each in (*STARS, *SCENARIOS) if args.only in each.name):
+        studies = max(1, round(args.share * scenario.studies))
         before = kept["tallies"].get(scenario.name)
-        for tally in run(wanted, None if before is None else Tally(**before)):
+        for tally in run(scenario, studies, None if before is None else Tally(**before)):
             tallies[scenario.name] = tally
             kept["tallies"][scenario.name] = asdict(tally)
             KEPT.parent.mkdir(exist_ok=True)
             KEPT.write_text(json.dumps(kept))
-        print(table({scenario.name: tallies[scenario.name]}).splitlines()[-1], flush=True)
+        drawn = {scenario.name: tallies[scenario.name]}
+        print((star_table if scenario in STARS else table)(drawn).splitlines()[-1], flush=True)
     if args.share == 1 and not args.only:
-        PAGE.write_text(placed(PAGE.read_text(), "intervals", table(tallies)))
+        rounded = {
+            name: {"studies": each.studies, "sums": {m: round(value, 6) for m, value in each.sums.items()}}
+            for name, each in tallies.items()
+        }
+        TABLE.write_text(json.dumps(rounded, indent=1) + "\n")
+        PAGE.write_text(written(PAGE.read_text(), committed()))
 
 
 if __name__ == "__main__":

@@ -194,11 +194,14 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.0f}%"
 
 
-def worded(difference: float | None, low: float | None, high: float | None) -> str:
-    """A difference with its interval, and `*` where that leaves out 0."""
+def worded(
+    difference: float | None, low: float | None, high: float | None, starred: bool | None = None
+) -> str:
+    """A difference with its interval, and `*` where it has a star; if that is not known, where the interval leaves out 0."""
     if difference is None or low is None or high is None:
         return "" if difference is None else f"{difference:+.1f}"
-    return f"{difference:+.1f}{'*' if low > 0 or high < 0 else ''} [{low:.1f}, {high:.1f}]"
+    star = (low > 0 or high < 0) if starred is None else starred
+    return f"{difference:+.1f}{'*' if star else ''} [{low:.1f}, {high:.1f}]"
 
 
 def keep(run: Path) -> None:

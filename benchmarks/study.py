@@ -1,5 +1,7 @@
 """The README's table: a finished study's tables in, the table between the README's markers out, as they came out.
 
+The numbers that it is written from are kept in `benchmarks/tables/study.csv` and `study_seeds.csv`.
+
     python -m benchmarks.study runs/quickstart-…
 
 Also draws the study's curves with all arms into docs/, and pictures the top of its report there where the machine has
@@ -16,18 +18,28 @@ from benchmarks.ordering import worded
 from benchmarks.picture import browser, picture
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+MAIN, SEEDS = (ROOT / "benchmarks" / "tables" / f"study{end}.csv" for end in ("", "_seeds"))
 BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
-def table(run: Path) -> str:
+def keep(run: Path) -> None:
+    """Write the numbers of a run that the table needs into `benchmarks/tables/`."""
+    import polars as pl
+
+    for name, path in (("main", MAIN), ("per_seed", SEEDS)):
+        rows = pl.read_parquet(run / "tables" / f"{name}.parquet").filter(pl.col("benchmark") == "mean")
+        rows.with_columns(pl.selectors.float().round(6)).write_csv(path)
+
+
+def table() -> str:
     """The mean over benchmarks for each arm, over all seeds; the paired difference first, then each seed by itself.
 
     `±` is one standard deviation over seeds, brackets are the report's intervals over seeds and questions.
     """
     import polars as pl
 
-    main = pl.read_parquet(run / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
-    seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(pl.col("benchmark") == "mean")
+    main, seeds = pl.read_csv(MAIN), pl.read_csv(SEEDS)
     several = seeds["seed"].n_unique()
     lines = [
         f"| mean of {several} seeds | REG − vanilla's [95% interval] | REG ± SD | REG, plain frontier | accuracy ± SD "
@@ -38,7 +50,9 @@ def table(run: Path) -> str:
         each = seeds.filter(pl.col("arm") == row["arm"]).sort("seed")
         accuracies = ", ".join(f"{100 * value:.1f}" for value in each["accuracy"])
         gaps = ", ".join(f"{value:.1f}" for value in each["reg"])
-        difference = worded(row["difference"], row["difference_low"], row["difference_high"])
+        difference = worded(
+            row["difference"], row["difference_low"], row["difference_high"], row["difference_star"]
+        )
         lines.append(
             f"| {row['arm']} | {difference} | {around(row, 'reg')} | {row['reg_plain']:.1f} "
             f"| {around(row, 'accuracy', 100)}% | {row['length']:.1f} | {accuracies} | {gaps} |"
@@ -53,14 +67,19 @@ def around(row: dict[str, float | None], measure: str, scale: float = 1.0) -> st
     return f"{scale * value:.1f}" + ("" if sd is None else f" ± {scale * sd:.1f}")
 
 
+def written(page: str) -> str:
+    """The page with the table between its markers."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{table(run)}\n{END}{after}")
+    keep(run)
+    README.write_text(written(README.read_text()))
     program = browser()
     if program is None:
         print("docs/report.png stays as it was: no Chromium here (apt-get install chromium)")

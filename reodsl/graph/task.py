@@ -22,7 +22,7 @@ VERSIONS: dict[Kind, int] = {
     "evaluate": 6,
     "frontier": 1,
     "budgets": 2,
-    "score": 3,
+    "score": 4,
     "report": 4,
 }
 

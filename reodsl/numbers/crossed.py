@@ -3,6 +3,9 @@
 Every seed meets every question, so the two are crossed. A mean over both errs by what the seeds have in common over all
 questions, by what the questions have in common over all seeds, and by the rest: draws of responses and what a training
 does to single questions. The rest is in both of the first two as they are estimated, and is taken off once.
+
+Two or three seeds tell little of the variance between seeds. The differences of other arms tell of it too, and an interval
+is never narrower than that of an evaluation's own noise, which the questions tell well.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reodsl.numbers.student import t_quantile
+from reodsl.numbers.student import t_probability, t_quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +24,20 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+PRIOR = 1.0
+"""Degrees of freedom that the typical difference of a study's arms has beside a difference's own seeds.
+
+Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
+studies have 1.2 to 8 degrees of freedom (docs/INTERVALS.md); no more than the fewest are taken.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Variances of a mean, each in the mean's unit squared, with their degrees of freedom.
 
-    `questions`: from question to question, `seeds`: from seed to seed, and `rest`, which is in both of them. With one seed
-    `seeds` and `rest` are 0, and the spread is that of these trained models over questions.
+    `questions`: from question to question, `seeds`: from seed to seed, and `rest`, which is in both of them: the noise of
+    the evaluation. With one seed `seeds` and `rest` are 0, and the spread is that of these trained models over questions.
     """
 
     questions: float
@@ -34,64 +45,53 @@ class Spread:
     seeds: float = 0.0
     seed_df: float = math.inf
     rest: float = 0.0
+    rest_df: float = math.inf
 
     @property
     def variance(self) -> float:
-        """The variance of the mean."""
-        return self.seeds + max(self.questions - self.rest, 0.0)
+        """The variance of the mean, no smaller than that of the evaluation's noise."""
+        return max(self.seeds, self.rest) + max(self.questions - self.rest, 0.0)
+
+    @property
+    def sums(self) -> tuple[tuple[float, float], ...]:
+        """Two variances of the mean, each with its degrees of freedom, of which an interval has the wider.
+
+        In one the seeds differ as they were seen to, in the other by the noise of the evaluation alone. The degrees of
+        freedom are those of a sum of variances (Satterthwaite 1946), and no fewer than those of its parts.
+        """
+        both = []
+        for seeds, df in ((self.seeds, self.seed_df), (self.rest, self.rest_df)):
+            variance = seeds + max(self.questions - self.rest, 0.0)
+            below = seeds**2 / df + self.questions**2 / self.question_df + self.rest**2 / self.rest_df
+            # A variance that was estimated without error has infinite degrees of freedom.
+            both.append(
+                (variance, max(variance**2 / below, min(df, self.question_df)) if below > 0 else math.inf)
+            )
+        return tuple(both)
 
     def half_width(self, probability: float) -> float:
-        """How far an interval reaches to one side that the truth is beyond with `1 - probability`.
-
-        With a quantile of its own for each variance an interval is too wide where both matter, by nearly as much as that of
-        Behrens and Fisher; with the one quantile of their sum (Satterthwaite) it is too narrow. The root of the mean square
-        of the two is neither: of three seeds it holds the truth in 95 to 97% whatever their share of the variance is.
-        """
-        if self.variance == 0:
-            return 0.0
-        apart = 0.0
-        if self.seeds > 0:
-            apart += t_quantile(probability, self.seed_df) ** 2 * self.seeds
-        if self.questions > self.rest:
-            apart += t_quantile(probability, self.question_df) ** 2 * (self.questions - self.rest)
-        together = t_quantile(probability, self.df) ** 2 * self.variance
-        return math.sqrt((apart + together) / 2)
+        """How far an interval reaches to one side that the truth is beyond with `1 - probability`."""
+        return max(t_quantile(probability, df) * math.sqrt(variance) for variance, df in self.sums)
 
     def p_value(self, value: float) -> float:
         """The two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
 
         It is that of the interval that ends at 0, so the two never disagree.
         """
-        if self.variance == 0:
+        if value == 0 or self.variance == 0:
             return float(value == 0)
-        low, high = (
-            0.0,
-            34.0,
-        )  # minus the logarithm; no smaller probability is told from 0 in a quantile's argument
-        for _ in range(48):
-            middle = (low + high) / 2
-            if self.half_width(-math.expm1(-middle - math.log(2))) < abs(value):
-                low = middle
-            else:
-                high = middle
-        return math.exp(-high)
-
-    @property
-    def df(self) -> float:
-        """The degrees of freedom of `variance` (Satterthwaite 1946); no fewer than those of its parts."""
-        below = (
-            self.seeds**2 / self.seed_df
-            + self.questions**2 / self.question_df
-            + self.rest**2 / (self.seed_df * self.question_df)
+        return max(
+            2 * (1 - t_probability(abs(value) / math.sqrt(variance), df))
+            for variance, df in self.sums
+            if variance > 0
         )
-        # A variance that was estimated without error has infinite degrees of freedom.
-        return max(self.variance**2 / below, min(self.seed_df, self.question_df)) if below > 0 else math.inf
 
 
-def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
+def spread_of(cells: Mapping[str, Floats], typical: float | None = None) -> Spread | None:
     """The spread of the mean over benchmarks of the means of `cells`, each of shape [seeds, questions].
 
-    Benchmarks share their seeds and no questions. None where a benchmark has one question, which tells no spread.
+    Benchmarks share their seeds and no questions. `typical` is the `typical_variance` of the differences that this is one
+    of. None where a benchmark has one question, which tells no spread.
     """
     import numpy as np
 
@@ -106,9 +106,42 @@ def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
     seeds = len(next(iter(cells.values())))
     if seeds < 2:
         return Spread(questions, question_df)
-    by_seed = np.mean([each.mean(axis=1) for each in cells.values()], axis=0)
-    rest = sum(share * interaction(each) for each in cells.values())
-    return Spread(questions, question_df, float(by_seed.var(ddof=1)) / seeds, seeds - 1, rest)
+    between, df = float(seed_means(cells).var(ddof=1)) / seeds, float(seeds - 1)
+    if typical is not None:
+        between, df = (PRIOR * typical + df * between) / (PRIOR + df), PRIOR + df
+    (rest, rest_df) = total([
+        (share * interaction(each), (seeds - 1) * (each.shape[1] - 1)) for each in cells.values()
+    ])  # fmt: skip
+    return Spread(questions, question_df, between, df, rest, rest_df)
+
+
+def seed_means(cells: Mapping[str, Floats]) -> Floats:
+    """The mean over benchmarks and questions of each seed."""
+    import numpy as np
+
+    means: Floats = np.mean([each.mean(axis=1) for each in cells.values()], axis=0)
+    return means
+
+
+def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
+    """The variance that the mean over seeds of an arm typically has, or with `paired` that of the difference of two arms.
+
+    `by_seed` has the mean of each arm and seed, [arms, seeds]. It is the median, which no single arm that seeds change
+    much or not at all can move, over that of a chi-squared. None where there is no second arm, or difference, to tell.
+    """
+    import numpy as np
+
+    if paired:
+        one, two = np.triu_indices(len(by_seed), 1)
+        by_seed = by_seed[one] - by_seed[two]
+    count, seeds = by_seed.shape
+    if count < 2 or seeds < 2:
+        return None
+    df = seeds - 1
+    # Wilson and Hilferty 1931: within 4% for one degree of freedom, and 1.5% for more.
+    median = (1 - 2 / (9 * df)) ** 3
+    middle = float(np.median(by_seed.var(axis=1, ddof=1)))
+    return float(middle / (seeds * median))
 
 
 def total(parts: list[tuple[float, int]]) -> tuple[float, float]:

@@ -6,18 +6,19 @@ How they are computed, and how often they hold the truth: docs/INTERVALS.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
-from reodsl.numbers.crossed import Spread, spread_of, total
+from reodsl.numbers.crossed import Spread, seed_means, spread_of, total, typical_variance
 from reodsl.numbers.crossfit import area, crossfit, grouped
 from reodsl.numbers.curves import Curve, Curves, check_cover, same_benchmarks
 from reodsl.numbers.grid import integration_grid, trapezoid_weights
+from reodsl.numbers.multiple import holm
 from reodsl.numbers.reference import mean_only
 from reodsl.numbers.reg import MEAN, change_pct, reg, unknown_model
 
@@ -32,11 +33,17 @@ __all__ = ["ArmScores", "Interval", "Scores", "pairwise", "score_arms"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value, and the ends `low` and `high` of its interval; None where the data tell none."""
+    """A value, and the ends `low` and `high` of its interval; None where the data tell none.
+
+    A difference has the two-sided probability `p` of one as large if the truth were 0. In a table of `score_arms` that
+    counts all its comparisons (Holm), and `starred` is whether it is small enough for a star.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    p: float | None = None
+    starred: bool = False
 
     @property
     def apart(self) -> bool:
@@ -74,11 +81,23 @@ Cells = Mapping[str, "Floats"]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model's cells: `area` under its curve (tokens), accuracy (a fraction) and length (tokens)."""
+    """A model's cells: `area` under its curve (tokens), accuracy (a fraction) and length (tokens).
+
+    `replicated` is whether it has another checkpoint for each seed, rather than one for all.
+    """
 
     area: Cells
     accuracy: Cells
     length: Cells
+    replicated: bool
+
+
+WHAT = ("area", "accuracy", "length")
+STARRED = ("difference", "accuracy_change")
+"""The differences in a table that can have a star."""
+
+Typical = Mapping[tuple[str, bool], float | None]
+"""`typical_variance` by measure, of differences of two arms (true) and of one arm from what no seed changes (false)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +173,12 @@ def score_arms(
         for name, model in models.items()
         for title in scored
     }
+    typical = {title: typical_of(models.values(), where) for title, where in places.items()}
     rows = [
-        scores(name, title, where, model, base, confidence)
+        scores(name, title, where, model, base, confidence, typical[title])
         if title not in scored
         else with_gap(
-            scores(name, title, where, model, base, confidence),
+            scores(name, title, where, model, base, confidence, typical[title]),
             gaps[name, title],
             plain_of(model, edges, where),
             gaps[relative_to, title] if relative_to is not None else None,
@@ -166,6 +186,7 @@ def score_arms(
         for name, model in models.items()
         for title, where in places.items()
     ]
+    rows = starred(rows, relative_to, confidence)
     if len(seeds) < 2:
         return tuple(rows)
     return tuple(rows) + tuple(
@@ -187,11 +208,74 @@ def pairwise(
     """By each two models, in their order: REG of the first minus that of the second, on the mean over benchmarks."""
     sizes = tuple(checked_arms(arms, budgets, seeds))
     weights = column_weights(budgets, integration_grid(l_max, grid))
-    areas = {name: measured(arm, sizes, seeds, weights).area for name, arm in arms.items()}
+    models = {name: measured(arm, sizes, seeds, weights) for name, arm in arms.items()}
+    typical = typical_of(models.values(), sizes)
     return {
-        (one, other): interval(minus(areas[other], areas[one], sizes), confidence)
+        (one, other): difference(models[other], models[one], "area", sizes, confidence, typical)
         for one, other in combinations(arms, 2)
     }
+
+
+def typical_of(models: Iterable[Measured], places: Sequence[str]) -> Typical:
+    """What the variances over seeds of a study's differences typically are, for each measure."""
+    import numpy as np
+
+    trained = [model for model in models if model.replicated]
+    typical: dict[tuple[str, bool], float | None] = {}
+    for what in WHAT:
+        by_seed = [seed_means({b: getattr(model, what)[b] for b in places}) for model in trained]
+        for paired in (False, True):
+            typical[what, paired] = typical_variance(np.array(by_seed), paired=paired) if trained else None
+    return typical
+
+
+def difference(
+    one: Measured,
+    other: Measured,
+    what: str,
+    places: Sequence[str],
+    confidence: float,
+    typical: Typical,
+) -> Interval:
+    """A measure of one model minus that of another, paired, with its interval and its own probability."""
+    cells = {b: getattr(one, what)[b] - getattr(other, what)[b] for b in places}
+    like = typical.get((what, one.replicated and other.replicated))
+    spread = spread_of(cells, like if one.replicated or other.replicated else None)
+    bare = interval_of(cells, spread, confidence)
+    return bare if spread is None else replace(bare, p=spread.p_value(bare.value))
+
+
+def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) -> list[Scores]:
+    """The rows of a table with probabilities that count all its comparisons, and their stars.
+
+    The differences of REG and of accuracy on the mean over benchmarks are one family. Those on single benchmarks are
+    another, and none of them is starred whose arm is not on the mean: so where all arms are equal a table has any star as
+    often as its means have.
+    """
+    p_values: dict[tuple[str, str, str], float] = {}
+    for family in (
+        [row for row in rows if row.benchmark == MEAN],
+        [row for row in rows if row.benchmark != MEAN],
+    ):
+        compared = {
+            (row.model, row.benchmark, what): change.p
+            for row in family
+            for what in STARRED
+            if row.model != relative_to
+            and (change := getattr(row, what)) is not None
+            and change.p is not None
+        }
+        p_values |= dict(zip(compared, holm(list(compared.values())), strict=True))
+
+    def changes(row: Scores) -> dict[str, Any]:
+        marked = {}
+        for what in STARRED:
+            if (row.model, row.benchmark, what) in p_values:
+                p = max(p_values.get((row.model, place, what), 0.0) for place in (row.benchmark, MEAN))
+                marked[what] = replace(getattr(row, what), p=p, starred=p <= 1 - confidence)
+        return marked
+
+    return [replace(row, **changes(row)) for row in rows]
 
 
 def measured(
@@ -206,11 +290,11 @@ def measured(
 
     # einsum, not a matrix product: its order of summation does not depend on threads, nor on the other rows.
     areas = [{b: np.einsum("qk,k->q", arm.forced[b], weights) for b in benchmarks} for arm in of_seeds]
-    return Measured(
-        {b: cells(areas, b) for b in benchmarks},
-        {b: cells([arm.accuracy for arm in of_seeds], b) for b in benchmarks},
-        {b: cells([arm.length for arm in of_seeds], b) for b in benchmarks},
-    )
+    area = {b: cells(areas, b) for b in benchmarks}
+    accuracy = {b: cells([arm.accuracy for arm in of_seeds], b) for b in benchmarks}
+    length = {b: cells([arm.length for arm in of_seeds], b) for b in benchmarks}
+    every = (each for kind in (area, accuracy, length) for each in kind.values())
+    return Measured(area, accuracy, length, any(bool((each != each[0]).any()) for each in every))
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
@@ -254,15 +338,14 @@ def scores(
     arm: Measured,
     base: Measured | None,
     confidence: float,
+    typical: Typical | None = None,
 ) -> Scores:
     """The row of a model on one benchmark, or on the mean over several: `places`; without REG, but with its difference."""
 
     def change(what: str) -> Interval | None:
-        if base is None:
-            return None
-        return interval(minus(getattr(arm, what), getattr(base, what), places), confidence)
+        return None if base is None else difference(arm, base, what, places, confidence, typical or {})
 
-    difference = change("area")
+    area = change("area")
     return Scores(
         model,
         title,
@@ -271,7 +354,7 @@ def scores(
         bounded(interval({b: arm.length[b] for b in places}, confidence), math.inf),
         None,
         None,
-        None if difference is None else negated(difference),
+        None if area is None else negated(area),
         None,
         change("accuracy"),
         change("length"),
@@ -408,11 +491,6 @@ def in_seed(
     )
 
 
-def minus(cells: Cells, base: Cells, places: Sequence[str]) -> Cells:
-    """The paired difference, cell by cell."""
-    return {b: cells[b] - base[b] for b in places}
-
-
 def mean(values: Sequence[float]) -> float:
     """The mean over benchmarks, or seeds."""
     return math.fsum(values) / len(values)
@@ -420,8 +498,12 @@ def mean(values: Sequence[float]) -> float:
 
 def interval(cells: Cells, confidence: float) -> Interval:
     """The interval of a mean over benchmarks, seeds and questions."""
+    return interval_of(cells, spread_of(cells), confidence)
+
+
+def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
+    """The interval of a mean whose spread is known."""
     value = mean([float(each.mean()) for each in cells.values()])
-    spread = spread_of(cells)
     if spread is None:
         return Interval(value)
     reach = spread.half_width((1 + confidence) / 2)
@@ -432,7 +514,7 @@ def negated(positive: Interval) -> Interval:
     """The interval of the negative: REG falls as the area under a curve grows."""
     if positive.low is None or positive.high is None:
         return Interval(0.0 - positive.value)
-    return Interval(0.0 - positive.value, 0.0 - positive.high, 0.0 - positive.low)
+    return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
 
 
 def bounded(unbounded: Interval, top: float) -> Interval:

@@ -10,7 +10,7 @@ MANY = 1e9
 """Degrees of freedom above which Student's t is the normal distribution, to nine digits."""
 
 _STEPS = 200
-"""Halvings of an interval and terms of a continued fraction, either of which settles long before."""
+"""Newton's steps and terms of a continued fraction, either of which settles long before."""
 
 
 @lru_cache(maxsize=4096)
@@ -20,22 +20,22 @@ def t_quantile(probability: float, df: float) -> float:
         return NormalDist().inv_cdf(probability)
     if probability < 0.5:
         return -t_quantile(1 - probability, df)
-    low, high = 0.0, 1.0
-    while t_probability(high, df) < probability and high < 1e300:
-        low, high = high, high * 2
+    # Newton's steps rise to the quantile and never pass it: the normal one is below, and the density falls.
+    t = NormalDist().inv_cdf(probability)
+    front = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
     for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if not low < middle < high:
+        density = front * math.exp(-(df + 1) / 2 * math.log1p(t * t / df))
+        step = (probability - t_probability(t, df)) / density
+        t += max(step, 0.0)
+        if step <= 1e-14 * t:
             break
-        if t_probability(middle, df) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    return t
 
 
 def t_probability(t: float, df: float) -> float:
     """The probability below `t`, which is 0 or more: 1 - I(df / (df + t^2); df/2, 1/2) / 2."""
+    if df > MANY:
+        return NormalDist().cdf(t)
     return 1 - incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
 
 

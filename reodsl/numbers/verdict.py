@@ -8,9 +8,19 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
-from reodsl.numbers.crossed import Spread, spread_of
 from reodsl.numbers.grid import integration_grid
-from reodsl.numbers.intervals import column_weights, mean, measured, minus
+from reodsl.numbers.intervals import (
+    Measured,
+    Scores,
+    Typical,
+    column_weights,
+    difference,
+    mean,
+    measured,
+    typical_of,
+)
+from reodsl.numbers.multiple import holm
+from reodsl.numbers.reg import MEAN
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +32,7 @@ What methods claim over each other is a fifth of it and more; a tenth is half of
 """
 
 ERROR = 0.05
-"""How often each of the two tests of an equivalence, or any star of a table where all arms are equal, may err."""
+"""How often each of the two tests of an equivalence may err."""
 
 KEYS = ("benchmark", "question", "seed", "sample")
 
@@ -74,7 +84,7 @@ class Verdict:
 
     `arms` are all of them, best first, members of the frontier too. `leaders` are the best and those that are not apart
     from it; `tied` are the leaders' pairs. `pairs` are every two arms, the better one first. `against_baseline` has each
-    other arm minus `baseline`, in the order of `arms`, where a star counts these comparisons alone, as the main table does.
+    other arm minus `baseline`, in the order of `arms`, with the stars of the table of scores, which counts that table alone.
     `margin` is the largest `same_within`, in tokens, that is worth naming: a tenth of the baseline's REG; None where there
     is no baseline, or the interval of its REG holds 0. It rests on `seeds` and `questions`.
     """
@@ -121,38 +131,38 @@ def judge(
     baseline_reg: tuple[float, float] | None = None,
     confidence: float = 0.95,
     common: Mapping[frozenset[str], Common] | None = None,
+    rows: Sequence[Scores] = (),
 ) -> Verdict:
     """Return the verdict on arms whose scores are those that `score_arms` takes.
 
     `baseline_reg` is the REG of `relative_to` and the lower end of its interval, which say what margin is worth naming.
-    `common` has the equal responses by pair of arms.
+    `common` has the equal responses by pair of arms. `rows` are those that `score_arms` made: stars against the baseline
+    are theirs.
     """
-    sizes = tuple(checked_arms(arms, budgets, seeds))
+    sizes = checked_arms(arms, budgets, seeds)
     weights = column_weights(budgets, integration_grid(l_max, grid))
-    areas = {name: measured(of_seeds, sizes, seeds, weights).area for name, of_seeds in arms.items()}
-    under = {name: mean([float(cells[b].mean()) for b in sizes]) for name, cells in areas.items()}
+    models = {name: measured(of_seeds, tuple(sizes), seeds, weights) for name, of_seeds in arms.items()}
+    typical = typical_of(models.values(), tuple(sizes))
+    under = {name: mean([float(model.area[b].mean()) for b in sizes]) for name, model in models.items()}
     order = sorted(arms, key=lambda name: -under[name])
     differences = [
         pair_difference(
-            one,
-            two,
-            under[two] - under[one],
-            spread_of(minus(areas[two], areas[one], sizes)),
-            confidence,
-            (common or {}).get(frozenset((one, two))),
+            one, two, models, tuple(sizes), confidence, typical, (common or {}).get(frozenset((one, two)))
         )
         for one, two in combinations(order, 2)
     ]
-    pairs = starred(differences)
-    leaders = (
-        order[0],
-        *(pair.two for pair in pairs if pair.one == order[0] and not pair.apart),
-    )
-    against = starred([
+    pairs = starred(differences, confidence)
+    leaders = (order[0], *(pair.two for pair in pairs if pair.one == order[0] and not pair.apart))
+    table = {row.model: row.difference for row in rows if row.benchmark == MEAN and row.seed is None}
+    against = [
         pair if pair.two == relative_to else pair.turned()
         for pair in differences
         if relative_to in (pair.one, pair.two)
-    ])  # fmt: skip
+    ]
+    against = [
+        pair if (known := table.get(pair.one)) is None else replace(pair, p_holm=known.p, apart=known.starred)
+        for pair in starred(against, confidence)
+    ]
     return Verdict(
         tuple(order),
         leaders,
@@ -162,48 +172,39 @@ def judge(
         tuple(against),
         SMALL * baseline_reg[0] if baseline_reg is not None and baseline_reg[1] > 0 else None,
         seeds,
-        sum(len(areas[order[0]][b][0]) for b in sizes),
+        sum(sizes.values()),
         confidence,
     )
 
 
 def pair_difference(
-    one: str, two: str, value: float, spread: Spread | None, confidence: float, common: Common | None
+    one: str,
+    two: str,
+    models: Mapping[str, Measured],
+    places: Sequence[str],
+    confidence: float,
+    typical: Typical,
+    common: Common | None,
 ) -> PairDifference:
     """Return a difference with its interval, its probability and the margin within which its arms are the same."""
-    if spread is None:
-        return PairDifference(one, two, value, common=common)
-    reach = spread.half_width((1 + confidence) / 2)
+    # REG falls as the area under a curve grows.
+    plain = difference(models[two], models[one], "area", places, confidence, typical)
+    if plain.p is None:
+        return PairDifference(one, two, plain.value, common=common)
+    tested = difference(models[two], models[one], "area", places, 1 - 2 * ERROR, typical)
+    same_within = None if tested.low is None or tested.high is None else max(-tested.low, tested.high)
     return PairDifference(
-        one,
-        two,
-        value,
-        value - reach,
-        value + reach,
-        spread.p_value(value),
-        same_within=abs(value) + spread.half_width(1 - ERROR),
-        common=common,
+        one, two, plain.value, plain.low, plain.high, plain.p, same_within=same_within, common=common
     )
 
 
-def starred(pairs: Sequence[PairDifference]) -> list[PairDifference]:
+def starred(pairs: Sequence[PairDifference], confidence: float) -> list[PairDifference]:
     """Return the pairs with the probabilities and stars that they have as comparisons of one table."""
     adjusted = iter(holm([pair.p for pair in pairs if pair.p is not None]))
     return [
-        pair if pair.p is None else replace(pair, p_holm=(p := next(adjusted)), apart=p <= ERROR)
+        pair if pair.p is None else replace(pair, p_holm=(p := next(adjusted)), apart=p <= 1 - confidence)
         for pair in pairs
     ]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return each probability adjusted for all of them (Holm 1979), in their order."""
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
 
 
 def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> Common:

@@ -46,11 +46,11 @@ def _card(row: dict[str, Any], colour: str, score: Score, near: str) -> Markup:
     baseline, confidence = score.relative_to, score.confidence
     change, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
     if baseline is not None and change is not None:
-        marked = formats.apart(low, high)
+        marked = formats.starred(row, "difference")
         big: list[str] = [
             tag(
                 "span",
-                formats.difference(change, low, high),
+                formats.difference(row),
                 class_=("good" if change < 0 else "bad") if marked else None,
             ),
             tag("small", " tokens of REG against ", baseline),
@@ -64,7 +64,7 @@ def _card(row: dict[str, Any], colour: str, score: Score, near: str) -> Markup:
         ends += "" if percent is None else f"; {formats.signed(percent, 0)}%"
         big.append(tag("small", ends, class_="ends"))
     accuracy, length = row.get("accuracy_change"), row.get("length_pct")
-    apart = formats.apart(row.get("accuracy_change_low"), row.get("accuracy_change_high"))
+    apart = formats.starred(row, "accuracy_change")
     return tag(
         "div",
         tag("h2", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),

@@ -21,7 +21,17 @@ from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Frontier, Score, Suite
 from reodsl.numbers.grid import integration_grid
-from reodsl.numbers.intervals import ArmScores, Measured, Scores, column_weights, measured, scores
+from reodsl.numbers.intervals import (
+    STARRED,
+    ArmScores,
+    Measured,
+    Scores,
+    column_weights,
+    measured,
+    scores,
+    starred,
+    typical_of,
+)
 from reodsl.numbers.question_scores import arm_scores
 from reodsl.report.artifacts import Made, reading
 from reodsl.report.material import MEAN, Material, parse_role
@@ -352,33 +362,44 @@ def _scores(
     # Of whole responses alone there is no curve, and no area under it.
     whole_alone = len(budgets) < 2
     weights = np.zeros(1) if whole_alone else column_weights(budgets, integration_grid(to, budgets))
-    changes = _CHANGES[whole_alone:]
     benchmarks = tuple(next(iter(read[names[0]].values())).forced)
     places = {**{b: (b,) for b in benchmarks}, MEAN: benchmarks}
-    rows: list[dict[str, Any]] = []
     unpaired: dict[str, str] = {}
+    shared: dict[str, tuple[int | None, ...]] = {}
+    # By the seeds that are shared, the arms that are compared over them.
+    compared: dict[tuple[int | None, ...], dict[str, Measured]] = {}
     for name in names:
-        whole = measured(list(read[name].values()), benchmarks, len(read[name]), weights)
         other = against.get(name)
-        seeds = _common(read[name], read[other]) if other is not None else []
-        paired: tuple[Measured, Measured] | None = None
+        seeds = tuple(_common(read[name], read[other])) if other is not None else ()
         if other is not None and seeds:
-            paired = (
-                measured(_of_seeds(read[name], seeds), benchmarks, len(seeds), weights),
-                measured(_of_seeds(read[other], seeds), benchmarks, len(seeds), weights),
-            )
+            shared[name] = seeds
+            for each in (name, other):
+                of_seeds = _of_seeds(read[each], seeds)
+                compared.setdefault(seeds, {})[each] = measured(of_seeds, benchmarks, len(seeds), weights)
         elif other is not None:
             unpaired[name] = "no seed in common"
         elif name not in against.values():
             unpaired[name] = "in no other run"
+    paired: list[Scores] = []
+    for title, where in places.items():
+        typical = {seeds: typical_of(models.values(), where) for seeds, models in compared.items()}
+        for name, seeds in shared.items():
+            two = compared[seeds][name], compared[seeds][against[name]]
+            difference = scores(name, title, where, *two, CONFIDENCE, typical[seeds])
+            paired.append(replace(difference, difference=None) if whole_alone else difference)
+    differences = {(each.model, each.benchmark): each for each in starred(paired, None, CONFIDENCE)}
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        whole = measured(list(read[name].values()), benchmarks, len(read[name]), weights)
         for title, where in places.items():
             row = _row(scores(name, title, where, whole, None, CONFIDENCE), ("accuracy", "length"))
-            if paired is not None:
-                difference = scores(name, title, where, *paired, CONFIDENCE)
-                row |= _row(difference, changes)
+            if name in shared:
+                row |= _row(differences[name, title], _CHANGES)
             rows.append(row)
     ends = [f"{measure}{end}" for measure in _MEASURES for end in ("", "_low", "_high")]
-    schema = {"arm": pl.String, "benchmark": pl.String} | dict.fromkeys(ends, pl.Float64)
+    numbers = dict.fromkeys([*ends, *(f"{measure}_p" for measure in STARRED)], pl.Float64)
+    schema: dict[str, type[pl.DataType]] = {"arm": pl.String, "benchmark": pl.String, **numbers}
+    schema |= {f"{measure}_star": pl.Boolean for measure in STARRED}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     return table.with_columns(pl.lit(None, pl.Int64).alias("seed")), unpaired
 
@@ -400,6 +421,8 @@ def _row(of: Scores, measures: Sequence[str]) -> dict[str, Any]:
         value = getattr(of, measure)
         if value is not None:
             row |= {measure: value.value, f"{measure}_low": value.low, f"{measure}_high": value.high}
+            if measure in STARRED:
+                row |= {f"{measure}_p": value.p, f"{measure}_star": value.starred}
     return row
 
 

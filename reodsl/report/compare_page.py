@@ -112,8 +112,7 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
             f"{row['arm'] if reference else row['arm'].partition('/')[2]} ({formats.signed(row['difference'])} "
             f"{formats.interval(row['difference_low'], row['difference_high'])})"
             for row in sorted(rows, key=lambda row: row["difference"], reverse=not better)
-            if formats.apart(row["difference_low"], row["difference_high"])
-            and (row["difference"] < 0) == better
+            if formats.starred(row, "difference") and (row["difference"] < 0) == better
         ]
         if named:
             more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
@@ -121,7 +120,7 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
     noun = "arm" if reference else "method"
     if not parts:
         return f"no {noun}'s REG is apart from {'it' if reference else 'what it was'}"
-    rest = len(rows) - sum(formats.apart(row["difference_low"], row["difference_high"]) for row in rows)
+    rest = len(rows) - sum(formats.starred(row, "difference") for row in rows)
     tail = f"; {formats.plural(rest, noun)} not apart" if rest else ""
     return f"REG is {' and '.join(parts)} tokens{tail}"
 
@@ -167,7 +166,7 @@ def _words(group: Group, table: pl.DataFrame) -> str:
     whom = group.reference or "the same method in the first run that has it"
     words = [
         f"Differences are from {whom}, paired by question and seed. "
-        f"[ ] {100 * score.confidence:g}% interval, * leaves out 0."
+        f"[ ] {100 * score.confidence:g}% interval, * with all comparisons of the table counted (Holm)."
     ]
     if curved:
         words.append(

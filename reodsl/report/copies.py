@@ -42,8 +42,7 @@ def rows(
         for place, column in places:
             row = cells.get((arm, place), {})
             if column == "difference":
-                value, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
-                line.append(formats.difference(value, low, high))
+                line.append(formats.difference(row))
             elif column == "accuracy":
                 line.append(formats.percent(row.get(column)))
             else:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 MINUS = "−"
 NONE = "–"
 NEARLY = "~"
 """The mark of numbers against a frontier that is not of these arms."""
 APART = "*"
-"""The mark of a difference whose interval leaves out 0."""
+"""The star of a difference: it is no chance, with all comparisons of its table counted (Holm)."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -49,14 +51,14 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
-def apart(low: float | None, high: float | None) -> bool:
-    """Whether an interval is known and leaves out 0."""
-    return low is not None and high is not None and (low > 0 or high < 0)
+def starred(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a row of a table has a star at the difference of that name."""
+    return bool(row.get(f"{name}_star"))
 
 
-def difference(value: float | None, low: float | None, high: float | None, digits: int = 1) -> str:
-    """`−18.4*` where the interval leaves out 0, else `−0.4`."""
-    return signed(value, digits) + (APART if value is not None and apart(low, high) else "")
+def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
+    """`−18.4*` where a row has a star at the difference, else `−0.4`."""
+    return signed(row.get(name), digits) + (APART if starred(row, name) else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:

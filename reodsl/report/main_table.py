@@ -176,11 +176,11 @@ def cell(
     change, low, high = (
         (row.get(f"{stem}{end}") for end in ("", "_low", "_high")) if stem else (None, None, None)
     )
-    marked = formats.apart(low, high)
+    marked = formats.starred(row, stem)
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
     tone = ("good" if better else "bad") if marked else ""
     if column == "difference":
-        text, delta = formats.difference(change, low, high), formats.arrow(row.get("change_pct"), unit="%")
+        text, delta = formats.difference(row), formats.arrow(row.get("change_pct"), unit="%")
     else:
         value = row.get(column)
         text = formats.percent(value) if column == "accuracy" else formats.number(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.ir.study import Study
+from reodsl.ir.study import Score, Study
 from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import formats
 
@@ -24,7 +24,12 @@ def intervals(study: Study, seeds: int) -> str:
         level += " over the questions, of these trained models: with one seed, how far trainings differ is not in it."
     if score.relative_to is None:
         return level
-    return f"{level} {formats.APART} leaves out 0: apart from {score.relative_to}."
+    return f"{level} {star(score)}"
+
+
+def star(score: Score) -> str:
+    """What the star at a difference says."""
+    return f"{formats.APART} differs from {score.relative_to} with all comparisons counted (Holm)."
 
 
 def shared(study: Study) -> str:

@@ -175,7 +175,8 @@ def _reading(material: Material) -> list[str]:
             "They are given in percent only where the denominator's interval leaves out 0."
         )
         words.append(
-            "Each interval stands for itself: of 20 arms that are equal to the baseline, one is marked by chance."
+            "Each interval stands for itself: of 20 arms that are equal to the baseline, one leaves out 0 by chance. "
+            "Stars count all comparisons of the table (Holm): of 20 studies of equal arms one has any."
         )
     words.append(notes.frontiers(study))
     if material.framed:

@@ -86,10 +86,12 @@ def summary_table(
 
 
 def _mark(study: Study) -> str:
+    from reodsl.report import notes
+
     score = study.score
     if score is None:
         return ""
-    return f"{formats.APART} the {100 * score.confidence:g}% interval leaves out 0."
+    return notes.star(score)
 
 
 def _number(row: dict[str, Any], column: str, *, around: bool) -> Any:
@@ -111,8 +113,6 @@ def _difference(row: dict[str, Any], *, around: bool) -> Any:
     value, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
     if value is None:
         return Text("")
-    style = ("green" if value < 0 else "red") if formats.apart(low, high) else ""
+    style = ("green" if value < 0 else "red") if formats.starred(row, "difference") else ""
     beside = interval_text(low, high) if around else ""
-    return Text.assemble(
-        (formats.difference(value, low, high), style), (f" {beside}" if beside else "", "dim")
-    )
+    return Text.assemble((formats.difference(row), style), (f" {beside}" if beside else "", "dim"))

@@ -17,7 +17,7 @@ from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.describe import describe_schedule
 from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
-from reodsl.numbers.intervals import ArmScores, Interval, Scores, score_arms
+from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
 from reodsl.numbers.question_scores import arm_scores
 from reodsl.store.labels import arm_labels
@@ -153,6 +153,7 @@ def score(job: Job) -> None:
     )
     table = [record(row) for row in rows]
     kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
+    kinds |= {f"{what}_star": pl.Boolean() for what in STARRED}
     schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
 
@@ -166,12 +167,16 @@ def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
     return dict(sorted(folders.items(), key=lambda item: item[0][1] or 0))
 
 
-def record(row: Scores) -> dict[str, str | float | None]:
+def record(row: Scores) -> dict[str, str | float | bool | None]:
     """A row of `reg.parquet`."""
 
     def three(name: str, interval: Interval | None) -> dict[str, float | None]:
         ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
         return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+    def starred(name: str, interval: Interval | None) -> dict[str, float | bool | None]:
+        p, star = (None, None) if interval is None else (interval.p, interval.starred)
+        return three(name, interval) | {f"{name}_p": p, f"{name}_star": star}
 
     return {
         "model": row.model,
@@ -181,9 +186,9 @@ def record(row: Scores) -> dict[str, str | float | None]:
         **three("length", row.length),
         **three("reg", row.reg),
         "reg_plain": row.reg_plain,
-        **three("difference", row.difference),
+        **starred("difference", row.difference),
         "change_pct": row.change_pct,
-        **three("accuracy_change", row.accuracy_change),
+        **starred("accuracy_change", row.accuracy_change),
         **three("length_change", row.length_change),
     }
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from reodsl.numbers.crossed import Spread, spread_of
+from reodsl.numbers.crossed import Spread, spread_of, typical_variance
 from reodsl.numbers.student import t_quantile
 
 
@@ -69,50 +69,74 @@ def test_a_variance_without_an_error_of_its_own_has_the_normal_quantile():
     assert Spread(4.0, math.inf).half_width(0.975) == pytest.approx(1.959964 * 2)
 
 
-def reference(p, seeds, questions, rest, seed_df, question_df):
-    """The half-width squared, written out for arrays; quantiles are read off a table that is linear between its entries."""
-    table = np.exp(np.linspace(0, math.log(1e4), 300))
+def reference(p, seeds, questions, rest, dfs):
+    """The widths squared, of the seeds alone and with the noise's own, written out for arrays.
 
-    def quantile(df):
-        values = [t_quantile(p, each) for each in table]
-        return np.interp(np.log(np.minimum(df, 1e4)), np.log(table), values)
+    Quantiles are read off a table that is linear between its entries.
+    """
+    table = np.exp(np.linspace(0, math.log(1e5), 400))
+    values = [t_quantile(p, each) for each in table]
+    seed_df, question_df, rest_df = dfs
 
-    alone = np.maximum(questions - rest, 0)
-    total = seeds + alone
-    df = total**2 / (seeds**2 / seed_df + questions**2 / question_df + rest**2 / (seed_df * question_df))
-    own = quantile(seed_df) ** 2 * seeds + quantile(question_df) ** 2 * alone
-    joint = quantile(np.maximum(df, min(seed_df, question_df))) ** 2 * total
-    return own, joint, (own + joint) / 2
+    def width(between, df):
+        total = between + np.maximum(questions - rest, 0)
+        joint = total**2 / (between**2 / df + questions**2 / question_df + rest**2 / rest_df)
+        joint = np.maximum(joint, min(df, question_df))
+        return np.interp(np.log(np.minimum(joint, 1e5)), np.log(table), values) ** 2 * total
+
+    return width(seeds, seed_df), np.maximum(width(seeds, seed_df), width(rest, rest_df))
 
 
-def test_the_width_is_between_one_that_is_too_wide_and_one_that_is_too_narrow():
-    drawn = np.random.default_rng(6).exponential(size=(5, 3))
+def test_a_width_is_that_of_the_seeds_or_of_the_noise_alone_where_that_is_wider():
+    drawn = np.random.default_rng(6).exponential(size=(9, 3))
+    wider = 0
     for seeds, questions, rest in drawn:
-        found = Spread(questions, 60, seeds, 2, rest).half_width(0.95)
-        assert found**2 == pytest.approx(reference(0.95, seeds, questions, rest, 2, 60)[2], rel=1e-3)
+        found = Spread(questions, 60, seeds, 2, rest, 120).half_width(0.95)
+        alone, both = reference(0.95, seeds, questions, rest, (2, 60, 120))
+        assert found**2 == pytest.approx(both, rel=1e-3)
+        wider += both > alone
+    assert 0 < wider < 9
 
 
-@pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.945, 0.97), (4, 0.945, 0.967), (10, 0.945, 0.96)])
+@pytest.mark.parametrize(("seeds", "least"), [(2, 0.9), (3, 0.925), (4, 0.935), (10, 0.944)])
 @pytest.mark.parametrize(
     "shares", [(0, 1, 0.001), (1, 0.001, 0.001), (1, 1, 1), (1, 1, 0.1), (3, 1, 0.3), (1, 3, 0.5), (1, 10, 1)]
 )
-def test_whatever_the_share_of_seeds_the_truth_is_held_as_often_as_is_said(seeds, least, most, shares):
+def test_whatever_the_share_of_seeds_the_truth_is_held_as_often_as_is_said(seeds, least, shares):
     """Mean squares of the crossed normal design as what they are, chi-squares; 94 degrees of freedom of questions."""
     rng = np.random.default_rng([seeds, *(int(1000 * each) for each in shares)])
     draws, (of_seeds, of_questions, rest) = 40_000, shares
-
-    def variance(expected, df):
-        return expected * rng.chisquare(df, draws) / df
-
-    parts = (
-        variance(of_seeds + rest, seeds - 1),
-        variance(of_questions + rest, 94),
-        variance(rest, 94 * (seeds - 1)),
-    )
+    dfs = seeds - 1, 94, 94 * (seeds - 1)
+    parts = [
+        expected * rng.chisquare(df, draws) / df
+        for expected, df in zip((of_seeds + rest, of_questions + rest, rest), dfs, strict=True)
+    ]
     errors = rng.normal(size=draws) * math.sqrt(of_seeds + of_questions + rest)
-    own, joint, both = (np.mean(errors**2 <= each) for each in reference(0.975, *parts, seeds - 1, 94))
-    assert least <= both <= most
-    assert joint <= both <= own
+    alone, both = (np.mean(errors**2 <= each) for each in reference(0.975, *parts, dfs))
+    assert least <= both <= 0.96
+    assert alone <= both
+
+
+def test_the_typical_variance_is_that_of_most_differences():
+    rng = np.random.default_rng(8)
+    by_seed = rng.normal(size=(400, 3)) + rng.normal(
+        size=3
+    )  # what all arms of a seed share is in no difference
+    assert typical_variance(by_seed, paired=True) == pytest.approx(2 / 3, rel=0.15)
+    assert typical_variance(by_seed - by_seed.mean(axis=0), paired=False) == pytest.approx(1 / 3, rel=0.2)
+    by_seed[0] *= 1000
+    assert typical_variance(by_seed, paired=True) == pytest.approx(2 / 3, rel=0.15)
+    assert typical_variance(by_seed[:2], paired=True) is None
+    assert typical_variance(by_seed[:1], paired=False) is None
+    assert typical_variance(by_seed[:9, :1], paired=True) is None
+
+
+def test_a_typical_variance_counts_as_one_more_seed():
+    cells = np.random.default_rng(9).normal(size=(3, 20))
+    own, with_others = spread_of({"x": cells}), spread_of({"x": cells}, 0.5)
+    assert with_others.seeds == pytest.approx((0.5 + 2 * own.seeds) / 3)
+    assert (own.seed_df, with_others.seed_df) == (2, 3)
+    assert with_others.rest == own.rest
 
 
 def test_nothing_that_varies_has_no_width_and_one_question_tells_none():

@@ -7,12 +7,12 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from benchmarks.intervals import SCENARIOS, outcomes
+from benchmarks.intervals import PAGE, SCENARIOS, STARS, committed, outcomes, written
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.frontier import envelope
-from reodsl.numbers.intervals import one_sided, score_arms
+from reodsl.numbers.intervals import Interval, one_sided, pairwise, score_arms, starred
 from reodsl.numbers.reg import reg_table
 from reodsl.numbers.student import t_quantile
 
@@ -201,6 +201,62 @@ def test_intervals_hold_a_known_truth_about_as_often_as_they_say(name):
     if name.endswith("equal"):
         assert np.mean([each["plain_bias"] for each in found]) > 3
         assert np.mean([value for each in found for value in each["usual"]]) < 0.6
+
+
+def row(model, benchmark, difference, accuracy=None):
+    rows = rows_of(ONE, ["base"])
+    p = {"difference": difference, "accuracy_change": accuracy}
+    changes = {what: None if each is None else Interval(1.0, 0.5, 1.5, each) for what, each in p.items()}
+    return dataclasses.replace(rows["reo", "mean", None], model=model, benchmark=benchmark, **changes)
+
+
+def test_stars_count_all_comparisons_of_the_table_and_need_the_means():
+    rows = [
+        row("a", "easy", 0.004, 0.5),
+        row("a", "mean", 0.03, 0.3),
+        row("b", "easy", 0.004, 0.003),
+        row("b", "mean", 0.001, 0.01),
+        row("base", "mean", 1.0, 1.0),
+    ]
+    found = {(each.model, each.benchmark): each for each in starred(rows, "base", 0.95)}
+    of_means = dict(zip(("ad", "aa", "bd", "ba"), slow_holm([0.03, 0.3, 0.001, 0.01]), strict=True))
+    of_easy = dict(zip(("ad", "aa", "bd", "ba"), slow_holm([0.004, 0.5, 0.004, 0.003]), strict=True))
+    for model in "ab":
+        for what, letter in (("difference", "d"), ("accuracy_change", "a")):
+            mean, easy = (getattr(found[model, place], what) for place in ("mean", "easy"))
+            assert mean.p == pytest.approx(of_means[model + letter])
+            assert easy.p == pytest.approx(max(of_easy[model + letter], mean.p))
+            assert (mean.starred, easy.starred) == (mean.p <= 0.05, easy.p <= 0.05)
+            assert (mean.low, mean.high) == (0.5, 1.5)  # the interval stays as it is
+    assert [found["b", place].difference.starred for place in ("mean", "easy")] == [True, True]
+    assert not found["a", "mean"].difference.starred
+    assert of_easy["ad"] <= 0.05
+    assert not found["a", "easy"].difference.starred
+    assert not found["base", "mean"].difference.starred
+    assert {each.difference.starred for each in starred(rows, "base", 0.9)} == {True, False}
+
+
+def slow_holm(p_values):
+    """The largest of the steps up to each probability, each times the number of those that are not smaller yet."""
+    ranked = sorted(p_values)
+    steps = [min(1.0, (len(ranked) - j) * p) for j, p in enumerate(ranked)]
+    return [max(steps[: ranked.index(p) + 1]) for p in p_values]
+
+
+def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
+    options = OPTIONS | {"seeds": 3}
+    for two, change in pairwise(THREE, BUDGETS, **options).items():
+        for off, apart in ((-1e-6, True), (1e-6, False)):
+            again = pairwise(THREE, BUDGETS, confidence=1 - change.p + off, **options)[two]
+            assert again.apart is apart
+
+
+def test_the_committed_tables_are_the_pages():
+    page = PAGE.read_text()
+    assert written(page, committed()) == page
+    assert {each.name for each in (*SCENARIOS, *STARS)} >= set(committed())
+    for name in {each.name for each in STARS} & set(committed()):
+        assert committed()[name].mean("starred") <= 0.05, name
 
 
 def test_bad_input():

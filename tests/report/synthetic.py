@@ -345,6 +345,9 @@ def _score(path: Path, by_seed: pl.DataFrame) -> None:
             for end, sign in (("low", -1), ("high", 1))
         )
     )
+    mean = mean.with_columns(
+        (pl.col(name).abs() > REACH[name]).alias(f"{name}_star") for name in ("difference", "accuracy_change")
+    )
     base = mean.filter(pl.col("difference") == 0).group_by("benchmark").agg(pl.col("reg").first().alias("of"))
     mean = mean.join(base, on="benchmark", how="left", maintain_order="left")
     whole = mean.with_columns((100 * pl.col("difference") / pl.col("of")).alias("change_pct")).drop("of")

@@ -136,7 +136,7 @@ def test_the_page_holds_every_part(page: Page) -> None:
         "Seeds",
         "REG, the reasoning efficiency gap, is the signed area",
         "Bars are 95% intervals.",
-        "Means over 3 seeds. [ ] 95% interval over 3 seeds and the questions. * leaves out 0: apart from vanilla.",
+        "Means over 3 seeds. [ ] 95% interval over 3 seeds and the questions. * differs from vanilla",
         "REG is against the cross-fitted frontier",
         "REG, plain frontier",
         "REG − vanilla's",

@@ -44,7 +44,7 @@ def scored(material: Material, baseline: float) -> Material:
         ends = {
             f"{name}{end}": getattr(each, part)
             for name, each in known.items()
-            for end, part in (("", "value"), ("_low", "low"), ("_high", "high"))
+            for end, part in (("", "value"), ("_low", "low"), ("_high", "high"), ("_star", "starred"))
         }
         values.append(
             {"arm": row.model, "benchmark": row.benchmark, "seed": None}

@@ -107,7 +107,7 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     (stem,) = {"difference", "accuracy_change"} & row.keys()
     about = abs(row[stem]) / (2.0 if apart else 0.5)
     ends = {f"{stem}_low": row[stem] - about, f"{stem}_high": row[stem] + about}
-    html = render(cell(row | ends, column, first=False, roomy=False))
+    html = render(cell(row | ends | {f"{stem}_star": apart}, column, first=False, roomy=False))
     marks = {word for word in ("good", "bad") if f'{word}"' in html}
     assert marks == ({"good" if better else "bad"} if apart else set())
     scale = 100 if column == "accuracy" else 1

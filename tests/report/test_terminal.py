@@ -44,7 +44,9 @@ def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
     lines = shown(report_summary(tmp_path))
     assert "easy" in lines[0]
     assert "Average" in lines[0]
-    assert lines[2 + len(of_seeds.arms)].startswith("* the 95% interval leaves out 0.")
+    assert lines[2 + len(of_seeds.arms)].startswith(
+        "* differs from vanilla with all comparisons counted (Holm)."
+    )
 
 
 def test_names_are_no_markup(material: Material) -> None:
@@ -70,7 +72,10 @@ def test_brackets_and_marks_are_said(material: Material, of_seeds: Material) -> 
     assert "[ ] 95% interval over the questions" in one
     assert "how far trainings differ is not in it" in one
     several = in_a_line(shown(summary_table(of_seeds.study, tables.main(of_seeds), average_only=True)))
-    assert "[ ] 95% interval over 3 seeds and the questions. * leaves out 0: apart from vanilla." in several
+    assert (
+        "[ ] 95% interval over 3 seeds and the questions. * differs from vanilla with all comparisons counted (Holm)."
+        in several
+    )
     assert "±" not in several
 
 
