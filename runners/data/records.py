@@ -171,7 +171,7 @@ def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> st
 def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: bool) -> Any:
     """Return what a conversation asks, with its system's words in front, or what its last message answers."""
     if not asked:
-        return messages[-1]["content"]
+        return _content(messages[-1]["content"], name, path, place)
     roles = [message.get("role") for message in messages]
     if roles[-1] != "user" or set(roles[:-1]) - {"system"}:
         raise problem(
@@ -180,7 +180,24 @@ def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: b
             where=f"{path}, {place}",
             help="keep the user's message of the turn that is trained on, with a system message in front at most",
         )
-    return "\n\n".join(str(message["content"]) for message in messages)
+    return "\n\n".join(_content(message["content"], name, path, place) for message in messages)
+
+
+def _content(content: Any, name: str, path: Path, place: str) -> str:
+    """Return a message's words, which may be parts as servers take them. Raises E0707 for a part that is no text."""
+    parts = [part.get("text") for part in content] if _records(content) else [content]
+    if all(isinstance(part, str) for part in parts):
+        return "".join(parts)
+    raise problem(
+        "E0707",
+        f"a message of `{name}` holds something else than text",
+        where=f"{path}, {place}",
+        help="keep only messages and parts of messages that are text",
+    )
+
+
+def _records(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
 def _kind(value: Any) -> str:

@@ -10,7 +10,18 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.chat import question_key
-from reodsl.ir.data import After, AnswerReader, Boxed, Chance, Comparison, Data, Judge, Python, Tests
+from reodsl.ir.data import (
+    After,
+    AnswerReader,
+    Boxed,
+    Chance,
+    Comparison,
+    Data,
+    Judge,
+    Python,
+    Tests,
+    reader_words,
+)
 from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
 from runners.verify.references import unread
 
@@ -19,6 +30,8 @@ KEPT = 20
 
 HEAD = 50
 """References of a file that are looked at before a run starts; only where none of them is read are all looked at."""
+COMMON_MARKERS = ("The answer is:", "The answer is", "answer is", "Answer:", "answer:", "A:", "ANSWER:")
+"""Words that precede answers in sets of worked solutions; a table that nothing reads is tried with each."""
 _MARKS = (After(marker="####"), Boxed())
 """What worked solutions of published sets put before or around their answers, whatever responses are asked for."""
 
@@ -77,9 +90,22 @@ def require_read(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> None
             f"no parser reads any of the {len(rows):,} references: no answer could be right",
             where=source,
             notes=[f"row 1 has `{first if len(first) < 80 else first[:79] + '…'}`"],
-            help='name the column that holds answers, as in `columns: columns(answer: "final_answer")`; say what precedes'
-            ' them, as in `answer = after("Answer:")`; or write `verifier = exact` if texts are to be met letter by letter',
+            help=_advice(table, data),
         )
+
+
+def _advice(table: pl.DataFrame, data: Data) -> str:
+    """Return what reads most of a table that nothing read: the first common marker that does, tried on its head."""
+    head = table.head(HEAD)
+    for marker in COMMON_MARKERS:
+        readers = (*data.answer, After(marker=marker))
+        tried = solutions_read(head, data.model_copy(update={"answer": readers}))
+        rows = [row.answer for row in _rows([("", tried)])]
+        if 2 * sum(unread(rows)) < len(rows):
+            return f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
+    return (
+        "name the column that holds the answers alone by `columns`, or mark each answer by a box or `#### `"
+    )
 
 
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:

@@ -53,9 +53,11 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
         return
     names = ", ".join(f"`{name}`" for name in missing.values())
     notes = []
+    records = {path.rpartition(".")[0] for path in present}
+    fields = [path for path in present if path not in records]
     for role, name in missing.items():
-        last = {path.rpartition(".")[2]: path for path in reversed(present)}
-        near = difflib.get_close_matches(name, [*present, *last], n=1)
+        last = {path.rpartition(".")[2]: path for path in reversed(fields)}
+        near = difflib.get_close_matches(name, [*fields, *last], n=1)
         if near:
             notes.append(f"for `{role}`, did you mean `{last.get(near[0], near[0])}`?")
     role = next(iter(missing)).partition(" ")[0]

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import After, Columns, Data, File
+from reodsl.ir.data import After, Boxed, Columns, Data, File
 from reodsl.language import compile_file
 from runners.data.load import doubts, file_problems, load_data, read_sources
 from runners.data.references import solutions_read
@@ -192,3 +192,43 @@ def test_a_conversation_of_several_turns_is_refused(tmp_path: Path) -> None:
     (found,) = file_problems(data_of("own.jsonl"), tmp_path)
     assert found.code == "E0707"
     assert "user, assistant, user" in found.message
+
+
+def test_an_unreadable_table_is_led_to_a_marker_that_reads_it(tmp_path: Path) -> None:
+    """The marker is tried before it is named, so the advice, followed, leaves no finding."""
+    rows = [
+        {"question": f"{n} and 7?", "answer": f"We add {n} to 7. The answer is {n + 7}."} for n in range(60)
+    ]
+    write(tmp_path / "own.jsonl", rows)
+    (refused,) = file_problems(data_of("own.jsonl"), tmp_path)
+    assert 'answer = [boxed, after("The answer is")]' in f"{refused.help}"
+    followed = data_of("own.jsonl", answer=(Boxed(), After(marker="The answer is")))
+    assert file_problems(followed, tmp_path) == []
+    assert doubts(followed, read_sources(followed, tmp_path)) is None
+    # No marker reads these, so none is named, nor a verifier that would train on reward 0.
+    write(tmp_path / "own.jsonl", PROSE)
+    (refused,) = file_problems(data_of("own.jsonl"), tmp_path)
+    assert "after(" not in f"{refused.help}"
+    assert "exact" not in f"{refused.help}"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_messages_in_parts_are_joined_as_text(tmp_path: Path, suffix: str) -> None:
+    parts = [{"type": "text", "text": "6 times"}, {"type": "text", "text": " 7?"}]
+    write(tmp_path / f"own{suffix}", [{"question": [{"role": "user", "content": parts}], "answer": "42"}])
+    assert load_data(data_of(f"own{suffix}"), tmp_path)["question"].to_list() == ["6 times 7?"]
+    pictures = [{"type": "image", "url": "a.png"}]
+    write(tmp_path / f"own{suffix}", [{"question": [{"role": "user", "content": pictures}], "answer": "42"}])
+    (refused,) = file_problems(data_of(f"own{suffix}"), tmp_path)
+    assert refused.code == "E0707"
+
+
+def test_a_record_is_never_what_was_meant(tmp_path: Path) -> None:
+    write(tmp_path / "own.jsonl", VERL)
+    columns = Columns(question="prompt", answer="reward_mode")
+    data = Data(name="own", sources=(File(path="own.jsonl", columns=columns),))
+    (refused,) = file_problems(data, tmp_path)
+    assert (
+        "did you mean `reward_model.style`" in f"{refused.notes}"
+        or "did you mean `reward_model.ground_truth`" in f"{refused.notes}"
+    )
