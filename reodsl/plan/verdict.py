@@ -69,14 +69,17 @@ class Plan:
 
 
 def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
-    """Ask the store about every task, in order. Reads the store and the spec's data files; changes nothing.
+    """Ask the store about every task, in order. Reads the store and the spec's data files.
+
+    Changes nothing but what a store remembers of files that it has read.
 
     Raises E0952 for a folder that is not a store.
     """
     store.recognise()
     planner = _Planner(spec, store, keys, records(store))
     items = tuple(planner.item(task) for task in graph.tasks)
-    keys.prints.save()
+    if store.exists:
+        keys.prints.save()
     return Plan(spec, digest(spec), items)
 
 

@@ -57,6 +57,11 @@ class Store:
             probe.unlink(missing_ok=True)
         return self
 
+    @property
+    def exists(self) -> bool:
+        """Return whether the folder is a store by now, and not an empty one that may become one."""
+        return (self.root / "format").is_file()
+
     def recognise(self) -> None:
         """Refuse with E0952 what a run would: anything but a store of this form, an empty folder, or none yet."""
         try:
@@ -79,7 +84,8 @@ class Store:
                 "its file `format` is gone, so that nothing says in which form its results are",
                 f"if this version of reodsl wrote it, mark it again: echo {FORMAT.strip()} > {mark}",
             )
-        elif entries:
+        elif entries - {"fingerprints.json"}:
+            # Version 0.2 wrote that file alone into an empty folder as it planned.
             raise self._foreign("it holds other files")
 
     def _mark(self, mark: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import reodsl.store.files
 import runners.execute.perform
 from reodsl.store.store import Store
-from tests.bad_input.commands import Place, kinds_in, permissions_count, refused, whole
+from tests.bad_input.commands import FROM_FOLDER, Place, kinds_in, permissions_count, refused, whole
 
 ALL = {"model", "data", "train", "evaluate", "report"}
 
@@ -182,3 +182,21 @@ def test_no_store_to_look_at(place: Place, command: tuple[str, ...]) -> None:
     refused(place.call(*command), "E0953", "", "reodsl run SPEC")
     refused(place.call(*command, "--store", "nowhere"), "E0953", "nowhere")
     assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("before", ["empty", "planned by an earlier version"])
+def test_an_empty_folder_is_a_store_also_for_a_model_of_a_folder(
+    place: Place, checkpoint: Path, before: str
+) -> None:
+    """What is remembered of the model's files goes into a store alone: `plan` leaves an empty folder as it was."""
+    (place.folder / "weights").symlink_to(checkpoint, target_is_directory=True)
+    store = place.folder / "s"
+    store.mkdir()
+    if before != "empty":
+        (store / "fingerprints.json").write_text("{}")
+    there = sorted(store.iterdir())
+    place.write(FROM_FOLDER)
+    told = place.call("plan", "tiny.reo", "--store", "s")
+    assert told.code == 2, told.err
+    assert sorted(store.iterdir()) == there
+    finishes(place, "s")
