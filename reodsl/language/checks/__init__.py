@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from reodsl.language.bounds import Enough
-from reodsl.language.checks.budgets import check_budgets, check_grid
+from reodsl.language.checks.budgets import check_budgets, check_draws, check_grid
 from reodsl.language.checks.cases import cases
 from reodsl.language.checks.clusters import check_staged, check_unheeded
 from reodsl.language.checks.comparable import check_pool
@@ -85,7 +85,7 @@ def _check(program: Program) -> None:
             *check_vocabulary(ctx, case),
         ):
             ctx.report(finding)
-        for finding in check_asked(case.suite):
+        for finding in (*check_asked(case.suite), *check_draws(case.suite)):
             ctx.report(finding)
         if case.study is None and case.suite is not None:
             for finding in check_score(case.record, [(case.name, case.suite)]):

@@ -12,6 +12,9 @@ from reodsl.language.resolve import grid_of
 from reodsl.language.units import TOKENS, Quantity, shown, written
 from reodsl.language.values import Budgets, Frontier, Record, items_of, records_of
 
+GREEDY = ("temperature", 0), ("top_k", 1)
+"""Settings of sampling that leave one token to draw."""
+
 
 def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """E0402: a split or a cut past the longest response. W0402: responses that go on past the last split."""
@@ -123,6 +126,27 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         yield finding_at(error, "E0404", "the grid stops before REG's integral does", labels, helps)
     for stage in case.stages:
         yield from _missed(suite, stage, grid, reg_to)
+
+
+def check_draws(suite: Record | None) -> Iterator[Diagnostic]:
+    """W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
+    if suite is None or (suite.data("samples") or 1) < 2:
+        return
+    name = next((name for name, value in GREEDY if suite.data(name) == value), None)
+    forcing = suite.sub("forcing") if grid_of(suite) else None
+    if name is None or (forcing is not None and forcing.data("temperature") != 0):
+        return
+    labels = [
+        Label(place(suite.fields.get("samples"), suite.span), f"{suite.data('samples')} samples a question"),
+        Label(place(suite.fields.get(name), suite.span), "one token is left to draw"),
+    ]
+    yield finding_at(
+        warning,
+        "W0534",
+        f"the samples of a question in `{suite.name}` are all equal",
+        labels,
+        "write `samples = 1`",
+    )
 
 
 def _twice(suite: Record) -> Iterator[Diagnostic]:
