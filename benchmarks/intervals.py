@@ -111,7 +111,7 @@ def equal(seeds: int, uneven: float) -> Scenario:
     }
     name = f"{seeds} seed{'s' * (seeds > 1)}{'' if uneven == 1 else change[uneven > 1]}"
     more = SAME if seeds == 1 else {"uneven": uneven}
-    return Scenario(name, seeds, 11, 300 if uneven == 1 else 150, judged=(1.6, 30.0), **more)
+    return Scenario(name, seeds, 11, 300, judged=(1.6, 30.0), **more)
 
 
 STARS = (equal(1, 1), *(equal(seeds, uneven) for uneven in (1, 9, 1 / 9) for seeds in (2, 3, 5, 10)))
@@ -330,9 +330,23 @@ def star_table(tallies: Mapping[str, Tally]) -> str:
     return "\n".join(lines)
 
 
+def ends(tallies: Mapping[str, Tally]) -> str:
+    """How often intervals hold the truth, at the least and at the most, in a sentence."""
+    shares = {
+        measure: [100 * tallies[each.name].mean(measure) for each in SCENARIOS if each.name in tallies]
+        for measure in ("difference", "reg")
+    }
+    least, most = ({name: f"{end(each):.1f}" for name, each in shares.items()} for end in (min, max))
+    return (
+        f"Intervals contain the true difference in {least['difference']} to {most['difference']}% of studies, "
+        f"and the true REG in {least['reg']} to {most['reg']}%."
+    )
+
+
 def written(page: str, tallies: Mapping[str, Tally]) -> str:
     """The page with both tables in their places."""
-    return placed(placed(page, "intervals", table(tallies)), "stars", star_table(tallies))
+    lines = f"{table(tallies)}\n\n{ends(tallies)}"
+    return placed(placed(page, "intervals", lines), "stars", star_table(tallies))
 
 
 def committed() -> dict[str, Tally]:

@@ -15,8 +15,10 @@ from tests.report.synthetic import world
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two arms and three seeds, the columns that the table reads; of several benchmarks only the mean is told."""
+    for name in ("MAIN", "SEEDS"):
+        monkeypatch.setattr(study, name, tmp_path / f"{name}.csv")
     tables = tmp_path / "run" / "tables"
     tables.mkdir(parents=True)
     arms = {"vanilla": (0.97, 53.3, 21.04, None), "reo_exp": (0.974, 29.81, 0.6, -20.44)}
@@ -33,6 +35,7 @@ def run(tmp_path: Path) -> Path:
             "difference": gap,
             "difference_low": None if gap is None else gap - 2,
             "difference_high": None if gap is None else gap + 2,
+            "difference_star": None if gap is None else True,
         }
         for arm, (accuracy, length, reg, gap) in arms.items()
         for benchmark in ("easy", "mean")
@@ -47,8 +50,25 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def table_of(run: Path) -> str:
+    study.keep(run)
+    return study.table()
+
+
+@pytest.mark.skipif(not study.MAIN.exists(), reason="no run is kept")
+def test_the_readmes_table_is_written_from_the_kept_numbers() -> None:
+    page = study.README.read_text()
+    assert study.written(page) == page
+
+
+def test_a_star_is_the_tables_whatever_the_interval(run: Path) -> None:
+    path = run / "tables" / "main.parquet"
+    pl.read_parquet(path).with_columns(pl.lit(False).alias("difference_star")).write_parquet(path)
+    assert "| -20.4 [-22.4, -18.4] |" in table_of(run)
+
+
 def test_each_arm_has_a_row_with_its_paired_difference_first(run: Path) -> None:
-    head, _, vanilla, reo = study.table(run).split("\n")
+    head, _, vanilla, reo = table_of(run).split("\n")
     assert head.startswith("| mean of 3 seeds | REG − vanilla's [95% interval] | REG ± SD |")
     assert (
         vanilla
@@ -62,7 +82,7 @@ def test_each_arm_has_a_row_with_its_paired_difference_first(run: Path) -> None:
 def test_of_one_seed_there_is_no_deviation(run: Path) -> None:
     path = run / "tables" / "main.parquet"
     pl.read_parquet(path).with_columns(pl.lit(None, pl.Float64).alias("reg_sd")).write_parquet(path)
-    assert "| 21.0 | 22.0 |" in study.table(run)
+    assert "| 21.0 | 22.0 |" in table_of(run)
 
 
 def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +90,7 @@ def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pyte
     (root / "docs").mkdir()
     (root / "README.md").write_text(f"before\n{study.BEGIN}\nold\n{study.END}\nafter\n")
     monkeypatch.setattr(study, "ROOT", root)
+    monkeypatch.setattr(study, "README", root / "README.md")
     monkeypatch.setattr(study, "browser", lambda: None)
     monkeypatch.setattr(
         study, "write_figure", lambda run, image, dark=False: image.write_text(f"{run.name} {dark}")
@@ -77,7 +98,7 @@ def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["study", str(run)])
     study.main()
     text = (root / "README.md").read_text()
-    assert text == f"before\n{study.BEGIN}\n{study.table(run)}\n{study.END}\nafter\n"
+    assert text == f"before\n{study.BEGIN}\n{table_of(run)}\n{study.END}\nafter\n"
     assert (root / "docs" / "quickstart-curves.png").read_text() == "run False"
     assert (root / "docs" / "quickstart-curves-dark.png").read_text() == "run True"
 
@@ -95,7 +116,7 @@ def test_the_figure_has_all_arms_and_says_what_its_data_say(tmp_path: Path) -> N
     assert spec["title"]["text"].startswith(
         f"{best['arm']} is {-best['difference']:.1f} tokens of REG ahead of vanilla"
     )
-    none = table.with_columns(difference_high=pl.lit(1.0))
+    none = table.with_columns(difference_star=pl.lit(False))
     assert figure.finding(none, "vanilla") == "No arm is ahead of vanilla in REG"
     one = table.filter(pl.col("arm").is_in([best["arm"], "vanilla"]))
     assert figure.finding(one, "vanilla").endswith(f"{-best['difference_low']:.1f}")

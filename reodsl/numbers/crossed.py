@@ -28,7 +28,7 @@ PRIOR = 1.0
 """Degrees of freedom that the typical difference of a study's arms has beside a difference's own seeds.
 
 Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
-studies have 1.2 to 8 degrees of freedom (docs/INTERVALS.md); no more than the fewest are taken.
+studies have one and more (docs/INTERVALS.md).
 """
 
 

@@ -1,12 +1,16 @@
 """Spreads of means over seeds and questions: variance components by the analysis of variance, written out."""
 
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reodsl.numbers.crossed import Spread, spread_of, typical_variance
+from reodsl.numbers.crossed import PRIOR, Spread, spread_of, typical_variance
 from reodsl.numbers.student import t_quantile
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_components_are_those_of_the_analysis_of_variance():
@@ -129,6 +133,32 @@ def test_the_typical_variance_is_that_of_most_differences():
     assert typical_variance(by_seed[:2], paired=True) is None
     assert typical_variance(by_seed[:1], paired=False) is None
     assert typical_variance(by_seed[:9, :1], paired=True) is None
+
+
+def trigamma(x):
+    return sum(1 / (x + k) ** 2 for k in range(20_000)) + 1 / (x + 20_000)
+
+
+def test_arms_of_committed_studies_differ_in_their_seeds_as_the_prior_says():
+    """The variances' degrees of freedom by the spread of their logarithms (Smyth 2004), less that of estimating them."""
+    by_study = {}
+    for path in sorted((ROOT / "benchmarks" / "tables").glob("two_ways*.csv")):
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                if row["benchmark"] == "mean":
+                    by_study.setdefault(path.name, {}).setdefault(row["arm"], []).append(float(row["reg"]))
+    with (ROOT / "benchmarks" / "tables" / "paper.csv").open() as file:
+        rows = {row["arm"]: [float(each) for each in row["by_seed"].split()] for row in csv.DictReader(file)}
+    by_study["paper.csv"] = rows
+    deviations = [np.std(each, ddof=1) for each in rows.values()]
+    assert (round(min(deviations), 1), round(max(deviations), 1)) == (0.9, 15.9)
+    found = []
+    for arms in by_study.values():
+        (seeds,) = {len(each) for each in arms.values()}
+        logs = [math.log(np.var(each, ddof=1)) for each in arms.values()]
+        left = np.var(logs, ddof=1) - trigamma((seeds - 1) / 2)
+        found.append(next(df for df in np.arange(0.1, 50, 0.1) if trigamma(df / 2) <= left))
+    assert PRIOR <= min(found) < 2
 
 
 def test_a_typical_variance_counts_as_one_more_seed():

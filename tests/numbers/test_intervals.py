@@ -254,9 +254,15 @@ def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
 def test_the_committed_tables_are_the_pages():
     page = PAGE.read_text()
     assert written(page, committed()) == page
-    assert {each.name for each in (*SCENARIOS, *STARS)} >= set(committed())
-    for name in {each.name for each in STARS} & set(committed()):
-        assert committed()[name].mean("starred") <= 0.05, name
+    tallies = committed()
+    assert {each.name: each.studies for each in (*SCENARIOS, *STARS)} == {
+        name: tally.studies for name, tally in tallies.items()
+    }
+    for scenario in SCENARIOS:
+        assert 0.93 < tallies[scenario.name].mean("difference") < 0.99, scenario.name
+    for scenario in STARS:
+        assert tallies[scenario.name].mean("starred") <= 0.05, scenario.name
+        assert tallies[scenario.name].mean("held") > 0.9, scenario.name
 
 
 def test_bad_input():
