@@ -68,9 +68,9 @@ def scores(rows: Rows) -> str:
     for arm in ARMS:
         each = {row["benchmark"]: row for row in rows if row["arm"] == arm}
         whole = each["mean"]
-        ends = [number(whole, f"difference{end}") for end in ("", "_low", "_high")]
+        value, low, high = (number(whole, f"difference{end}") for end in ("", "_low", "_high"))
         lines.append(
-            f"| {arm} | {worded(*ends)} | {around(whole, 'reg')} | {around(whole, 'accuracy', 100)} "
+            f"| {arm} | {worded(value, low, high)} | {around(whole, 'reg')} | {around(whole, 'accuracy', 100)} "
             f"| {around(whole, 'length')} | "
             + " | ".join(
                 f"{100 * float(row['accuracy']):.0f}%, {float(row['length']):.0f}"

@@ -11,7 +11,8 @@ class Method:
     """`body` declares the experiment `mine`; or `arm` is that of a study, where it needs what other arms have.
 
     `doc` is the spec's first line. `vanilla`: vanilla RL stands beside it where that is cheap; `asked`: the model has to
-    know budgets in prompts; `offline`: nothing but SFT or SimPO, whose tables have a cluster of their own.
+    know budgets in prompts; `offline`: nothing but SFT or SimPO, whose tables have a cluster of their own. `unequal` says
+    why it trains for longer than vanilla RL, if it does.
     """
 
     doc: str
@@ -20,10 +21,12 @@ class Method:
     vanilla: bool = True
     asked: bool = False
     offline: bool = False
+    unequal: str = ""
 
 
-def _reward(call: str, doc: str, settings: str = "", before: str = "") -> Method:
-    return Method(doc, f"{before}\n\nexperiment mine = rl {{\n  reward = {call}\n{settings}\n}}\n")
+def _reward(call: str, doc: str, settings: str = "", before: str = "", unequal: str = "") -> Method:
+    body = f"{before}\n\nexperiment mine = rl {{\n  reward = {call}\n{settings}\n}}\n"
+    return Method(doc, body, unequal=unequal)
 
 
 def _pooled(selection: str, doc: str, parent: str, more: str = "", settings: str = "") -> Method:
@@ -153,6 +156,7 @@ experiment mine = rl {
 }
 """,
         asked=True,
+        unequal="the second limit has a stage of its own",
     ),
     "alp": _reward(
         "alp(beta: 0.1, scale: $longest)", "ALP: tokens cost the more, the more of a group are right; beta is a choice."
@@ -189,6 +193,7 @@ experiment mine = rl {
         "gfpo(k: 8)",
         "GFPO: the shorter half of a larger group is learnt from.",
         "batch { rollouts = 16 }\nadvantage { normalise = none }",
+        unequal="GFPO chooses among larger groups",
     ),
     "s_grpo": _reward(
         "s_grpo(at: random_exits(n: 8))",

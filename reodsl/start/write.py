@@ -75,6 +75,7 @@ study compare {{
   arm base = $base
   {"arm vanilla = vanilla" if vanilla else ""}
   arm mine = $arm
+  {f'unequal = "{start.unequal}"' if vanilla and start.unequal else ""}
 
   {"$frontier" if scored else ""}
   {"$score" if scored else ""}

@@ -28,6 +28,7 @@ study all {{
   arm reo_exp = reo_exp
   arm shrink = shrink
   arm hot = mine {{ rollout {{ temperature = 0.9 }} }}
+  unequal = "shrink has two stages"
 }}
 """
 
