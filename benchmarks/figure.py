@@ -1,12 +1,13 @@
 """The README's figure: a finished run in, its curves with all arms and with what came out as the title out, as PNG.
 
-The title is made of the run's own table, never written by hand.
+The title is the headline of the run's own verdict, never written by hand.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import polars as pl
@@ -15,24 +16,10 @@ from reodsl.ir import Spec
 from reodsl.report import theme
 from reodsl.report.curve_chart import curves
 from reodsl.report.material import MEAN, Material, read
+from reodsl.report.verdict_words import said
 
-WIDTH, HEIGHT = 760, 360
+WIDTH, HEIGHT, LETTERS = 760, 360, 105
 PAPER = {False: "#ffffff", True: "#171a1f"}
-
-
-def finding(main: pl.DataFrame, baseline: str) -> str:
-    """What a study's table says of REG, in one sentence: the arm that is furthest ahead of the baseline."""
-    rows = main.filter((pl.col("benchmark") == MEAN) & pl.col("difference_star"))
-    ahead = rows.filter(pl.col("difference") < 0).sort("difference")
-    if not ahead.height:
-        return f"No arm is ahead of {baseline} in REG"
-    best = ahead.row(0, named=True)
-    said = (
-        f"{best['arm']} is {-best['difference']:.1f} tokens of REG ahead of {baseline}, "
-        f"95% interval {-best['difference_high']:.1f} to {-best['difference_low']:.1f}"
-    )
-    others = ahead.height - 1
-    return said if not others else f"{said}; {others} other arm{'s are' if others > 1 else ' is'} ahead too"
 
 
 def read_tables(run: Path) -> Material:
@@ -54,12 +41,11 @@ def read_tables(run: Path) -> Material:
 def chart(run: Path) -> dict[str, Any]:
     """The chart as Vega-Lite: the mean over benchmarks, every arm, the frontier, and what came out above."""
     material = read_tables(run)
-    score = material.study.score
-    baseline = (score.relative_to if score is not None else None) or "the baseline"
+    headline = next(iter(said(run)), material.study.name)
     spec: dict[str, Any] = curves(material, MEAN, width=WIDTH).to_dict()
     seeds = len(material.study.seeds)
     spec["title"] = {
-        "text": finding(pl.read_parquet(run / "tables" / "main.parquet"), baseline),
+        "text": wrap(headline, LETTERS),
         "subtitle": "Accuracy when made to answer at a budget"
         + (f": mean of {seeds} seeds, their range shaded" if seeds > 1 else ""),
         "limit": WIDTH,

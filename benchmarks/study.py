@@ -1,6 +1,6 @@
-"""The README's table: a finished study's tables in, the table between the README's markers out, as they came out.
+"""The README's table: a finished study in; its verdict and table between the README's markers out, as they came out.
 
-The numbers that it is written from are kept in `benchmarks/tables/study.csv` and `study_seeds.csv`.
+What it is written from is kept in `benchmarks/tables/`: `study.csv`, `study_seeds.csv` and `study_verdict.json`.
 
     python -m benchmarks.study runs/quickstart-…
 
@@ -11,6 +11,7 @@ Chromium: each light and dark.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from benchmarks.figure import write_figure
@@ -20,6 +21,7 @@ from benchmarks.picture import browser, picture
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 MAIN, SEEDS = (ROOT / "benchmarks" / "tables" / f"study{end}.csv" for end in ("", "_seeds"))
+VERDICT = MAIN.with_name("study_verdict.json")
 BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
@@ -27,6 +29,7 @@ def keep(run: Path) -> None:
     """Write the numbers of a run that the table needs into `benchmarks/tables/`."""
     import polars as pl
 
+    VERDICT.write_text((run / "verdict.json").read_text())
     for name, path in (("main", MAIN), ("per_seed", SEEDS)):
         rows = pl.read_parquet(run / "tables" / f"{name}.parquet").filter(pl.col("benchmark") == "mean")
         rows.with_columns(pl.selectors.float().round(6)).write_csv(path)
@@ -60,6 +63,13 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def verdict() -> str:
+    """The verdict's sentences, which stand before the table; nothing where the kept run has none."""
+    if not VERDICT.exists():
+        return ""
+    return f"{' '.join(json.loads(VERDICT.read_text())['sentences'])}\n\n"
+
+
 def around(row: dict[str, float | None], measure: str, scale: float = 1.0) -> str:
     """A mean with its standard deviation over seeds, where there are several."""
     value, sd = row[measure], row.get(f"{measure}_sd")
@@ -71,7 +81,7 @@ def written(page: str) -> str:
     """The page with the table between its markers."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{verdict()}{table()}\n{END}{after}"
 
 
 def main() -> None:

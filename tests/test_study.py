@@ -9,15 +9,16 @@ import polars as pl
 import pytest
 
 from benchmarks import figure, study
-from reodsl.report import export, tables
+from reodsl.report import export
 from reodsl.report.material import read
+from reodsl.report.verdict_words import sentences
 from tests.report.synthetic import world
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two arms and three seeds, the columns that the table reads; of several benchmarks only the mean is told."""
-    for name in ("MAIN", "SEEDS"):
+    for name in ("MAIN", "SEEDS", "VERDICT"):
         monkeypatch.setattr(study, name, tmp_path / f"{name}.csv")
     tables = tmp_path / "run" / "tables"
     tables.mkdir(parents=True)
@@ -47,6 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     pl.DataFrame(main).write_parquet(tables / "main.parquet")
     pl.DataFrame(seeds).write_parquet(tables / "per_seed.parquet")
+    (tmp_path / "run" / "verdict.json").write_text('{"sentences": ["reo_exp leads.", "On 3 seeds."]}')
     return tmp_path / "run"
 
 
@@ -98,7 +100,9 @@ def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["study", str(run)])
     study.main()
     text = (root / "README.md").read_text()
-    assert text == f"before\n{study.BEGIN}\n{table_of(run)}\n{study.END}\nafter\n"
+    assert (
+        text == f"before\n{study.BEGIN}\nreo_exp leads. On 3 seeds.\n\n{table_of(run)}\n{study.END}\nafter\n"
+    )
     assert (root / "docs" / "quickstart-curves.png").read_text() == "run False"
     assert (root / "docs" / "quickstart-curves-dark.png").read_text() == "run True"
 
@@ -108,18 +112,14 @@ def test_the_figure_has_all_arms_and_says_what_its_data_say(tmp_path: Path) -> N
     material = read(made.spec, made.inputs)
     export.write_tables(tmp_path / "tables", export.report_tables(material))
     export.write_spec(tmp_path / "spec.reo.json", material)
+    export.write_verdict(tmp_path / "verdict.json", material.verdict)
     spec = figure.chart(tmp_path)
     drawn = {row["arm"] for rows in spec["datasets"].values() for row in rows if "arm" in row}
     assert drawn == set(material.arms)
-    table = tables.main(material)
-    best = table.filter(benchmark="mean").sort("difference", nulls_last=True).row(0, named=True)
-    assert spec["title"]["text"].startswith(
-        f"{best['arm']} is {-best['difference']:.1f} tokens of REG ahead of vanilla"
-    )
-    none = table.with_columns(difference_star=pl.lit(False))
-    assert figure.finding(none, "vanilla") == "No arm is ahead of vanilla in REG"
-    one = table.filter(pl.col("arm").is_in([best["arm"], "vanilla"]))
-    assert figure.finding(one, "vanilla").endswith(f"{-best['difference_low']:.1f}")
+    headline = sentences(material.verdict)[0]
+    assert " ".join(spec["title"]["text"]) == headline
+    (tmp_path / "verdict.json").unlink()
+    assert figure.chart(tmp_path)["title"]["text"] == ["quickstart"]
 
 
 def test_the_readmes_pictures_are_there_in_light_and_dark() -> None:

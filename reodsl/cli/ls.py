@@ -66,6 +66,8 @@ def command(
     if as_json:
         print_json({"store": str(store.root), "results": results, "running": going})
     else:
+        for line in _verdict(store, record) if record is not None and selector is None else ():
+            click.echo(visible(line))
         click.echo(_results_text(results, verify))
         for each in going:
             click.echo(_going_text(each))
@@ -92,7 +94,16 @@ def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
         "report": record.report,
         "changes": record.changes,
         "repeats": repeats,
+        "verdict": list(_verdict(store, record)),
     }
+
+
+def _verdict(store: Store, record: Record) -> tuple[str, ...]:
+    """What a run's report says of its arms, in sentences."""
+    from reodsl.report.verdict_words import said
+
+    key = record.tasks.get("report")
+    return () if key is None else said(store.path(key))
 
 
 def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
@@ -152,6 +163,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
         f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
+        + "".join(f"\n    {visible(line)}" for line in row["verdict"][:1])
         + "".join(f"\n    {_going_text(each)}" for each in row["running"])
         for row in rows
         if row["repeats"] is None

@@ -47,6 +47,7 @@ def command(
     from reodsl.diagnostics.render import to_json
     from reodsl.ir import digest
     from reodsl.report.redraw import redraw, redraw_together
+    from reodsl.report.verdict_words import read_verdict
     from reodsl.store.layout import require_place
     from reodsl.store.runs import records, slug
     from reodsl.store.select import pick
@@ -76,4 +77,5 @@ def command(
     about: dict[str, object] = {"run": record.name, "study": record.study}
     if compare:
         about = {"runs": [{"run": each.name, "study": each.study} for each in chosen]}
-    print_json({**about, "report": str(drawn.page), "diagnostics": findings})
+    verdict = read_verdict(drawn.page.parent)
+    print_json({**about, "report": str(drawn.page), "verdict": verdict, "diagnostics": findings})

@@ -297,6 +297,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
     from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
     from reodsl.plan.faults import at_their_lines
+    from reodsl.report.verdict_words import read_verdict
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
     tasks = []
@@ -314,6 +315,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
         "spec": plan.digest,
         "status": "failed" if results.failed else "finished",
         "report": str(page) if page else None,
+        "verdict": read_verdict(page.parent) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
         "diagnostics": to_json(

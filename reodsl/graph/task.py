@@ -22,8 +22,8 @@ VERSIONS: dict[Kind, int] = {
     "evaluate": 6,
     "frontier": 1,
     "budgets": 2,
-    "score": 4,
-    "report": 4,
+    "score": 5,
+    "report": 5,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,25 @@ from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
 from reodsl.numbers.arm_scores import ArmScores
+from reodsl.numbers.verdict import Common, common_responses
 
 LOT = 1 << 21
 """Rows of forced answers that are aggregated at once."""
+
+
+def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], Common]:
+    """Return how many responses every two arms have in common, by the evaluations of arms and seeds."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for (arm, seed), folder in folders.items():
+        rows = pl.scan_parquet(folder / "samples.parquet").select(
+            "benchmark", "question", "sample", pl.col("response").hash()
+        )
+        of_seed = rows if seed is None else rows.with_columns(pl.lit(seed).alias("seed"))
+        parts.setdefault(arm, []).append(of_seed.collect(engine="streaming"))
+    arms = {arm: pl.concat(frames) for arm, frames in parts.items()}
+    return {
+        frozenset((one, two)): common_responses(arms[one], arms[two]) for one, two in combinations(arms, 2)
+    }
 
 
 def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple[int, ...]]:

@@ -32,8 +32,10 @@ from reodsl.numbers.intervals import (
     starred,
     typical_of,
 )
-from reodsl.numbers.question_scores import arm_scores
+from reodsl.numbers.question_scores import arm_scores, common_of
+from reodsl.numbers.verdict import Verdict, judge
 from reodsl.report.artifacts import Made, reading
+from reodsl.report.leading import MOST
 from reodsl.report.material import MEAN, Material, parse_role
 from reodsl.report.notes import misfits
 from reodsl.store.plain import LARGEST_RECORD, read_plain
@@ -45,6 +47,7 @@ Conditions = dict[str, tuple[str, str]]
 _QUESTIONS = "the questions of "
 CONFIDENCE = 0.95
 _CHANGES = ("difference", "accuracy_change", "length_change")
+_Read = dict[str, dict[int | None, ArmScores]]
 _MEASURES = ("accuracy", "length", *_CHANGES)
 
 
@@ -230,7 +233,15 @@ def _group(
     score = home.material.study.score
     suite = next(arm.suite for arm in home.material.study.arms if _name(home, arm.name) == reference)
     to = score.to if score is not None else suite.reg_to or suite.grid[-1]
-    table, unpaired = _scores(runs, names, against, to)
+    folders = {
+        (name, seed): folder
+        for run in runs
+        for name in names
+        if name.startswith(f"{run.label}/")
+        for seed, folder in _folders(run, name.removeprefix(f"{run.label}/")).items()
+    }
+    read, budgets = _read(folders, names)
+    table, unpaired = _scores(read, budgets, against, to)
     edges = _shared_frontier(runs, names, to)
     frontiers: tuple[Frontier, ...] = ()
     if edges is not None and score is not None:
@@ -253,6 +264,7 @@ def _group(
         spec=merged.spec.model_copy(update={"study": study}),
         scores=table,
         frontiers=edges if edges is not None else merged.frontiers,
+        verdict=_verdict(read, budgets, folders, to),
     )
     return Group(material, against, unpaired, apart)
 
@@ -339,26 +351,48 @@ def _merged(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str])
     )
 
 
+def _read(
+    folders: Mapping[tuple[str, int | None], Path], names: Sequence[str]
+) -> tuple[_Read, tuple[int, ...]]:
+    """The scores by arm and seed, arms in the order of `names`, and the budgets."""
+    read: _Read = {name: {} for name in names}
+    budgets: tuple[int, ...] = ()
+    for (name, seed), folder in folders.items():
+        with reading(folder):
+            read[name][seed], budgets = arm_scores(folder, name)
+    return read, budgets
+
+
+def _verdict(
+    read: _Read, budgets: Sequence[int], folders: Mapping[tuple[str, int | None], Path], to: int
+) -> Verdict | None:
+    """The verdict on all arms over the seeds that all have; None where there are none, or of whole responses alone."""
+    seeded = [set(of_seeds) for of_seeds in read.values() if None not in of_seeds]
+    seeds = sorted(set.intersection(*seeded) if seeded else {None}, key=lambda seed: seed or 0)
+    if not seeds or len(budgets) < 2 or len(read) > MOST:
+        return None
+    return judge(
+        {
+            name: _of_seeds(of_seeds, seeds if None not in of_seeds else [None])
+            for name, of_seeds in read.items()
+        },
+        budgets,
+        seeds=len(seeds),
+        l_max=to,
+        grid=budgets,
+        confidence=CONFIDENCE,
+        common=common_of({key: folder for key, folder in folders.items() if key[1] in (None, *seeds)}),
+    )
+
+
 def _scores(
-    runs: Sequence[Run], names: Sequence[str], against: Mapping[str, str], to: int
+    read: _Read, budgets: Sequence[int], against: Mapping[str, str], to: int
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """The rows of a table of scores, without REG, and the arms without a difference, with the reason.
 
     An arm's difference is over the seeds that it shares with the one `against` it; accuracy and length are over all seeds.
     """
-    folders = {
-        name: _folders(run, name.removeprefix(f"{run.label}/"))
-        for run in runs
-        for name in names
-        if name.startswith(f"{run.label}/")
-    }
-    read: dict[str, dict[int | None, ArmScores]] = {}
-    budgets: tuple[int, ...] = ()
-    for name in names:
-        read[name] = {}
-        for seed, folder in folders[name].items():
-            with reading(folder):
-                read[name][seed], budgets = arm_scores(folder, name)
+    names = list(read)
     # Of whole responses alone there is no curve, and no area under it.
     whole_alone = len(budgets) < 2
     weights = np.zeros(1) if whole_alone else column_weights(budgets, integration_grid(to, budgets))

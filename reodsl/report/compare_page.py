@@ -13,21 +13,24 @@ import polars as pl
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
-from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, tables
+from reodsl.numbers.verdict import Verdict
+from reodsl.numbers.verdict_file import VERDICT
+from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, standing, tables
 from reodsl.report.compare import Comparison, Group, Run, compare
 from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import MEAN
-from reodsl.report.page import document, navigation, training_section
+from reodsl.report.page import document, navigation, training_section, verdict
 
 MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A page of several runs, and its tables by file name."""
+    """A page of several runs, its tables by file name, and the verdict on those that can be compared."""
 
     html: str
     tables: dict[str, pl.DataFrame]
+    verdict: Verdict | None
 
 
 def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
@@ -52,13 +55,15 @@ def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
-    return Drawn(document(names, body, gallery), _frames(comparison, scored))
+    verdict_of_all = comparison.groups[0].material.verdict if comparison.groups else None
+    return Drawn(document(names, body, gallery), _frames(comparison, scored), verdict_of_all)
 
 
 def write_comparison(runs: Sequence[Run], out: Path) -> None:
-    """`report.html` and `tables/` of several runs, in a folder that is there."""
+    """`report.html`, `verdict.json` and `tables/` of several runs, in a folder that is there."""
     drawn = draw(runs, provenance.versions())
     export.write_tables(out / "tables", drawn.tables)
+    export.write_verdict(out / VERDICT, drawn.verdict)
     (out / "report.html").write_text(drawn.html, encoding="utf-8")
 
 
@@ -87,6 +92,7 @@ def _top(runs: Sequence[Run], names: str, comparison: Comparison, scored: Sequen
         "header",
         tag("p", "Comparison of runs", class_="eyebrow"),
         tag("h1", names),
+        [verdict(group.material.verdict) for group in comparison.groups[:1]],
         [tag("p", line, class_="lede") for line in answers[:1] if line],
         tag("ul", [tag("li", fact) for fact in facts], class_="facts"),
         class_="top",
@@ -152,6 +158,7 @@ def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.Da
         parts.append(tag("p", _words(group, table), class_="about"))
         parts.append(main_table.main_table(group.material, table, anchors=anchors))
         parts.append(copies.buttons(f"compared-{place}", group.material, table))
+        parts.append(standing.matrix(group.material.verdict))
     if comparison.same:
         shown = [tag("li", f"{name} is {first}") for name, first in comparison.same.items()]
         parts.append(tag("p", "The same results, which stand above once:", class_="about"))

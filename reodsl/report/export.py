@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.base import dumped
-from reodsl.report import schedules, tables, theme
+from reodsl.numbers.verdict import Verdict
+from reodsl.report import schedules, tables, theme, verdict_words
 from reodsl.report.balanced import balanced_table
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
@@ -66,6 +67,13 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
     for name, picture in zip(gallery.specs, pictures(charts), strict=True):
         (folder / f"{name}.svg").write_bytes(picture.svg)
         (folder / f"{name}.png").write_bytes(picture.png)
+
+
+def write_verdict(path: Path, verdict: Verdict | None) -> None:
+    """The verdict and its sentences as JSON; no file where there is none."""
+    said = verdict_words.outcome(verdict)
+    if said is not None:
+        path.write_text(json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_spec(path: Path, material: Material) -> None:

@@ -28,16 +28,21 @@ def leading(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
     asked = [name for chart in study.charts if len(chart.lines) <= MOST for name in chart.lines]
     if study.score is not None and study.score.relative_to is not None:
         asked.append(study.score.relative_to)
-    means = table.filter(pl.col("benchmark") == MEAN)
-    scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
-    best = means.sort("reg" if scored else "accuracy", descending=not scored, nulls_last=True)["arm"]
     chosen = dict.fromkeys(name for name in asked if name in arms)
-    for name in (*material.bases[: MOST // 4], *best, *arms):
+    for name in (*material.bases[: MOST // 4], *best(table), *arms):
         if len(chosen) >= MOST:
             break
         if name in arms:
             chosen[name] = None
     return tuple(name for name in arms if name in chosen)
+
+
+def best(table: pl.DataFrame) -> list[str]:
+    """The arms of `tables.main`, those of the least REG first, or of the highest accuracy where nothing is scored."""
+    means = table.filter(pl.col("benchmark") == MEAN)
+    scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
+    by = "reg" if scored else "accuracy"
+    return means.sort(by, descending=not scored, nulls_last=True, maintain_order=True)["arm"].to_list()
 
 
 def only(material: Material, arms: Sequence[str]) -> Material:

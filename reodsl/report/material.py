@@ -15,8 +15,10 @@ import polars as pl
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
+from reodsl.numbers.verdict import Verdict
+from reodsl.numbers.verdict_file import VERDICT, from_json
 from reodsl.report import theme
-from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
+from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
 from reodsl.report.left_out import left_out_counts
 from reodsl.store.labels import arm_labels
 from reodsl.store.live import STEPS, read_steps
@@ -72,7 +74,7 @@ class Material:
     made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
     `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `foremost` are
     the arms that charts show, where they do not show all. `twins` are arms that have the colour of another one. `bases` are
-    the arms where others start.
+    the arms where others start. `verdict` is that of the score.
     """
 
     spec: Spec
@@ -91,6 +93,7 @@ class Material:
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
     foremost: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
+    verdict: Verdict | None = None
     bases: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -206,6 +209,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         accepted=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
+        verdict=next((_verdict(f, evaluations) for f in scores.values()), None),
     )
 
 
@@ -261,6 +265,15 @@ def _scores(
         read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
     )
     return table if "seed" in table.columns else table.with_columns(pl.lit(seed, pl.Int64).alias("seed"))
+
+
+def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -> Verdict | None:
+    """The verdict of a score; None in results of versions that gave none."""
+    path = folder / VERDICT
+    if not path.is_file():
+        return None
+    with reading(path):
+        return from_json(read_json(path), arm_labels("score", folder, evaluations))
 
 
 def _called(

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.study import Table
+from reodsl.numbers.verdict import Verdict
 from reodsl.report import (
     all_responses,
-    cards,
     copies,
     drawing,
     examples,
@@ -25,16 +25,20 @@ from reodsl.report import (
     published,
     schedules,
     selections,
+    standing,
     tables,
     theme,
     trained_amounts,
+    verdict_words,
 )
 from reodsl.report.balanced import Subset, balanced_table
-from reodsl.report.leading import leading, left_out, only
+from reodsl.report.leading import best, leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
 
 _HERE = Path(__file__).parent
+MOST_READ = 4
+"""The best arms whose responses are read beside each other."""
 
 
 def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, str]) -> str:
@@ -123,11 +127,20 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
         "header",
         tag("p", "Reasoning efficiency report", class_="eyebrow"),
         tag("h1", study.name),
+        verdict(material.verdict),
         tag("p", study.doc, class_="lede") if study.doc else None,
         tag("ul", items, class_="facts"),
-        cards.cards(material, table),
+        standing.standing(material, table),
         class_="top",
     )
+
+
+def verdict(said: Verdict | None) -> Markup | None:
+    """A verdict as the first lines of a page: the headline large, then what it rests on; nothing without one."""
+    lines = verdict_words.sentences(said)
+    if not lines:
+        return None
+    return tag("div", tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), class_="verdict")
 
 
 def _unfinished(material: Material) -> Markup | None:
@@ -154,7 +167,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         parts.append(copies.buttons("main", material, table))
     lines = [tag("p", line) for line in _reading(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    return [*parts, how, *_accepted(material)]
+    return [*parts, standing.matrix(material.verdict), how, *_accepted(material)]
 
 
 def _reading(material: Material) -> list[str]:
@@ -304,7 +317,7 @@ def _examples(material: Material, table: pl.DataFrame, room: int) -> list[Markup
     """A few questions with the arms beside each other, then all responses that fit into so many bytes."""
     score = material.study.score
     first = [score.relative_to] if score is not None and score.relative_to is not None else []
-    arms = list(dict.fromkeys([*material.bases[:1], *first, *cards.headline_arms(material, table)]))
+    arms = list(dict.fromkeys([*material.bases[:1], *first, *best(table)[:MOST_READ]]))
     section = examples.section(material, [arm for arm in arms if arm in material.arms])
     about = (
         "The questions on which the arms' lengths differ most among those kept for reading. Marks show where a "

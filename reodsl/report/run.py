@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reodsl.graph.job import Job, Progress
 from reodsl.ir import Spec
+from reodsl.numbers.verdict_file import VERDICT
 from reodsl.report import drawing, export, provenance
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
@@ -14,7 +15,7 @@ from reodsl.report.page import page
 
 
 def report(job: Job) -> None:
-    """Writes `report.html`, `tables/`, `charts/` and `spec.reo.json` into `job.out` (see docs/ARTIFACTS.md)."""
+    """Writes the page, its tables, charts, resolved spec and verdict into `job.out` (see docs/ARTIFACTS.md)."""
     # V8 takes as much memory as a material of hundreds of arms, so it works before there is one and after it is gone.
     drawing.vega_script()
     gallery = _without_charts(_material(job), job.out, job.progress)
@@ -36,6 +37,7 @@ def _without_charts(material: Material, out: Path, progress: Callable[[Progress]
     """The files of a report but its charts as files, which are given."""
     gallery = Gallery()
     export.write_spec(out / "spec.reo.json", material)
+    export.write_verdict(out / VERDICT, material.verdict)
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     progress(Progress(1, 3))
     export.write_tables(out / "tables", export.report_tables(material))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ MEASURES = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "
 
 
 def report_summary(folder: Path, *, average_only: bool = False, intervals: bool = True) -> Table:
-    """The table of a report's folder (its `tables/main.parquet` and `spec.reo.json`), to be printed by rich."""
+    """The table of a report's folder (its `tables/main.parquet`, `spec.reo.json` and verdict), to be printed by rich."""
     import polars as pl
+
+    from reodsl.report.verdict_words import said
 
     spec = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8"))
     return summary_table(
@@ -26,13 +29,19 @@ def report_summary(folder: Path, *, average_only: bool = False, intervals: bool 
         pl.read_parquet(folder / "tables" / "main.parquet"),
         average_only=average_only,
         intervals=intervals,
+        verdict=said(folder),
     )
 
 
 def summary_table(
-    study: Study, table: pl.DataFrame, *, average_only: bool = False, intervals: bool = True
+    study: Study,
+    table: pl.DataFrame,
+    *,
+    average_only: bool = False,
+    intervals: bool = True,
+    verdict: Sequence[str] = (),
 ) -> Table:
-    """REG's difference from the baseline, REG against both frontiers, accuracy and length of each arm, and what they mean.
+    """The `verdict`, then REG's difference from the baseline, REG against both frontiers, accuracy and length of each arm.
 
     `table` is `tables.main`. The arms that the frontier judges stand in bold; with one group of columns, the interval, or
     the spread over seeds where nothing is scored, stands beside each number, unless `intervals` is false.
@@ -61,6 +70,9 @@ def summary_table(
         pad_edge=False,
         padding=(0, 1),
         header_style="bold",
+        title=Text("\n".join(verdict)) if verdict else None,
+        title_style="",
+        title_justify="left",
         caption=" ".join(line for line in said if line) or None,
         caption_justify="left",
     )

@@ -12,6 +12,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.report import theme
 from reodsl.report.material import bases
+from reodsl.report.verdict_words import said
 from reodsl.store.live import read_steps
 from reodsl.store.runs import Record, alive, records
 from reodsl.store.store import Store
@@ -73,6 +74,9 @@ class Api:
         return {
             **to_json(read_state(self.store, record, steps=False)),
             "doc": study.doc,
+            "verdict": list(
+                said(self.store.path(record.tasks["report"])) if "report" in record.tasks else ()
+            ),
             "arms": arms,
             "colours": colours,
             "dashes": {

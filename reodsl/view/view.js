@@ -107,7 +107,9 @@
     const ended = [...info.tasks].reverse().map((each) => el("tr", { class: each.status },
       el("th", { scope: "row" }, each.task), el("td", {}, each.status), el("td", {}, span(each.seconds)), el("td", {}, each.said || "")));
     clear(main,
-      el("h2", {}, info.study), info.doc ? el("p", { class: "about" }, info.doc) : null,
+      el("h2", {}, info.study),
+      info.verdict.map((line, at) => el("p", { class: at ? "about" : "verdict" }, line)),
+      info.doc ? el("p", { class: "about" }, info.doc) : null,
       el("p", { class: "about" }, `Run ${info.run}, ${info.status}. ${info.evaluations.length} evaluations and ${info.trainings} trainings to look at.`),
       rows.length ? el("h3", {}, "Running") : null,
       rows.length ? el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rows))) : null,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,8 +20,14 @@ from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
 from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
-from reodsl.numbers.question_scores import arm_scores
+from reodsl.numbers.question_scores import arm_scores, common_of
+from reodsl.numbers.reg import MEAN
+from reodsl.numbers.verdict import Verdict, judge
+from reodsl.numbers.verdict_file import VERDICT, to_json
 from reodsl.store.labels import arm_labels
+
+MOST_JUDGED = 32
+"""Arms of a verdict: every two of them are compared."""
 
 
 def frontier(job: Job) -> None:
@@ -156,6 +163,36 @@ def score(job: Job) -> None:
     kinds |= {f"{what}_star": pl.Boolean() for what in STARRED}
     schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
+    verdict = verdict_of(rule, rows, by_arm, grid, folders)
+    text = json.dumps(to_json(verdict), indent=1, allow_nan=False)
+    (job.out / VERDICT).write_text(text + "\n", encoding="utf-8")
+
+
+def verdict_of(
+    rule: Score,
+    rows: Sequence[Scores],
+    arms: Mapping[str, Sequence[ArmScores]],
+    grid: Sequence[int],
+    folders: Mapping[tuple[str, int | None], Path],
+) -> Verdict:
+    """The verdict on the arms; of more than `MOST_JUDGED`, on those of the least REG and the baseline."""
+    regs = {row.model: row.reg for row in rows if row.benchmark == MEAN and row.seed is None and row.reg}
+    judged = sorted(arms, key=lambda arm: regs[arm].value if arm in regs else math.inf)[:MOST_JUDGED]
+    base = rule.relative_to
+    judged += [base] if base is not None and base not in judged else []
+    gap = regs.get(base or "")
+    return judge(
+        {arm: arms[arm] for arm in arms if arm in judged},
+        grid,
+        seeds=len({seed for _, seed in folders if seed is not None}) or 1,
+        l_max=rule.to,
+        grid=grid,
+        relative_to=base,
+        baseline_reg=None if gap is None or gap.low is None else (gap.value, gap.low),
+        confidence=rule.confidence,
+        common=common_of({key: folder for key, folder in folders.items() if key[0] in judged}),
+        rows=rows,
+    )
 
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:

@@ -16,6 +16,7 @@ from reodsl.ir import canonical
 from reodsl.ir.study import Frontier, PublishedCurve, Score
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.greedy import greedy
+from reodsl.numbers.verdict_file import from_json
 from runners.evaluate import frontier as runners
 from runners.evaluate.summary import curves
 from tests.evaluate.conftest import MakeJob
@@ -37,7 +38,10 @@ def evaluation(folder: Path, seed: int, pace: float, grid: tuple[int, ...] = GRI
                 at = rng.exponential(pace * (2 if benchmark == "hard" else 1))
                 keys = {"benchmark": benchmark, "question": f"q{q}", "sample": s}
                 tokens = int(rng.integers(5, 33))
-                samples.append(keys | {"correct": at <= 32, "tokens": tokens, "finish": "stop"})
+                samples.append(
+                    keys
+                    | {"correct": at <= 32, "tokens": tokens, "finish": "stop", "response": f"{tokens} words"}
+                )
                 forced += [keys | {"budget": b, "correct": bool(at <= b)} for b in grid]
     # Rows come in any order: nothing may depend on it.
     pl.DataFrame(samples).sample(fraction=1, shuffle=True, seed=seed).write_parquet(
@@ -202,6 +206,38 @@ def test_a_score_is_over_all_seeds_and_has_a_row_for_each(
     both = [rows["own", seed]["difference"] for seed in (3, 12)]
     assert rows["own", None]["difference"] == pytest.approx(np.mean(both))
     assert rows["own", None]["difference_low"] < rows["own", None]["difference"]
+    verdict = from_json(json.loads((made.out / "verdict.json").read_text()))
+    assert set(verdict.arms) == {"slow", "quick", "own"}
+    assert (verdict.baseline, verdict.seeds, verdict.questions) == ("slow", 2, 2 * QUESTIONS)
+    (own_to_slow,) = (each for each in verdict.against_baseline if each.one == "own")
+    averages = {
+        seed: np.mean([area(means(arms["arm:slow"], b), means(own[seed], b)) for b in BENCHMARKS])
+        for seed in own
+    }
+    assert own_to_slow.value == pytest.approx(np.mean(list(averages.values())))
+    # An arm that is the same for all seeds has its responses compared in each.
+    assert own_to_slow.common is not None
+    assert own_to_slow.common.compared == 2 * len(BENCHMARKS) * QUESTIONS * SAMPLES
+    texts = {
+        place: dict(pl.read_parquet(place / "samples.parquet").select(key, "response").iter_rows())
+        for key in [pl.concat_str("benchmark", "question", "sample").alias("key")]
+        for place in (arms["arm:slow"], *own.values())
+    }
+    slow = texts[arms["arm:slow"]]
+    assert own_to_slow.common.same == sum(texts[own[s]][key] == slow[key] for s in own for key in slow)
+
+
+def test_of_many_arms_the_best_and_the_baseline_are_judged(
+    job: MakeJob, arms: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "MOST_JUDGED", 2)
+    rule = Score(frontier="", to=32, relative_to="slow")
+    made = job("score", {"score": canonical(rule)}, arms | {"frontier": made_frontier(job, arms)}, "score")
+    runners.score(made)
+    assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "quick", "slow")
+    monkeypatch.setattr(runners, "MOST_JUDGED", 1)
+    runners.score(made)
+    assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "slow")
 
 
 def test_a_mean_frontier_scores_the_mean(job: MakeJob, arms: dict[str, Path]) -> None:

@@ -26,7 +26,10 @@ from reodsl.ir.training import (
 )
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.frontier import envelope
+from reodsl.numbers.question_scores import arm_scores, common_of
 from reodsl.numbers.reg import reg_table
+from reodsl.numbers.verdict import judge
+from reodsl.numbers.verdict_file import VERDICT, to_json
 from tests.methods import dense, plain_ppo
 
 GRID = (0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -168,6 +171,7 @@ def world(
     path = _new(folder, "score")
     inputs["score" if len(seeds) > 1 else f"score@{seeds[0]}"] = path
     _score(path, pl.concat(regs))
+    _verdict(path, inputs, names, seeds)
     spec = Spec(
         study=study(seeds, benchmarks, rename, doc),
         path="specs/quickstart.reo",
@@ -353,6 +357,23 @@ def _score(path: Path, by_seed: pl.DataFrame) -> None:
     whole = mean.with_columns((100 * pl.col("difference") / pl.col("of")).alias("change_pct")).drop("of")
     several = by_seed["seed"].n_unique() > 1
     pl.concat([whole, by_seed] if several else [whole], how="diagonal").write_parquet(path / "reg.parquet")
+
+
+def _verdict(path: Path, inputs: dict[str, Path], names: dict[str, str], seeds: tuple[int, ...]) -> None:
+    """`verdict.json` of the evaluations' files, whose few questions are not those of the curves."""
+    folders = {(name, seed): inputs[f"evaluate:{name}@{seed}"] for name in names.values() for seed in seeds}
+    arms = {name: [arm_scores(folders[name, seed], name)[0] for seed in seeds] for name in names.values()}
+    verdict = judge(
+        arms,
+        GRID,
+        seeds=len(seeds),
+        l_max=L_MAX,
+        grid=GRID,
+        relative_to=names["vanilla"],
+        baseline_reg=(20.0, 15.0),
+        common=common_of(folders),
+    )
+    (path / VERDICT).write_text(json.dumps(to_json(verdict)))
 
 
 def _new(folder: Path, name: str) -> Path:

@@ -14,7 +14,9 @@ from reodsl.ir import Spec
 from reodsl.report import theme
 from reodsl.report.compare import Run, compare
 from reodsl.report.compare_page import draw, write_comparison
+from reodsl.report.markup import escape
 from reodsl.report.material import Material, read
+from reodsl.report.verdict_words import read_verdict, sentences
 from tests.report.synthetic import ARMS, world
 
 
@@ -111,6 +113,7 @@ def test_runs_without_a_seed_in_common_have_no_difference(material: Material, ot
         other, evaluations={key: folder for key, folder in other.evaluations.items() if key[1] == 2}
     )
     (group,) = compare([run("first", material), run("second", second)]).groups
+    assert group.material.verdict is None
     assert set(group.unpaired) == {f"second/{arm}" for arm in second.arms}
     html = draw([run("first", material), run("second", second)], {}).html
     assert "Without a difference: second/base (no seed in common)" in html
@@ -218,6 +221,19 @@ def test_the_page_leads_with_the_answer_and_tells_what_differs(
     write_comparison([run("first", material), run("second", other)], tmp_path)
     html = (tmp_path / "report.html").read_text("utf-8")
     header = html[: html.index("<main>")]
+    verdict = compare([run("first", material), run("second", other)]).groups[0].material.verdict
+    assert verdict is not None
+    assert set(verdict.arms) == {f"first/{arm}" for arm in material.arms} | {
+        f"second/{arm}" for arm in other.arms
+    }
+    # One seed is in both runs; differences are those of the table.
+    assert verdict.seeds == 1
+    (pair,) = (each for each in verdict.pairs if {each.one, each.two} == {"first/reo_exp", "second/reo_exp"})
+    other_way = pair if pair.one == "second/reo_exp" else pair.turned()
+    folders = other.evaluations["reo_exp", 1], material.evaluations["reo_exp", 1]
+    assert other_way.value == pytest.approx(difference(*folders))
+    assert escape(sentences(verdict)[0]) in header
+    assert read_verdict(tmp_path)["sentences"] == list(sentences(verdict))
     (said,) = re.findall(r'class="lede">([^<]*)<', header)
     main = pl.read_parquet(tmp_path / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
     apart = {

@@ -103,8 +103,8 @@ def test_axe_finds_nothing(
 
 BOXES = """
 (() => {
-  const named = {h1: 'h1', cards: '.cards', nav: 'nav', table: '.scroll', legend: '.legend', chart: 'figure.wide',
-    filters: '.filters', listed: '.listed', footer: 'footer'};
+  const named = {h1: 'h1', verdict: '.verdict', standing: '.standing', nav: 'nav', table: '.scroll', legend: '.legend',
+    chart: 'figure.wide', filters: '.filters', listed: '.listed', footer: 'footer'};
   for (const section of document.querySelectorAll('main > section')) named['#' + section.id] = '#' + section.id;
   return Object.fromEntries(Object.entries(named).flatMap(([name, selector]) => {
     const element = document.querySelector(selector);

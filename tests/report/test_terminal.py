@@ -9,9 +9,10 @@ import polars as pl
 from rich.console import Console
 
 from reodsl.report import tables
-from reodsl.report.export import report_tables, write_spec, write_tables
+from reodsl.report.export import report_tables, write_spec, write_tables, write_verdict
 from reodsl.report.material import Material
 from reodsl.report.terminal import report_summary, summary_table
+from reodsl.report.verdict_words import sentences
 
 
 def shown(table: object) -> list[str]:
@@ -46,6 +47,17 @@ def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
     assert "Average" in lines[0]
     assert lines[2 + len(of_seeds.arms)].startswith(
         "* differs from vanilla with all comparisons counted (Holm)."
+    )
+
+
+def test_the_verdict_comes_first(of_seeds: Material, tmp_path: Path) -> None:
+    write_tables(tmp_path / "tables", report_tables(of_seeds))
+    write_spec(tmp_path / "spec.reo.json", of_seeds)
+    write_verdict(tmp_path / "verdict.json", of_seeds.verdict)
+    said = " ".join(sentences(of_seeds.verdict))
+    assert said
+    assert in_a_line(shown(report_summary(tmp_path, average_only=True))).startswith(
+        f"{said} arm REG − vanilla"
     )
 
 

@@ -1,0 +1,142 @@
+"""Say a verdict as a colleague would: who leads, who ties, how far ahead of the baseline, and what it rests on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reodsl.numbers.verdict import PairDifference, Verdict
+from reodsl.numbers.verdict_file import VERDICT, to_json
+from reodsl.report import formats
+from reodsl.store.plain import LARGEST_RECORD, read_plain
+
+MOST_NAMED = 4
+ALIKE = 0.5
+"""The share of equal responses from which two arms that lead are said to have them in common."""
+
+
+def sentences(verdict: Verdict | None) -> tuple[str, ...]:
+    """Return the verdict in sentences, the headline first; nothing of fewer than two arms."""
+    if verdict is None or len(verdict.arms) < 2:
+        return ()
+    if verdict.pairs[0].low is None:
+        lead = f"No two arms can be told apart: {_questions(verdict)} tells no spread."
+        return (lead, *_common(verdict))
+    return (f"{_lead(verdict)}{_ahead(verdict)}", *_same(verdict), *_common(verdict), _rests(verdict))
+
+
+def outcome(verdict: Verdict | None) -> dict[str, Any] | None:
+    """Return a verdict with its sentences as JSON data; None without one."""
+    return None if verdict is None else {"sentences": list(sentences(verdict)), **to_json(verdict)}
+
+
+def read_verdict(folder: Path) -> Any:
+    """Return the verdict in a report's folder as JSON data; None where there is none that can be read."""
+    try:
+        return json.loads(read_plain(folder / VERDICT, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def said(folder: Path) -> tuple[str, ...]:
+    """Return the sentences of the verdict in a report's folder."""
+    match read_verdict(folder):
+        case {"sentences": [*lines]}:
+            return tuple(line for line in lines if isinstance(line, str))
+    return ()
+
+
+def _lead(verdict: Verdict) -> str:
+    """Return who leads, or which arms tie: of two how much they differ, of more the two that differ most."""
+    leaders = verdict.leaders
+    if len(leaders) == 1:
+        return f"{leaders[0]} leads"
+    if len(leaders) == 2:
+        return f"{named(leaders)} tie: {signed(verdict.tied[0])} tokens of REG"
+    widest = min(verdict.tied, key=lambda pair: pair.value)
+    return (
+        f"{named(leaders)} tie: {widest.one} and {widest.two} differ most, by {gained(widest)} tokens of REG"
+    )
+
+
+def _ahead(verdict: Verdict) -> str:
+    """Return how the leaders are placed against the baseline, as the end of the headline."""
+    base, leaders = verdict.baseline, verdict.leaders
+    if base is None:
+        return "."
+    if base in leaders:
+        return "; it is the baseline." if len(leaders) == 1 else f". No arm is ahead of {base}, the baseline."
+    against = [
+        each if each.two == base else each.turned() for each in verdict.pairs if base in (each.one, each.two)
+    ]
+    apart = [each for each in against if each.one in leaders and each.apart]
+    if len(leaders) == 1:
+        return f", {gained(apart[0])} tokens of REG ahead of {base}."
+    if len(apart) < len(leaders):
+        names = named([each.one for each in apart])
+        return f". Of these {names} {'is' if len(apart) == 1 else 'are'} ahead of {base} by more than chance."
+    by = [formats.number(gain) for gain in sorted(-each.value for each in apart)]
+    return f". {'Both' if len(leaders) == 2 else 'All'} are {' to '.join(dict.fromkeys((by[0], by[-1])))} ahead of {base}."
+
+
+def _same(verdict: Verdict) -> list[str]:
+    """Return which leaders are the same within a margin that is worth naming."""
+    pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
+    said = [f"{pair.one} and {pair.two} are the same within {within(pair)}" for pair in pairs[:MOST_NAMED]]
+    more = (
+        f"; so are {len(pairs) - MOST_NAMED} more pairs, each within its own"
+        if len(pairs) > MOST_NAMED
+        else ""
+    )
+    return [f"{'; '.join(said)}{more}."] if said else []
+
+
+def _common(verdict: Verdict) -> list[str]:
+    """Return of which leaders most responses are the same text."""
+    said = [
+        f"{equal(pair)} of {pair.one} and {pair.two} are the same text."
+        for pair in verdict.tied
+        if pair.common is not None and pair.common.same >= ALIKE * pair.common.compared > 0
+    ]
+    return said[:MOST_NAMED]
+
+
+def _rests(verdict: Verdict) -> str:
+    if verdict.trained_once:
+        return f"This rests on one seed and {_questions(verdict)}: a new training may differ."
+    return f"This rests on {verdict.seeds} seeds and {_questions(verdict)}."
+
+
+def _questions(verdict: Verdict) -> str:
+    return formats.plural(verdict.questions, "question")
+
+
+def signed(pair: PairDifference) -> str:
+    """Return REG of a pair's first arm minus that of its second, with the interval: `−0.4 [−1.3, 0.5]`."""
+    return f"{formats.signed(pair.value)} {formats.interval(pair.low, pair.high)}".strip()
+
+
+def within(pair: PairDifference) -> str:
+    """Return the margin within which a pair is the same, rounded up to what is shown."""
+    return f"{formats.number(math.ceil(10 * (pair.same_within or 0.0)) / 10)} tokens"
+
+
+def equal(pair: PairDifference) -> str:
+    """Return how many of a pair's responses are the same: `545 of 576 responses`; nothing where none was compared."""
+    return "" if pair.common is None else f"{pair.common.same:,} of {pair.common.compared:,} responses"
+
+
+def gained(pair: PairDifference) -> str:
+    """Return by how much a pair's first arm is ahead of its second, with the interval: `19.8 [17.5, 22.2]`."""
+    low, high = (None if end is None else 0.0 - end for end in (pair.high, pair.low))
+    return f"{formats.number(0.0 - pair.value)} {formats.interval(low, high)}".strip()
+
+
+def named(arms: Sequence[str]) -> str:
+    """Return arms in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
+    shown = list(arms[:MOST_NAMED])
+    last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else shown.pop()
+    return f"{', '.join(shown)} and {last}" if shown else last

@@ -1,0 +1,83 @@
+"""Every arm in a line, and every two of them in a matrix."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from reodsl.report import standing as module
+from reodsl.report import tables
+from reodsl.report.formats import interval, signed
+from reodsl.report.leading import best
+from reodsl.report.material import Material
+from reodsl.report.standing import matrix, standing
+
+
+def items(html: object) -> dict[str, str]:
+    """Each arm's entry."""
+    found = re.findall(r"<li>(.*?)</li>", str(html))
+    return {name[1]: each for each in found if (name := re.search(r'class="name">([^<]*)<', each))}
+
+
+def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) -> None:
+    table = tables.main(material)
+    shown = items(standing(material, table))
+    assert list(shown) == best(table)
+    assert set(shown) == set(material.arms)
+    assert {arm for arm, html in shown.items() if ">frontier<" in html} == set(material.framed)
+    assert [arm for arm, html in shown.items() if ">baseline<" in html] == ["vanilla"]
+    assert material.verdict is not None
+    word = "leads" if len(material.verdict.leaders) == 1 else "tied"
+    assert {arm for arm, html in shown.items() if f">{word}<" in html} == set(material.verdict.leaders)
+    for row in table.filter(benchmark="mean").to_dicts():
+        value = row["difference"]
+        assert (signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
+
+
+def test_of_many_arms_the_first_and_the_baseline_stand_there(
+    material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST", 2)
+    table = tables.main(material)
+    html = standing(material, table)
+    assert list(items(html)) == [*best(table)[:2], "vanilla"]
+    assert "and 3 more, in the table" in str(html)
+
+
+def test_without_a_score_there_is_no_line(material: Material) -> None:
+    study = material.study.model_copy(update={"score": None})
+    bare = replace(material, spec=material.spec.model_copy(update={"study": study}))
+    assert standing(bare, tables.main(material)) is None
+
+
+def test_the_matrix_has_every_two_arms_once(material: Material) -> None:
+    verdict = material.verdict
+    assert verdict is not None
+    html = str(matrix(verdict))
+    rows = re.findall(r'<th class="name" scope="row">([^<]*)</th>(.*?)</tr>', html)
+    columns = re.findall(r'<th scope="col">([^<]*)</th>', html)
+    cells = {
+        (arm, column): cell
+        for arm, row in rows
+        for column, cell in zip(columns, re.findall(r"<td>(.*?)</td>", row), strict=True)
+        if cell
+    }
+    assert set(cells) == {(pair.two, pair.one) for pair in verdict.pairs}
+    for pair in verdict.pairs:
+        cell, turned = cells[pair.two, pair.one], pair.turned()
+        assert f"<b>{signed(turned.value)}{'*' if pair.apart else ''}</b>" in cell
+        assert interval(turned.low, turned.high) in cell
+        assert pair.common is not None
+        assert f"{pair.common.same:,} of {pair.common.compared:,} responses equal" in cell
+        assert ("the same within" in cell) == (pair in verdict.same)
+    assert matrix(None) is None
+
+
+def test_the_matrix_says_what_is_the_same(material: Material) -> None:
+    verdict = material.verdict
+    assert verdict is not None
+    closest = min(verdict.pairs, key=lambda pair: pair.same_within or 0.0)
+    html = str(matrix(replace(verdict, margin=closest.same_within)))
+    assert html.count("the same within") == 1

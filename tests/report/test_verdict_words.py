@@ -1,0 +1,159 @@
+"""The verdict in words: who leads, who ties, how far ahead of the baseline, and what it rests on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from reodsl.numbers.verdict import Common, PairDifference, Verdict
+from reodsl.report.verdict_words import named, outcome, read_verdict, said, sentences, within
+
+REACH = 2.0
+
+
+def verdict(
+    regs: dict[str, float], baseline: str | None = "vanilla", seeds: int = 1, **more: object
+) -> Verdict:
+    """A verdict on arms with a REG each, of which two are apart if they differ by more than `REACH`."""
+    order = sorted(regs, key=lambda arm: regs[arm])
+
+    def pair(one: str, two: str) -> PairDifference:
+        value = regs[one] - regs[two]
+        apart = abs(value) > REACH
+        return PairDifference(
+            one,
+            two,
+            value,
+            value - REACH,
+            value + REACH,
+            0.01,
+            0.04 if apart else 0.5,
+            apart,
+            abs(value) + 1.25,
+        )
+
+    pairs = tuple(pair(one, two) for one, two in combinations(order, 2))
+    leaders = (order[0], *(each.two for each in pairs if each.one == order[0] and not each.apart))
+    built = Verdict(
+        tuple(order),
+        leaders,
+        tuple(each for each in pairs if {each.one, each.two} <= set(leaders)),
+        pairs,
+        baseline,
+        tuple(pair(arm, baseline) for arm in order if arm != baseline) if baseline else (),
+        None,
+        seeds,
+        96,
+        0.95,
+    )
+    return replace(built, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("regs", "headline"),
+    [
+        (
+            {"reo": -1.0, "shrink": 4.0, "vanilla": 18.0},
+            "reo leads, 19.0 [17.0, 21.0] tokens of REG ahead of vanilla.",
+        ),
+        (
+            {"reo": -0.54, "norm": -0.5, "vanilla": 18.0},
+            "reo and norm tie: 0.0 [−2.0, 2.0] tokens of REG. Both are 18.5 ahead of vanilla.",
+        ),
+        (
+            {"reo": -1.0, "norm": 0.5, "vanilla": 18.0},
+            "reo and norm tie: −1.5 [−3.5, 0.5] tokens of REG. Both are 17.5 to 19.0 ahead of vanilla.",
+        ),
+        (
+            {"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0},
+            "reo, mean and norm tie: reo and norm differ most, by 1.5 [−0.5, 3.5] tokens of REG. "
+            "All are 17.5 to 19.0 ahead of vanilla.",
+        ),
+        (
+            {"reo": 17.5, "vanilla": 18.0},
+            "reo and vanilla tie: −0.5 [−2.5, 1.5] tokens of REG. No arm is ahead of vanilla, the baseline.",
+        ),
+        ({"vanilla": 1.0, "reo": 9.0}, "vanilla leads; it is the baseline."),
+        (
+            {"reo": 15.0, "norm": 16.9, "vanilla": 18.0},
+            "reo and norm tie: −1.9 [−3.9, 0.1] tokens of REG. Of these reo is ahead of vanilla by more than chance.",
+        ),
+    ],
+)
+def test_the_headline_says_who_leads(regs: dict[str, float], headline: str) -> None:
+    assert sentences(verdict(regs))[0] == headline
+
+
+def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
+    assert sentences(verdict({"a": 1.0, "b": 9.0}, None))[0] == "a leads."
+
+
+def test_what_it_rests_on_comes_last() -> None:
+    regs = {"reo": 1.0, "vanilla": 9.0}
+    assert (
+        sentences(verdict(regs))[-1] == "This rests on one seed and 96 questions: a new training may differ."
+    )
+    assert sentences(verdict(regs, seeds=3))[-1] == "This rests on 3 seeds and 96 questions."
+
+
+def test_arms_are_the_same_where_the_interval_allows_it() -> None:
+    close = {"reo": -1.0, "norm": -0.9, "vanilla": 18.0}
+    assert not any("the same" in line for line in sentences(verdict(close)))
+    assert "reo and norm are the same within 1.4 tokens." in sentences(verdict(close, margin=1.8))
+    assert not any("the same" in line for line in sentences(verdict(close, margin=1.3)))
+    many = {f"arm{i}": 0.1 * i for i in range(4)} | {"vanilla": 18.0}
+    (line,) = (line for line in sentences(verdict(many, margin=1.8)) if "the same" in line)
+    assert line.endswith("; so are 2 more pairs, each within its own.")
+
+
+def test_a_margin_is_rounded_up() -> None:
+    assert within(PairDifference("a", "b", 0.0, same_within=1.201)) == "1.3 tokens"
+    assert within(PairDifference("a", "b", 0.0, same_within=1.2)) == "1.2 tokens"
+
+
+def test_equal_responses_of_arms_that_lead_are_counted() -> None:
+    first = verdict({"reo": -1.0, "norm": -0.9, "vanilla": 18.0})
+
+    def shared(same: int) -> tuple[str, ...]:
+        return sentences(replace(first, tied=(replace(first.tied[0], common=Common(same, 576)),)))
+
+    assert "545 of 576 responses of reo and norm are the same text." in shared(545)
+    assert not any("same text" in line for line in shared(200))
+
+
+def test_without_a_spread_nothing_is_told_apart() -> None:
+    pair = PairDifference("a", "b", -3.0)
+    bare = verdict({"a": 1.0, "b": 4.0}, None, pairs=(pair,), tied=(pair,), leaders=("a", "b"), questions=1)
+    assert sentences(bare) == ("No two arms can be told apart: 1 question tells no spread.",)
+
+
+def test_one_arm_has_no_verdict() -> None:
+    assert sentences(None) == ()
+    assert outcome(None) is None
+    assert sentences(verdict({"alone": 1.0}, None)) == ()
+
+
+def test_many_arms_are_counted() -> None:
+    assert named(["a"]) == "a"
+    assert named(["a", "b", "c", "d"]) == "a, b, c and d"
+    assert named(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", '{"sentences": 3}', '{"sentences": "text"}', '{"sentences": [3]}', "[" * 100_000]
+)
+def test_a_report_without_a_verdict_says_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "verdict.json").write_text(text)
+    assert said(tmp_path) == ()
+
+
+def test_a_report_keeps_the_sentences_and_all_numbers(tmp_path: Path) -> None:
+    one = verdict({"reo": -1.0, "vanilla": 18.0})
+    (tmp_path / "verdict.json").write_text(json.dumps(outcome(one)))
+    assert said(tmp_path) == sentences(one)
+    assert read_verdict(tmp_path)["pairs"][0]["low"] == -21.0
