@@ -54,12 +54,13 @@ def _lead(verdict: Verdict) -> str:
     leaders = verdict.leaders
     if len(leaders) == 1:
         return f"{leaders[0]} leads"
+    # What would be apart by itself, and is not with all pairs counted, is no tie either.
+    chance = all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
+    how = "tie" if chance else f"cannot be told apart with all {len(verdict.pairs)} pairs counted"
     if len(leaders) == 2:
-        return f"{named(leaders)} tie: {signed(verdict.tied[0])} tokens of REG"
+        return f"{named(leaders)} {how}: {signed(verdict.tied[0])} tokens of REG"
     widest = min(verdict.tied, key=lambda pair: pair.value)
-    return (
-        f"{named(leaders)} tie: {widest.one} and {widest.two} differ most, by {gained(widest)} tokens of REG"
-    )
+    return f"{named(leaders)} {how}: {widest.one} and {widest.two} differ most, by {gained(widest)} tokens of REG"
 
 
 def _ahead(verdict: Verdict) -> str:
@@ -75,11 +76,12 @@ def _ahead(verdict: Verdict) -> str:
     apart = [each for each in against if each.one in leaders and each.apart]
     if len(leaders) == 1:
         return f", {gained(apart[0])} tokens of REG ahead of {base}."
+    by = [formats.number(gain) for gain in sorted(-each.value for each in apart)]
+    gains = " to ".join(dict.fromkeys((by[0], by[-1])))
     if len(apart) < len(leaders):
         names = named([each.one for each in apart])
-        return f". Of these {names} {'is' if len(apart) == 1 else 'are'} ahead of {base} by more than chance."
-    by = [formats.number(gain) for gain in sorted(-each.value for each in apart)]
-    return f". {'Both' if len(leaders) == 2 else 'All'} are {' to '.join(dict.fromkeys((by[0], by[-1])))} ahead of {base}."
+        return f". Of these {names} {'is' if len(apart) == 1 else 'are'} ahead of {base}, by {gains}."
+    return f". {'Both' if len(leaders) == 2 else 'All'} are {gains} ahead of {base}."
 
 
 def _same(verdict: Verdict) -> list[str]:
@@ -95,13 +97,20 @@ def _same(verdict: Verdict) -> list[str]:
 
 
 def _common(verdict: Verdict) -> list[str]:
-    """Return of which leaders most responses are the same text."""
-    said = [
-        f"{equal(pair)} of {pair.one} and {pair.two} are the same text."
+    """Return how many responses of leaders are the same text, where it is most of them."""
+    shares = sorted(
+        pair.common.same / pair.common.compared
         for pair in verdict.tied
         if pair.common is not None and pair.common.same >= ALIKE * pair.common.compared > 0
-    ]
-    return said[:MOST_NAMED]
+    )
+    if not shares:
+        return []
+    if len(verdict.tied) == 1:
+        (pair,) = verdict.tied
+        return [f"{equal(pair)} of {named(verdict.leaders)} are the same text."]
+    ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
+    count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
+    return [f"In {count} of their {len(verdict.tied)} pairs {ends} of the responses are the same text."]
 
 
 def _rests(verdict: Verdict) -> str:

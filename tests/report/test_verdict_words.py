@@ -80,12 +80,25 @@ def verdict(
         ({"vanilla": 1.0, "reo": 9.0}, "vanilla leads; it is the baseline."),
         (
             {"reo": 15.0, "norm": 16.9, "vanilla": 18.0},
-            "reo and norm tie: −1.9 [−3.9, 0.1] tokens of REG. Of these reo is ahead of vanilla by more than chance.",
+            "reo and norm tie: −1.9 [−3.9, 0.1] tokens of REG. Of these reo is ahead of vanilla, by 3.0.",
         ),
     ],
 )
 def test_the_headline_says_who_leads(regs: dict[str, float], headline: str) -> None:
     assert sentences(verdict(regs))[0] == headline
+
+
+def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
+    """The best and the third are apart by themselves."""
+    three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.9, "vanilla": 18.0})
+    apart = tuple(
+        replace(pair, low=pair.value - 1.0, high=pair.value + 1.0) if pair.two == "mean" else pair
+        for pair in three.tied
+    )
+    assert sentences(replace(three, tied=apart))[0].startswith(
+        "reo, norm and mean cannot be told apart with all 6 pairs counted: "
+        "reo and mean differ most, by 1.9 [0.9, 2.9] tokens of REG."
+    )
 
 
 def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
@@ -123,6 +136,15 @@ def test_equal_responses_of_arms_that_lead_are_counted() -> None:
 
     assert "545 of 576 responses of reo and norm are the same text." in shared(545)
     assert not any("same text" in line for line in shared(200))
+
+
+def test_equal_responses_of_several_leaders_are_a_range() -> None:
+    three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0})
+    counted = tuple(
+        replace(pair, common=Common(same, 200)) for pair, same in zip(three.tied, (180, 130, 20), strict=True)
+    )
+    said = sentences(replace(three, tied=counted))
+    assert "In 2 of their 3 pairs 65% to 90% of the responses are the same text." in said
 
 
 def test_without_a_spread_nothing_is_told_apart() -> None:
