@@ -103,7 +103,7 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
 def copy_model(source: Path, place: Path) -> None:
     """The weights, settings and tokenizer of a model folder, and nothing else of it.
 
-    Raises E0801, E0803 to E0806, E0817 to E0819.
+    Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
     """
     config = load_config(source)
     require_ending(getattr(load_tokenizer(source), "chat_template", None), source)

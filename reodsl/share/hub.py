@@ -23,10 +23,24 @@ from reodsl.report.drawing import pictures
 from reodsl.report.material import bases
 from reodsl.share.card import CURVES, FOLDER, card, curve_table, sources, without_places
 from reodsl.share.evaluated import Evaluated, Shared
+from reodsl.store.external import TEMPLATES
 from reodsl.store.files import json_bytes
 
 SILENCE = 60.0
 """Seconds without a byte after which the hub counts as gone. huggingface_hub itself would wait for ever."""
+CHECKPOINT = (
+    "config.json",
+    "generation_config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    f"{TEMPLATES}/*.jinja",
+)
+"""Files of a checkpoint that are sent: those that `save_pretrained` writes. Any other stays here."""
 _WIDTH = 520
 
 
@@ -81,7 +95,12 @@ def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -
     assert one.checkpoint is not None
     material = shared.material
     text = card(material, one, one.arm.checkpoint.experiment, name, license)
-    weights = sorted(path for path in one.checkpoint.rglob("*") if path.is_file())
+    weights = sorted(
+        path
+        for pattern in CHECKPOINT
+        for path in one.checkpoint.glob(pattern)
+        if path.is_file() and not path.is_symlink()
+    )
     return [
         *(Sent(path.relative_to(one.checkpoint).as_posix(), path) for path in weights),
         Sent("README.md", text.encode()),

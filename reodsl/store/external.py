@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -16,18 +17,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.data import Judge
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.store.code import content_of, is_code
 from reodsl.store.files import write_json
-from reodsl.store.plain import hash_plain, is_system, read_plain, stat_plain
+from reodsl.store.plain import hash_plain, is_system, is_within, read_plain, stat_plain
 
 MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 """What a model folder has beside its weights. Python files, pickles and anything else are not read."""
 MODEL_FILES = ("*.safetensors", *MODEL_TEXTS)
+TEMPLATES = "additional_chat_templates"
+"""A folder inside a model's in which transformers looks for more chat templates."""
 MOST_READ = 2 << 30
 """Bytes of files not seen before that one command reads where a run has not been asked for: seconds of work."""
 MOST_ENTRIES = 10_000
@@ -96,8 +99,11 @@ class Fingerprints:
     def folder(self, path: Path) -> str | None:
         """The digest of the names and checksums of a model's files directly in a folder; None where there is none.
 
-        Raises E0959 where it holds more names than a model's folder has.
+        Raises E0959 where it holds more names than a model's folder has, and E0832 where one leads out of it.
         """
+        outward = leads_out(path)
+        if outward is not None:
+            raise Problem(outward)
         try:
             names = sorted(entry.name for entry in _entries(path, path, MOST_ENTRIES))
         except OSError:
@@ -148,6 +154,35 @@ def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
             help="name the folder that holds the model, or the data set, and nothing else",
         )
     return listed
+
+
+def leads_out(folder: Path) -> Diagnostic | None:
+    """Return E0832 for the first link among a model folder's files that leads out of it; None where none does. Raises E0959.
+
+    A stranger's folder could else name any file of this machine as a part of the model. The files of a snapshot in the hub's
+    cache are links to `blobs` beside the snapshots.
+    """
+    real = Path(os.path.realpath(folder))
+    blobs = real.parent.parent / "blobs"
+    inside = (str(real), str(blobs)) if real.parent.name == "snapshots" else (str(real),)
+    for part, names in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
+        try:
+            entries = sorted(_entries(part, folder, MOST_ENTRIES), key=lambda each: each.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if not entry.is_symlink() or not any(fnmatchcase(entry.name, each) for each in names):
+                continue
+            target = os.path.realpath(entry.path)
+            if not is_within(target, inside):
+                copy = shlex.join(["cp", "-rL", str(folder), f"{real}-whole"])
+                return error(
+                    "E0832",
+                    f"`{entry.name}` of the model folder is a link that leads out of it, to {target}",
+                    where=entry.path,
+                    help=f"look at that file; where it belongs to the model, copy both: `{copy}`, and name the copy",
+                )
+    return None
 
 
 def _data_files(whole: Path) -> Iterator[Path]:

@@ -101,7 +101,7 @@ def is_system(path: Path) -> bool:
         real = _real_path(path)
     except ValueError:
         return True
-    return _is_within(real, _SYSTEM) and not _is_within(real, (_MEMORY,))
+    return is_within(real, _SYSTEM) and not is_within(real, (_MEMORY,))
 
 
 def _real_path(path: Path) -> str:
@@ -126,5 +126,6 @@ def _require_regular(status: os.stat_result, path: Path) -> None:
     raise NotPlain(errno.EINVAL, words, str(path))
 
 
-def _is_within(place: str, folders: tuple[str, ...]) -> bool:
+def is_within(place: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is one of these folders or below one; no link is followed."""
     return any(place == folder or place.startswith(f"{folder}/") for folder in folders)

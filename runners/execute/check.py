@@ -20,7 +20,7 @@ from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import called, gpus_of
 from reodsl.store.code import is_code, read_all
-from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, package_file
+from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain, read_plain
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
@@ -324,7 +324,8 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
             return
         lacking.insert(0, "weights: no *.safetensors file")
     if there and not lacking:
-        yield from _shut(place)
+        outward = leads_out(place)
+        yield from _shut(place) if outward is None else [outward]
         return
     yield error(
         "E0803",
@@ -348,7 +349,7 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
                 where=str(path),
                 help=f"let yourself read it: `chmod -R u+rX {place}`"
                 if plain
-                else "put the file itself there, or a link to it",
+                else "put the file itself there",
             )
             return
 

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from runners.models.bounds import require_bounded, require_small_tables
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
@@ -46,7 +47,8 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
 
 
 def load_config(folder: Path) -> Any:
-    """The transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818."""
+    """The transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818, E0832."""
+    _require_inside(folder)
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
     if not (folder / "config.json").is_file():
@@ -151,8 +153,15 @@ def _unfit(folder: Path, message: str) -> Problem:
     return problem("E0806", message, where=str(folder), help=TOGETHER)
 
 
+def _require_inside(folder: Path) -> None:
+    outward = leads_out(folder)
+    if outward is not None:
+        raise Problem(outward)
+
+
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a local folder. Raises E0803, E0805."""
+    """The tokenizer of a local folder. Raises E0803, E0805, E0832."""
+    _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
     try:

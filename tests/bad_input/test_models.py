@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import shlex
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +119,27 @@ def pipe_for_weights(folder: Path) -> None:
     os.mkfifo(folder / "model.safetensors")
 
 
+def linked(name: str) -> Callable[[Path], None]:
+    """A folder in which one file, or a folder of templates, is a link to what lies beside it."""
+
+    def spoil(folder: Path) -> None:
+        secret = folder.parent / "secret"
+        secret.mkdir()
+        (secret / "credentials").write_text('{"key": "SECRET"}')
+        whole = not name.endswith((".json", ".jinja", ".txt", ".safetensors"))
+        place = folder / name
+        place.parent.mkdir(exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to(secret if whole else secret / "credentials")
+
+    return spoil
+
+
+LINKS = (
+    "chat_template.jinja", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "config.json",
+    "special_tokens_map.json", "merges.txt", "model.safetensors", "additional_chat_templates",
+    "additional_chat_templates/tools.jinja",
+)  # fmt: skip
 QWEN = {"model_type": "qwen3", "num_hidden_layers": 100_000_000}
 FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "nothing": (lambda folder: shutil.rmtree(folder), "E0803", "there is no model folder here"),
@@ -170,6 +194,47 @@ def test_a_folder_that_holds_no_model(
     if store.exists():
         assert {(Store(store).material(key) or {})["kind"] for key in Store(store)} <= {"data"}
         assert not any((store / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_file_that_is_a_link_out_of_the_folder_is_no_part_of_the_model(
+    place: Place, checkpoint: Path, name: str, refusal: Callable[..., None]
+) -> None:
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, folder)
+    linked(name)(folder)
+    place.write(FROM_FOLDER)
+    told = place.run()
+    refused(told, "E0832", f"weights/{name}", "a link that leads out of it", "/secret")
+    if name == "chat_template.jinja":
+        refusal("models/E0832.txt", told.err, (str(place.folder), "HERE"))
+    assert "SECRET" not in told.err
+    assert not (place.folder / ".reodsl").exists()
+    for command in ("plan", "rehearse", "doctor"):
+        told = place.call(command, "tiny.reo")
+        assert told.code == 1
+        assert "a link that leads out of it" in told.err + told.out
+
+
+def test_links_inside_the_folder_and_a_copy_without_links_train(place: Place, checkpoint: Path) -> None:
+    """The advice of E0832 is tried, on a folder whose weights lie on another disk."""
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, place.folder / "disk")
+    (place.folder / "disk" / "tokenizer.json").rename(place.folder / "disk" / "words.json")
+    (place.folder / "disk" / "tokenizer.json").symlink_to("words.json")
+    folder.mkdir()
+    for path in (place.folder / "disk").iterdir():
+        (folder / path.name).symlink_to(path)
+    place.write(FROM_FOLDER)
+    told = place.run("--amend", "tiny.steps=1")
+    refused(told, "E0832", "weights/")
+    (advice,) = re.findall("`(cp -rL .*?)`", told.err)
+    subprocess.run(shlex.split(advice), check=True, cwd=place.folder)
+    for whole in ("weights-whole", "disk"):
+        folder.rename(place.folder / f"before-{whole}")
+        folder.symlink_to(place.folder / whole)
+        told = place.run("--amend", "tiny.steps=1")
+        assert told.code == 0, told.err
 
 
 def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:

@@ -81,6 +81,10 @@ def test_a_hubs_model_comes_from_the_local_cache(tmp_path, monkeypatch):
     (place / "refs" / "main").write_text("abc")
     (place / "snapshots").mkdir()
     make(tmp_path, "made", SOURCE).rename(place / "snapshots" / "abc")
+    (place / "blobs").mkdir()
+    for number, path in enumerate(sorted((place / "snapshots" / "abc").iterdir())):
+        path.rename(place / "blobs" / str(number))
+        path.symlink_to(f"../../blobs/{number}")
     assert load(make(tmp_path, "found", source)).model.config.hidden_size == 16
 
 

@@ -68,6 +68,27 @@ def test_model_card_curves_and_spec_arrive(hub: Hub, files: list[Sent], study: S
     assert "/" not in spec.path
 
 
+def test_files_that_no_checkpoint_has_stay_here(study: Shared, tmp_path: Path) -> None:
+    one = choose(study_of(study, "reo_exp"), "reo_exp", None)
+    known = {
+        "config.json", "generation_config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json",
+        "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "additional_chat_templates/tools.jinja",
+    }  # fmt: skip
+    for name in (
+        *known,
+        "notes.txt",
+        "credentials.json",
+        "optimizer.safetensors",
+        ".env",
+        "more/config.json",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "special_tokens_map.json").symlink_to("/etc/passwd")
+    sent = repository(study, replace(one, checkpoint=tmp_path), "tiny", None)
+    assert {each.path for each in sent if isinstance(each.content, Path)} == known
+
+
 def test_a_token_in_the_users_file_does(hub: Hub, files: list[Sent], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
     Path(constants.HF_TOKEN_PATH).write_text(TOKEN + "\n")

@@ -12,7 +12,14 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.task import Task
 from reodsl.store import external
-from reodsl.store.external import Fingerprints, hub_revision, hub_snapshot, is_unread, resolved
+from reodsl.store.external import (
+    Fingerprints,
+    hub_revision,
+    hub_snapshot,
+    is_unread,
+    leads_out,
+    resolved,
+)
 
 
 def data_task(path: str) -> Task:
@@ -177,6 +184,33 @@ def test_a_link_to_a_folder_with_files_counts(tmp_path: Path) -> None:
     before = prints.tree(tmp_path / "copy")
     (tmp_path / "disk" / "0.csv").write_text("another")
     assert prints.tree(tmp_path / "copy") != before
+
+
+def test_a_snapshot_leads_to_the_blobs_of_its_own_repository_alone(tmp_path: Path) -> None:
+    place = tmp_path / "models--someone--tiny"
+    snapshot = place / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (place / "blobs").mkdir()
+    (place / "blobs" / "1").write_text("{}")
+    (tmp_path / "secret").write_text("SECRET")
+    (snapshot / "config.json").symlink_to("../../blobs/1")
+    assert leads_out(snapshot) is None
+    (place / "blobs" / "2").symlink_to(tmp_path / "secret")
+    for target in ("../../blobs/2", "../../../secret", "../other/config.json"):
+        link = snapshot / "tokenizer.json"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        found = leads_out(snapshot)
+        assert found is not None
+        assert found.code == "E0832"
+    link.unlink()
+    (place / "blobs" / "2").unlink()
+    (place / "blobs" / "1").unlink()
+    (place / "blobs").rmdir()
+    (place / "blobs").symlink_to(tmp_path)
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to("../../blobs/secret")
+    assert leads_out(snapshot) is not None
 
 
 def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
