@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from runners.untrusted import Undecodable, decoded
+
 MOST_CALLS = 16
 """Calls of one turn that are made; what comes after them is not."""
+LONGEST_CALL = 2**20
+"""Bytes of a call that are read."""
 _THOUGHT = "</think>"
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 Call = dict[str, Any]
@@ -22,11 +25,11 @@ def calls_of(text: str) -> list[Call]:
 
 def _call(text: str) -> Call:
     try:
-        call = json.loads(text)
+        call = decoded(text, LONGEST_CALL)
         name, arguments = call["name"], call.get("arguments", {})
         if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            arguments = decoded(arguments, LONGEST_CALL)
+    except (Undecodable, TypeError, KeyError, AttributeError):
         return {"error": "the call is no JSON object with `name` and `arguments`"}
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return {"error": "the call needs a text as its `name` and an object as its `arguments`"}

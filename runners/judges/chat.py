@@ -9,8 +9,12 @@ from typing import Any
 
 import httpx
 
+from runners.untrusted import Undecodable, decoded
+
 LARGEST_REPLY = 1 << 20
 """Bytes of a reply that are read."""
+MOST_TOKENS = 10**9
+"""Tokens that a reply may say it took."""
 LONGEST_WAIT = 300.0
 """Seconds that a server may ask to be left alone."""
 _SHOWN = 200
@@ -103,7 +107,7 @@ class Chat:
         """The one model that the server has, where it says so and it is another: some answer to any name."""
         try:
             _, _, body = self._send("GET", self._url.removesuffix("/chat/completions") + "/models")
-            names = [str(each["id"]) for each in json.loads(body)["data"]]
+            names = [str(each["id"]) for each in decoded(body, LARGEST_REPLY)["data"]]
         except (
             httpx.HTTPError,
             httpx.InvalidURL,
@@ -111,7 +115,7 @@ class Chat:
             ValueError,
             LookupError,
             TypeError,
-            RecursionError,
+            Undecodable,
         ):
             # What is wrong with the server is told as it is asked.
             return None
@@ -192,16 +196,16 @@ def shown(text: str) -> str:
 def _reply_of(body: bytes, asked: int) -> Reply | None:
     """The first choice of a completion, or None. Where the server counts no tokens, one is taken to have four characters."""
     try:
-        said = json.loads(body)
+        said = decoded(body, LARGEST_REPLY)
         choice = said["choices"][0]
         text = choice["message"].get("content") or ""
         ended = choice.get("finish_reason") in ("stop", None)
         used = (said.get("usage") or {}).get("total_tokens")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (Undecodable, LookupError, TypeError, AttributeError):
         return None
     if not isinstance(text, str):
         return None
-    if not isinstance(used, int) or used < 0:
+    if type(used) is not int or not 0 <= used <= MOST_TOKENS:
         used = (asked + len(text)) // _CHARACTERS_PER_TOKEN
     return Reply(text, ended, used)
 
@@ -209,10 +213,10 @@ def _reply_of(body: bytes, asked: int) -> Reply | None:
 def _words_of(body: bytes) -> str:
     """What a server says of an error, as OpenAI's interface has it or as it stands."""
     try:
-        said = json.loads(body)
+        said = decoded(body, LARGEST_REPLY)
         fault = said.get("error", said)
         words = fault.get("message", fault) if isinstance(fault, dict) else fault
-    except (ValueError, AttributeError, RecursionError):
+    except (Undecodable, AttributeError):
         return body.decode("utf-8", "replace")
     return words if isinstance(words, str) else json.dumps(words)
 

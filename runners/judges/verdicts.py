@@ -29,7 +29,7 @@ class Verdicts:
                 said = json.loads(line)
                 self._kept[str(said["asked"])] = SAYS[said["says"]]
                 self.tokens += int(said["tokens"])
-            except (ValueError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError, OverflowError):
                 continue
 
     def __contains__(self, asked: str) -> bool:

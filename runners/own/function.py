@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import queue
+import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,12 @@ from reodsl.store.code import Code
 from runners.own.source import opened, problem_at
 from runners.sandbox.refusal import cannot_confine
 from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
+from runners.untrusted import Undecodable
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY = 2**21
 _ASKED_TWICE = 2
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _start(first: bytes) -> tuple[Started, dict[str, Any]]:
@@ -101,8 +104,9 @@ class OwnFunction:
         """
         said = self._all_of(rows, _is_reply)
         for row, one in zip(rows, said, strict=True):
-            if one is not None and "ended" in one:
-                one.update(replies=[f"Error: {one.pop('ended')}"] * len(row["calls"]), state=row["state"])
+            if one is not None and len(one.get("replies", ())) != len(row["calls"]):
+                why = one.pop("ended", "it does not reply to each call")
+                one.update(replies=[f"Error: {why}"] * len(row["calls"]), state=row["state"])
         return said
 
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
@@ -126,13 +130,12 @@ class OwnFunction:
         _kill_all(self._all, self._owner)
 
     def _batch(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
-        line = json.dumps({"rows": list(rows)}).encode("ascii") + b"\n"
         for attempt in range(_ASKED_TWICE):
             process = self._idle.get()
             try:
                 if process is None or process not in self._all:
                     process = self._started()
-                said = process.ask_line(line, wall_seconds(self.seconds))
+                said = process.ask({"rows": list(rows)}, wall_seconds(self.seconds))
                 if said.get("status") != "lost":
                     return self._values(said, len(rows), fits)
             except Gone as gone:
@@ -144,6 +147,8 @@ class OwnFunction:
                     return [self._too_long()]
                 if gone.late or self._ending or attempt + 1 == _ASKED_TWICE:
                     raise self._late() if gone.late else self._ended() from None
+            except Undecodable as failure:
+                return self._unreadable(str(failure))
             finally:
                 self._idle.put(process)
         raise self._ended()
@@ -151,7 +156,7 @@ class OwnFunction:
     def _started(self) -> Started:
         try:
             process, said = _start(self._first)
-        except Gone:
+        except (Gone, Undecodable):
             raise self._not_started("it ended, or did not load, before it was ready") from None
         if said.get("ready") is not True:
             process.kill()
@@ -167,13 +172,10 @@ class OwnFunction:
                 map(fits, values)
             ):
                 return values
+            case {"status": "done"}:
+                return self._unreadable("its values are not of the form that is asked for")
             case {"status": "unfit", "message": str(message)}:
-                raise problem(
-                    "E0745",
-                    f"`{self.code.name}` does not give what is asked of it: {message}",
-                    where=str(self.code.path),
-                    help="give one number for each, as the page says: reodsl explain E0745",
-                )
+                raise self._unfit(message)
             case {"status": "error", "message": str(message), **more}:
                 raise problem_at(self.code, message, _line_of(more), self._advice(more), _inside_of(more))
             case {"status": "timeout"} if self._forgiving:
@@ -185,6 +187,20 @@ class OwnFunction:
             case {"status": "timeout", **more}:
                 raise self._late(_line_of(more), _inside_of(more))
         raise self._ended()
+
+    def _unreadable(self, why: str) -> list[dict[str, Any]]:
+        """Return the end of a call whose reply cannot be read. Raises E0745 where no model made it."""
+        if self._forgiving:
+            return [{"ended": f"its reply cannot be read: {why}"}]
+        raise self._unfit(f"its reply cannot be read: {why}")
+
+    def _unfit(self, message: str) -> Problem:
+        return problem(
+            "E0745",
+            f"`{self.code.name}` does not give what is asked of it: {message}",
+            where=str(self.code.path),
+            help="give one number for each, as the page says: reodsl explain E0745",
+        )
 
     def _too_long(self) -> dict[str, Any]:
         return {"ended": f"it took more than {self.seconds:g} s"}
@@ -259,23 +275,25 @@ def _inside_of(said: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (bool, int, float)) and math.isfinite(value)
+    # No finite float is as large as some whole numbers are, and NaN compares with none.
+    return isinstance(value, (bool, int, float)) and abs(value) <= sys.float_info.max
 
 
 def _is_question(value: object) -> bool:
     names = {"question", "answer", "meta", "trace"}
-    return (
-        isinstance(value, dict)
-        and value.keys() == names
-        and all(isinstance(each, str) for each in value.values())
-    )
+    return isinstance(value, dict) and value.keys() == names and all(map(_is_text, value.values()))
 
 
 def _is_reply(value: object) -> bool:
     if value is None:
         return True
-    replies = value.get("replies") if isinstance(value, dict) else None
-    return isinstance(replies, list) and all(isinstance(each, str) for each in replies)
+    replies = value["replies"] if isinstance(value, dict) and value.keys() == {"replies", "state"} else None
+    return isinstance(replies, list) and all(map(_is_text, replies))
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text, without halves of characters, which no tokenizer takes."""
+    return isinstance(value, str) and not _HALVES.search(value)
 
 
 def _kill_all(processes: list[Started], owner: int) -> None:

@@ -279,7 +279,7 @@ def main() -> None:
     for line in asked:
         rows = json.loads(line)["rows"]
         reply = sandbox.call(lambda rows=rows: reply_for(said, rows), said["seconds"])  # type: ignore[misc]
-        whole = reply.status == "done" and b"\n" not in reply.data
+        whole = reply.status == "done" and bool(reply.data) and b"\n" not in reply.data
         status = "failed" if reply.status == "done" else reply.status
         tell(reply.data if whole else json.dumps({"status": status}).encode("ascii"))
 

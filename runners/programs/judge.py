@@ -7,7 +7,6 @@ program does to its own process, its exit, its prints or its values' `__eq__`, i
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,17 @@ from typing import Any, Literal, Self
 
 from reodsl.diagnostics import Problem, problem
 from runners.programs.tests import Calls, Inputs, Tests
-from runners.programs.values import Uncarried, unpacked
 from runners.sandbox import LONGEST_REPLY
 from runners.sandbox.refusal import PROGRAMS, cannot_confine
 from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
+from runners.untrusted import Undecodable, decoded
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE = 16 * LONGEST_REPLY
 """Bytes of what a process says at once: a program's output, every character of which may be escaped."""
+
+_LONGEST_NAME = 3500
+"""Hexadecimal digits of a number that names something in a record: Python writes no longer one as a text."""
 
 Outcome = Literal["right", "wrong", "timeout", "failed", "late", "lost"]
 """`failed`: it could not be judged, because a test hands over what cannot be sent. `late`: its time by the clock was over,
@@ -63,8 +65,8 @@ class _Session:
         if "said" not in said:
             raise _Ended(_OUTCOMES.get(str(said.get("ended")), "wrong"))
         try:
-            reply = json.loads(said["said"])
-        except (ValueError, RecursionError):
+            reply = decoded(str(said["said"]), LONGEST_REPLY)
+        except Undecodable:
             raise _Ended("wrong") from None
         if not isinstance(reply, dict):
             raise _Ended("wrong")
@@ -81,7 +83,10 @@ class _Session:
             self._hear({"close": True})
 
     def _hear(self, message: object) -> dict[str, Any]:
-        return self._process.ask(message, self._seconds)
+        try:
+            return self._process.ask(message, self._seconds)
+        except Undecodable:
+            raise _Ended("wrong") from None
 
 
 _OUTCOMES: dict[str, Outcome] = {"timeout": "timeout", "lost": "lost"}
@@ -149,11 +154,7 @@ class Judge:
             return "wrong"
         for given, wanted in tests.pairs:
             reply = answer.ask(["call", entry["kept"], [_written(each) for each in given], {}])
-            try:
-                value = unpacked(reply["value"], lambda number: None)
-            except (KeyError, Uncarried):
-                return "wrong"
-            if not same_value(wanted, value, self._tolerance):
+            if "value" not in reply or not same_value(wanted, reply["value"], self._tolerance):
                 return "wrong"
         return "right"
 
@@ -161,7 +162,7 @@ class Judge:
         process = Started(WORKER, str(self._limits.memory_mib), longest=LONGEST_LINE)
         try:
             said = process.ask_line(b"", START_SECONDS)
-        except Gone:
+        except (Gone, Undecodable):
             process.kill()
             raise _cannot_start("it ended before it was ready", self._limits) from None
         except BaseException:
@@ -200,31 +201,49 @@ def same_output(wanted: str, printed: str, tolerance: float) -> bool:
     )
 
 
-def same_value(wanted: Any, value: Any, tolerance: float) -> bool:
-    """Equal as JSON has values: a tuple is a list, names of a record are texts, 1 is 1.0; decimals within the tolerance."""
-    match wanted:
-        case bool() | None:
-            return value is wanted
-        case int() | float():
-            return (
-                isinstance(value, (int, float))
-                and not isinstance(value, bool)
-                and _near(wanted, value, tolerance)
+def same_value(wanted: Any, said: Any, tolerance: float) -> bool:
+    """Return whether a packed value equals the wanted one as JSON has values, decimals within the tolerance.
+
+    A tuple is a list, names of a record are texts, and 1 is 1.0. Nothing is built of what is said: it is looked at as far as
+    the wanted value goes, and no number of it is hashed.
+    """
+    match wanted, said:
+        case ((bool() | None), _):
+            return said is wanted
+        case ((int() | float()), {"int": str(text)}):
+            return _near(wanted, _integer(text), tolerance)
+        case ((int() | float()), (int() | float())):
+            return not isinstance(said, bool) and _near(wanted, said, tolerance)
+        case list(), {"tuple": list(parts)}:
+            return same_value(wanted, parts, tolerance)
+        case list(), list():
+            return len(said) == len(wanted) and all(
+                same_value(*each, tolerance) for each in zip(wanted, said, strict=True)
             )
-        case list():
-            return (
-                isinstance(value, (list, tuple))
-                and len(value) == len(wanted)
-                and all(same_value(*each, tolerance) for each in zip(wanted, value, strict=True))
-            )
-        case dict():
-            if not isinstance(value, dict) or len(value) != len(wanted):
-                return False
-            named = {str(name): each for name, each in value.items()}
+        case dict(), {"dict": list(pairs)} if len(pairs) == len(wanted):
+            named = {_name(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
             return named.keys() == wanted.keys() and all(
                 same_value(each, named[name], tolerance) for name, each in wanted.items()
             )
-    return isinstance(value, str) and value == wanted
+    return isinstance(wanted, str) and isinstance(said, str) and said == wanted
+
+
+def _name(said: Any) -> str | None:
+    """The text that a record's name is in JSON, or None for what JSON does not have as a name."""
+    match said:
+        case None | str() | int() | float():
+            return str(said)
+        case {"int": str(text)} if len(text) <= _LONGEST_NAME:
+            return str(_integer(text))
+    return None
+
+
+def _integer(text: str) -> float:
+    """A number that was sent in hexadecimal digits; NaN, which equals nothing, for what is none."""
+    try:
+        return int(text, 16)
+    except ValueError:
+        return math.nan
 
 
 def _lines(text: str) -> list[list[str]]:

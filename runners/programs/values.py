@@ -6,16 +6,21 @@ not, such as an instance of the answer's class, stays where it is and is named b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
+from runners.untrusted import MOST_DIGITS
+
 DEEPEST = 100
 MOST_ITEMS = 200_000
 """Items that an iterator may give; of one without an end nothing can be told."""
 _SMALL = 2**63
+# An exponent would be a number of any length in a few characters.
+_FRACTION = re.compile(rf"-?[0-9]{{1,{MOST_DIGITS}}}(/[0-9]{{1,{MOST_DIGITS}}})?")
 
 Keep = Callable[[Any], int]
 """Keeps a value that is not plain, and gives its number."""
@@ -105,7 +110,7 @@ def unpacked(said: Any, find: Find, depth: int = 0) -> Any:
                 return range(start, stop, step)
             case {"decimal": str(text)}:
                 return Decimal(text)
-            case {"fraction": str(text)}:
+            case {"fraction": str(text)} if _FRACTION.fullmatch(text):
                 return Fraction(text)
             case {"iterator": parts}:
                 return iter(each(parts))

@@ -32,11 +32,13 @@ from runners.programs.values import Uncarried, packed, unpacked
 from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, lacking, limit_memory, python_folders, write_all
 from runners.sandbox.kernel import end_with_parent
 from runners.sandbox.parent import lines
+from runners.untrusted import decoded
 
 _PIPE_STEP = 4096
 _NOTHING_LEFT = 7
 _POLL_SECONDS = 10.0
 _LONGEST_WORDS = 300
+_LONGEST_REQUEST = 16 * LONGEST_REPLY
 
 
 class _Nowhere(io.TextIOBase):
@@ -213,7 +215,10 @@ def serve_tests(text: str, entry: str) -> bytes:
         _tell({"ask": list(request)})
         reply = next(replies)
         if "value" in reply:
-            return unpacked(reply["value"], lambda number: Elsewhere(number, asks))
+            try:
+                return unpacked(reply["value"], lambda number: Elsewhere(number, asks))
+            except Uncarried as failure:
+                raise RuntimeError(f"the answer gave no value: {failure}") from None
         raise _error_of(reply)
 
     solution = _Solution("solution")
@@ -269,7 +274,7 @@ def _requests() -> Iterator[Any]:
     while part := os.read(0, 2**16):
         *whole, buffer = (buffer + part).split(b"\n")
         for line in whole:
-            yield json.loads(line)
+            yield decoded(line, _LONGEST_REQUEST)
 
 
 def _tell(message: dict[str, Any]) -> None:

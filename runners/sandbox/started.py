@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -13,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runners.sandbox.confine import empty_environment
+from runners.untrusted import Undecodable, decoded, encoded
 
 START_SECONDS = 120.0
 WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
+_PIPE = 2**16
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +26,7 @@ def wall_seconds(seconds: float) -> float:
 
 
 class Gone(Exception):
-    """The process ended, or said what none says; `late`: its time by the clock was over."""
+    """The process ended, or said more than any says; `late`: its time by the clock was over."""
 
     def __init__(self, late: bool = False) -> None:
         super().__init__()
@@ -53,11 +54,11 @@ class Started:
         self._buffer, self._longest = b"", longest
 
     def ask(self, message: object, seconds: float) -> dict[str, Any]:
-        """What is answered to a message, within so many seconds by the clock. Raises Gone."""
-        return self.ask_line(json.dumps(message).encode("ascii") + b"\n", seconds)
+        """Return what is answered to a message, within so many seconds by the clock. Raises Gone, and Undecodable."""
+        return self.ask_line(encoded(message), seconds)
 
     def ask_line(self, line: bytes, seconds: float) -> dict[str, Any]:
-        """As `ask`, of a message that is a line already; an empty one only waits."""
+        """Return what is answered to a line, as `ask` does; an empty one only waits."""
         deadline = time.monotonic() + seconds
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -70,16 +71,16 @@ class Started:
                 left = left[os.write(writes, left) :]
             while b"\n" not in self._buffer:
                 self._wait((reads,), (), deadline)
-                part = os.read(reads, 2**16)
+                part = os.read(reads, _PIPE)
                 if not part or len(self._buffer) > self._longest:
                     raise Gone
                 self._buffer += part
             whole, _, self._buffer = self._buffer.partition(b"\n")
-            said = json.loads(whole)
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             raise Gone from None
+        said = decoded(whole, self._longest + _PIPE)
         if not isinstance(said, dict):
-            raise Gone
+            raise Undecodable("it is no record")
         return said
 
     def _wait(self, reads: Sequence[int], writes: Sequence[int], deadline: float) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import runners
 from runners.sandbox import empty_environment
+from runners.untrusted import Undecodable, decoded
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE = 60_000
@@ -131,8 +132,8 @@ class WorkerProcess:
 def read_message(line: bytes) -> Message:
     """What a line of a worker says. It is believed only where it has the form of what workers say."""
     try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
+        said = decoded(line, LONGEST_MESSAGE)
+    except Undecodable:
         return Malformed()
     match said:
         case {"ready": True}:

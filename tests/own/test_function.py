@@ -304,6 +304,27 @@ def test_a_value_that_is_not_what_is_asked_is_one_message(
     assert UNFIT[role][value] in found.message
 
 
+SAID = {
+    "401 digits": '{"status": "done", "values": [1%s]}' % ("0" * 400),
+    "5,000 digits": '{"status": "done", "values": [%s]}' % ("9" * 5000),
+    "nested": '{"status": "done", "values": %s}' % ("[" * 990 + "]" * 990),
+    "no number": '{"status": "done", "values": [NaN]}',
+    "a list": "[]",
+}
+
+
+@confined
+@pytest.mark.parametrize("said", SAID)
+def test_a_reply_that_is_none_is_one_message(made: Made, said: str) -> None:
+    line = (
+        "    import os\n    for n in range(64):\n"
+        f"        try: os.write(n, {SAID[said].encode()!r})\n        except OSError: pass\n    os._exit(0)\n"
+    )
+    with pytest.raises(Problem, match="its reply cannot be read") as caught:
+        made(f"def score(response):\n{line}", "reward").call(WHOLE[:1])
+    assert caught.value.diagnostics[0].code == "E0745"
+
+
 @pytest.mark.parametrize("role", NAMES)
 @pytest.mark.parametrize("body", FAILS)
 def test_what_fails_is_one_message_with_its_line_in_every_role(

@@ -14,6 +14,7 @@ from reodsl.diagnostics import Problem
 from runners.programs import judge as judge_module
 from runners.programs.judge import Judge, Limits, Outcome, same_output, same_value
 from runners.programs.tests import read_tests
+from runners.programs.values import packed
 from runners.sandbox import lacking
 from runners.verify import SEPARATOR, Answer, ProgramVerifier, Verdict
 from tests.sandbox.test_breakouts import BREAKOUTS, Scene
@@ -89,6 +90,20 @@ def test_programs_of_each_shape(
 
 
 FORGED = {
+    "names a record by a number of 5,000 digits": "def f(x): return {10**5000: 1}",
+    "gives a fraction with an exponent": (
+        "from fractions import Fraction\nclass F(Fraction):\n    def __str__(self): return '1e100000000'\n"
+        "def f(x): return F(1)"
+    ),
+    "nests its reply": (
+        "import os\ndef f(x):\n    for depth in (*range(396, 402), *range(985, 992), 10**5):\n"
+        "        os.write(1, b'{\"value\":' + b'[' * depth + b']' * depth + b'}\\n')\n    os._exit(0)"
+    ),
+    "gives numbers that collide": (
+        "import os, json\ndef f(x):\n    said = json.dumps({'value': {'set': [k * (2**61 - 1) for k in range(2000)]}})\n"
+        "    os.write(1, said.encode() + b'\\n')\n    os._exit(0)"
+    ),
+    "says a number of 5,000 digits": "import os\ndef f(x):\n    os.write(1, b'{\"value\":' + b'9' * 5000 + b'}\\n')",
     "exits well": "import os\nos._exit(0)",
     "exits well in a call": "import os\ndef f(x): os._exit(0)",
     "raises an exit": "import sys\nsys.exit(0)",
@@ -272,7 +287,11 @@ def test_outputs(wanted: str, printed: str, same: bool) -> None:
         (None, None, True),
         (10**400, float("inf"), False),
         (0.5, 10**400, False),
+        ({"a": 1}, {10**5000: 1}, False),
+        ({str(10**20): 1}, {10**20: 1}, True),
+        ({"1": 1}, {(1,): 1}, False),
+        ([1], {1}, False),
     ],
 )
 def test_returned_values(wanted: Any, value: Any, same: bool) -> None:
-    assert same_value(wanted, value, 1e-4) is same
+    assert same_value(wanted, json.loads(json.dumps(packed(value, lambda part: 0))), 1e-4) is same

@@ -303,6 +303,26 @@ def test_a_task_costs_no_more_tokens_than_it_may_all_attempts_together(tmp_path:
         assert len(server.requests) == 6
 
 
+@pytest.mark.parametrize("counted", ["9" * 4300, "9" * 5000, "true", "-1", "1e999", '"7"'])
+def test_a_count_of_tokens_that_is_none_is_estimated(tmp_path: Path, counted: str) -> None:
+    def replies(request: dict[str, Any]) -> bytes:
+        body: dict[str, Any] = {
+            "choices": [{"message": {"content": "7 of 10"}}],
+            "usage": {"total_tokens": "N"},
+        }
+        return json.dumps(body).replace('"N"', counted).encode()
+
+    with served(replies) as server:
+        limited = judge(server.address, most_tokens=10**6, retries=0, unclear="wrong")
+        verifier = JudgeVerifier(limited, tmp_path)
+        if len(counted) == 5000:
+            with pytest.raises(Problem, match="no chat completion"):
+                verifier.grade(ANSWERS[:1])
+        else:
+            (verdict,) = verifier.grade(ANSWERS[:1])
+            assert (verdict.correct, 0 < verifier._verdicts.tokens < 1000) == (False, True)
+
+
 @pytest.mark.parametrize(("value", "words"), [(None, "is not set"), ("a\nb", "is not a key")])
 def test_a_key_that_is_none_is_told_before_anything_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, words: str

@@ -1,0 +1,71 @@
+"""Turn bytes that somebody else wrote into values, within bounds that hold before anything is built of them.
+
+Everything goes through here that a model's program, a function of the user's, a worker or a judge says. What does not fit
+is refused in one way, whatever is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MOST_DIGITS = 4300
+"""Digits of a number: as many as Python writes as a text again."""
+DEEPEST = 400
+"""Lists and records inside each other. Values of programs take up to three of them for each level of their own."""
+_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
+
+
+class Undecodable(Exception):
+    """Bytes that are no value, or one beyond the bounds; its words are the reason."""
+
+
+def decoded(data: bytes | str, longest: int) -> Any:
+    """Return the value that at most `longest` bytes of JSON hold. Raises Undecodable, and nothing else."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    if len(data) > longest:
+        raise Undecodable(f"it has {len(data):,} bytes, and may have {longest:,}")
+    if data.count(b"[") + data.count(b"{") > DEEPEST:
+        _require_shallow(data)
+    try:
+        return json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_integer, parse_float=_decimal)
+    except UnicodeDecodeError:
+        raise Undecodable("it is not UTF-8") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise Undecodable("it is not JSON") from None
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as one line of JSON. Raises Undecodable where what it was decoded of does not fit into another."""
+    try:
+        return json.dumps(value).encode("ascii") + b"\n"
+    except (ValueError, RecursionError):
+        raise Undecodable("it is nested too deep") from None
+
+
+def _require_shallow(data: bytes) -> None:
+    depth = 0
+    for part in _BRACKETS.finditer(data):
+        if part[1]:
+            depth += 1
+            if depth > DEEPEST:
+                raise Undecodable(f"it is nested deeper than {DEEPEST}")
+        elif part[0] in b"]}":
+            depth -= 1
+
+
+def _integer(text: str) -> int:
+    _require_short(text)
+    return int(text)
+
+
+def _decimal(text: str) -> float:
+    _require_short(text)
+    return float(text)
+
+
+def _require_short(text: str) -> None:
+    if len(text.lstrip("-")) > MOST_DIGITS:
+        raise Undecodable(f"one of its numbers has more than {MOST_DIGITS:,} digits")
