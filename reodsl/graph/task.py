@@ -23,7 +23,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 2,
     "score": 5,
-    "report": 5,
+    "report": 6,
 }
 
 

@@ -20,6 +20,7 @@ from reodsl.numbers.verdict_file import VERDICT, from_json
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
 from reodsl.report.left_out import left_out_counts
+from reodsl.report.placeless import placeless
 from reodsl.store.labels import arm_labels
 from reodsl.store.live import STEPS, read_steps
 
@@ -176,13 +177,16 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Reads artifacts by role (see docs/ARTIFACTS.md); roles of kinds that nothing is shown of are passed over."""
+    """Reads artifacts by role (see docs/ARTIFACTS.md); roles of kinds that nothing is shown of are passed over.
+
+    Nothing that is shown names a folder of this machine.
+    """
     roles = {parse_role(text): folder for text, folder in inputs.items()}
     evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
     wanted = ("frontier", "score", "train", "budgets")
     frontiers, scores, trained, selected = (dict(sorted_roles(roles, k)) for k in wanted)
     return Material(
-        spec=spec,
+        spec=placeless(spec),
         curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
         frontiers=_concat(
             [_curves(f / "frontier.json", r.name, r.seed) for r, f in frontiers.items()], _CURVE

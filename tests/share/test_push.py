@@ -16,9 +16,12 @@ from huggingface_hub import constants
 from reodsl.diagnostics import Problem
 from reodsl.ir import Spec
 from reodsl.ir.training import FromTraining
+from reodsl.report.material import read
+from reodsl.report.run import write_report
 from reodsl.share import hub as share_hub
 from reodsl.share.evaluated import Shared
 from reodsl.share.hub import Sent, choose, push, repository, require_name
+from tests.report.synthetic import world
 from tests.share.evaluations import shared
 from tests.share.hub_on_loopback import TOKEN, Hub, hub_on_loopback
 
@@ -87,6 +90,30 @@ def test_files_that_no_checkpoint_has_stay_here(study: Shared, tmp_path: Path) -
     (tmp_path / "special_tokens_map.json").symlink_to("/etc/passwd")
     sent = repository(study, replace(one, checkpoint=tmp_path), "tiny", None)
     assert {each.path for each in sent if isinstance(each.content, Path)} == known
+
+
+def test_no_path_of_this_machine_is_sent_or_in_the_report(study: Shared, tmp_path: Path) -> None:
+    place = "/mnt/secret disk/of me"
+    made = world(tmp_path / "made", benchmarks=("easy", "hard"))
+    text = made.spec.model_dump_json().replace('"path":"tiny"', f'"path":"{place}/tiny"')
+    text = text.replace("specs/quickstart.reo", f"{place}/quickstart.reo")
+    spec = Spec.model_validate_json(text)
+    source = f'model tiny {{ source = folder("{place}/tiny") }}\n# of {place}/quickstart.reo'
+    spec = spec.model_copy(update={"sources": {spec.path: source}, "folder": place})
+    material = read(spec, made.inputs)
+    other = replace(study_of(study, "reo_exp"), material=material)
+    sent = repository(other, choose(other, "reo_exp", None), "tiny", None)
+    texts = {each.path: each.content for each in sent if isinstance(each.content, bytes)}
+    assert not [path for path, content in texts.items() if b"secret disk" in content]
+    assert b'folder("tiny")' in texts["README.md"]
+    assert b'folder("tiny")' in texts["reodsl/quickstart.reo"]
+    assert Spec.model_validate_json(texts["reodsl/spec.reo.json"]).study == material.study
+    report = tmp_path / "report"
+    report.mkdir()
+    write_report(material, report)
+    assert "reodsl run quickstart.reo" in (report / "report.html").read_text()
+    written = (path for path in report.rglob("*") if path.is_file())
+    assert not [path for path in written if b"secret disk" in path.read_bytes()]
 
 
 def test_a_token_in_the_users_file_does(hub: Hub, files: list[Sent], monkeypatch: pytest.MonkeyPatch) -> None:
