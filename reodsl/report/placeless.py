@@ -21,7 +21,8 @@ def placeless(spec: Spec) -> Spec:
     A path below the spec's folder starts there, any other is its last name, with as many before it as tell it from the
     others. What else in the text is below the user's folder starts with `~`.
     """
-    named = [each.path for each in (*values_of(spec.study, Folder), *values_of(spec.study, File))]
+    named = [each.path for each in values_of(spec.study, Folder)]
+    named += (each.path for each in values_of(spec.study, File))
     # Declarations that the study does not use have paths too.
     named += (path for text in spec.sources.values() for path in _NAMED.findall(text))
     files = (spec.folder, spec.path, *spec.sources, *(each.path for each in spec.origins.values()))
