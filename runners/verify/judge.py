@@ -121,7 +121,8 @@ def expressions(reference: str) -> list[str]:
 def _expressions(text: str, depth: int) -> list[str]:
     if depth > DEEPEST:
         return [text]
-    if quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None:
+    read = quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None
+    if read or text == r"\ldots":
         return []
     if not text or several(text) or not balanced(text):
         return [""]
@@ -186,13 +187,22 @@ _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 _UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
 _RATIO = re.compile(r"[0-9]{1,12} ?: ?[0-9]{1,12}")
+_COLON = re.compile(":")
+_PART = re.compile(
+    r"(?:\\(?:frac|sqrt|pi|cdot)(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])|[0-9.+*/^{}() -])+"
+)
+_FIXED = r"(?:\\[a-z]+|[^|<>=+A-Za-z\\-])+"
+_DISTANCE = re.compile(
+    rf"\| ?(?:[a-vxy](?: ?(?P<sign>[+-]) ?(?P<centre>{_FIXED}))?|(?P<first>{_FIXED})- ?[a-vxy]) ?\|"
+)
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]")
 _PI = re.compile(r"\\pi(?![A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Several members: a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`."""
+    """Several members: a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`, the
+    parts of a `ratio`."""
 
     kind: str
     items: tuple[str, ...]
@@ -284,6 +294,11 @@ class _Judge:
             if len(lone.items) == 1 and lone.kind in ("set", "list"):
                 pair = (gold, lone.items[0]) if left is None else (lone.items[0], answer)
                 return self.compare(*pair, depth + 1)
+            if lone.kind == "ratio":
+                # A reference that is a ratio may be met by the quotient; a quotient by no ratio.
+                if right is not None or len(lone.items) > 2:
+                    return False
+                return self.compare(_quotient(*lone.items), answer, depth + 1)
             if (one if left is None else other) is not None:
                 return False
             return _asked(gold, answer, self.share)
@@ -291,6 +306,8 @@ class _Judge:
 
     def _members(self, left: _Group, right: _Group, gold: str, answer: str, depth: int) -> Plan:
         kinds = {left.kind, right.kind}
+        if "ratio" in kinds:
+            return len(kinds) == 1 and self._in_proportion(left.items, right.items, depth)
         if "matrix" in kinds and kinds != {"matrix"}:
             vector = left if left.kind == "matrix" else right
             if "tuple" not in kinds or (vector.width > 1 and vector.width != len(vector.items)):
@@ -320,6 +337,20 @@ class _Judge:
             return False
         pairs = zip(left.items, right.items, strict=True)
         return every([self.compare(*pair, depth + 1) for pair in pairs])
+
+    def _in_proportion(self, left: Sequence[str], right: Sequence[str], depth: int) -> Plan:
+        """Whether the parts of two ratios are one another's multiples; as they are written where one of them is 0."""
+        if len(left) != len(right):
+            return False
+        pairs = list(zip(left, right, strict=True))
+        if any(not part.strip("0") for pair in pairs for part in pair):
+            return every([self.compare(*pair, depth + 1) for pair in pairs])
+        return every(
+            [
+                self.compare(_quotient(gold, left[0]), _quotient(answer, right[0]), depth + 1)
+                for gold, answer in pairs[1:]
+            ]
+        )
 
     def _in_any_order(self, left: _Group, right: _Group, depth: int) -> Plan:
         if len(left.items) != len(right.items):
@@ -356,7 +387,9 @@ class _Judge:
 
 def _asked(gold: str, answer: str, share: float) -> Plan:
     """A question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
-    if _other_case(gold, answer):
+    if _other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
+        return False
+    if _RATIO.search(answer) and not _RATIO.search(gold):
         return False
     rounded = _DECIMAL.search(gold) is not None or _DECIMAL.search(answer) is not None
     return Ask(_for_algebra(gold), _for_algebra(answer), share if rounded else 0.0)
@@ -373,6 +406,10 @@ def _for_algebra(text: str) -> str:
     letter that stands last for a unit, and degrees for radians."""
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
     return _LAST_LETTER.sub(r"{\1}", text)
+
+
+def _quotient(above: str, below: str) -> str:
+    return rf"\frac{{{above}}}{{{below}}}"
 
 
 def _same_text(gold: str, answer: str) -> bool:
@@ -525,6 +562,9 @@ def _group(text: str) -> _Group | None:
     items = [item for item in split_top(text, _COMMA) if item]
     if len(items) > 1:
         return _Group("list", tuple(both for item in items for both in _both(item)))
+    parts = split_top(_without_unit(text)[0], _COLON)
+    if len(parts) > 1 and all(map(_PART.fullmatch, parts)):
+        return _Group("ratio", tuple(parts))
     both_signs = _both(text)
     return _Group("list", both_signs) if len(both_signs) > 1 else None
 
@@ -582,7 +622,35 @@ def _orders(text: str) -> _Group | None:
         below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
         if len(parts) == 2 and len(above) == len(below) == 1:
             return _Group("tuple", (above[0][1], below[0][1]), above[0][0] + below[0][0])
-    return _interval_of_order(text)
+    return _of_distance(text) or _interval_of_order(text)
+
+
+def _of_distance(text: str) -> _Group | None:
+    r"""The interval of `|x - a| < r`, or what is left beside that of `|x - a| > r`."""
+    pieces = [piece.strip(" ") for piece in _ORDER.split(text)]
+    if len(pieces) != 3:
+        return None
+    distance, sign, radius = pieces if pieces[0][:1] == "|" else reversed(pieces)
+    measured = _DISTANCE.fullmatch(distance)
+    if measured is None or not radius or radius[0] == "-" or "|" in radius or split_top(radius, _COMMA)[1:]:
+        return None
+    inside = (sign in ("<", r"\le")) == (distance == pieces[0])
+    centre = measured["first"] or (measured["centre"] or "0")
+    low, high = (_sum(centre, mark, radius, measured["sign"] == "+") for mark in "-+")
+    open_, close = "[]" if "e" in sign else "()"
+    if inside:
+        return _Group("tuple", (low, high), open_ + close)
+    return _Group("union", (rf"(-\infty,{low}{close}", rf"{open_}{high},\infty)"))
+
+
+def _sum(centre: str, mark: str, radius: str, negative: bool) -> str:
+    """An end of an interval: as a number where both are, else as an expression."""
+    one, other = quantity(centre), quantity(radius)
+    if one is None or other is None:
+        side = "" if centre == "0" else f"-{centre}" if negative else centre
+        return f"{side}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
+    ends = -one.value if negative else one.value
+    return _number(ends + (other.value if mark == "+" else -other.value), one if one.rounded else other)
 
 
 def _interval_of_order(text: str) -> _Group | None:

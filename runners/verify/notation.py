@@ -54,7 +54,7 @@ _WORDS = {
     "lvert": "|", "rvert": "|", "vert": "|", "vee": r"\lor", "textdollar": r"\$",
     "euro": "\u20ac", "texteuro": "\u20ac", "pounds": "\u00a3", "textsterling": "\u00a3", "yen": "\u00a5",
     "textyen": "\u00a5", "textcent": "\u00a2", "cent": "\u00a2", "cr": r"\\", "R": r"\mathbb{R}", "tg": r"\tan",
-    "ctg": r"\cot", "arctg": r"\arctan",
+    "ctg": r"\cot", "arctg": r"\arctan", **dict.fromkeys(("dots", "cdots", "dotsc", "dotsb", "dotso"), r"\ldots"),
 }  # fmt: skip
 _MARKS = {
     ",": " ",
@@ -71,6 +71,9 @@ _MARKS = {
     "]": "",
 }
 
+_DOTS = re.compile(r"(?<![A-Za-z]{2})(?<![A-Za-z]{2} )(?:\.{3,}|\u2026)")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2}|[%$#&{},;!()\[\]])")
+"""A backslash that was escaped once too often; before a letter alone it may be a new line."""
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?![A-Za-z])[ \t\n]?\.?|([A-Za-z]++)|(.))", re.DOTALL)
 _COMMA = re.compile(r" ?(?:\{,\}|\\text\{, ?\}) ?(?=[0-9])|\{,\}")
 _TIGHT = re.compile(r",\s*\\!\s*")
@@ -102,7 +105,7 @@ _LEAD = re.compile(
     r"(?:is|are|was|were|equals)|an? total of)[: ](?=[^A-Za-z]))"
     r"[ :]*+(?=.)"
 )
-_RATIO = re.compile(r"\A([0-9]{1,12}) to ([0-9]{1,12})\Z")
+_RATIO = re.compile(r"\A([0-9]{1,12}) ?(?:to|\\text\{ ?to ?\}) ?([0-9]{1,12})\Z")
 _TEXT = re.compile(r"\A\\text\{ ?([^{}]*?) ?\}\Z")
 _NAMED = {
     **{
@@ -131,7 +134,11 @@ def plain(text: str) -> str:
 
     `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
     """
-    text = spelt(text)
+    text = _DOTS.sub(r"\\ldots ", spelt(text))
+    if r"\\begin" in text:
+        text = text.replace(r"\\", "\\")
+    elif r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
     if "\\" in text:
         text = _COLOUR.sub("", _ROW_GAP.sub("", _TIGHT.sub(",", text)))
         text = _UPRIGHT.sub(_upright, text)

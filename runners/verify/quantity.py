@@ -31,6 +31,8 @@ _POWER = re.compile(
     r" ?(?:(?:\\times|\\cdot|\*|[xX])\s?(?:10|\{10\}) ?\^ ?(?:[{(] ?([+-]?[0-9]{1,6}) ?[})]|([+-]?[0-9]{1,6}))"
     r"|(?:[eE]|\\(?:text|mathrm)\{ ?[eE] ?\})(?:\{([+-]?[0-9]{1,6})\}|([+-]?[0-9]{1,6})))(?![0-9])"
 )
+_DOTS = re.compile(r" ?\\ldots(?![A-Za-z])")
+_REPEATED = re.compile(r"([0-9]{0,12}?)([0-9]{1,6}?)\2+")
 _TEN = re.compile(r"([+-]?) ?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6})(?![0-9]))")
 _PERCENT = re.compile(
     r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent(?:age)?|per cent|pct)\.? ?\}|percent(?:age)?|per cent|pct)",
@@ -53,6 +55,7 @@ class Quantity:
 
     `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
     of ten, so that it may stand for numbers nearby. `counted`: with bare words after it that say what is counted.
+    `unended`: with dots after decimals that do not repeat, so that it is another number than its digits.
     """
 
     value: Fraction
@@ -64,6 +67,7 @@ class Quantity:
     base: int | None = None
     digits: str = ""
     counted: bool = False
+    unended: bool = False
 
 
 def quantity(text: str, *, reference: bool = False) -> Quantity | None:
@@ -89,8 +93,18 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     if "-" in (number["sign"], number["late"]):
         value = -value
     decimals = number["decimals"] or number["fraction"] or ""
-    rounded = bool(decimals.strip("0"))
-    power, end = _POWER.match(text, number.end()), number.end()
+    rounded, unended = bool(decimals.strip("0")), False
+    dots, end = _DOTS.match(text, number.end()), number.end()
+    if dots is not None:
+        if not decimals and number["over"] is None:
+            return None
+        repeated = _REPEATED.fullmatch(decimals)
+        rest = (
+            Fraction(int(repeated[2]), (10 ** len(repeated[2]) - 1) * 10 ** len(decimals)) if repeated else 0
+        )
+        value += -rest if "-" in (number["sign"], number["late"]) else rest
+        unended, rounded, end = not (rest or number["over"]), True, dots.end()
+    power = _POWER.match(text, end)
     if power is not None and number["over"] is None:
         exponent = int(next(part for part in power.groups() if part is not None))
         if abs(exponent) > LARGEST_POWER:
@@ -105,7 +119,8 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
         whole = value.denominator == 1
     money = number["money"]
     money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
-    return _with_tail(Quantity(value, whole, rounded, unit=money, digits=digits), text[end:], reference)
+    number_read = Quantity(value, whole, rounded, unit=money, digits=digits, unended=unended)
+    return _with_tail(number_read, text[end:], reference)
 
 
 def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
@@ -140,6 +155,8 @@ def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) ->
         values = [answer.value, answer.value * 100]
     elif reference.percent:
         values = [answer.value]
+    if answer.unended and not reference.unended and gold in values:
+        return False
     exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
     return any(gold == value or (not exact and near(gold, value, tolerance)) for value in values)
 

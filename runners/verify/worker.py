@@ -40,7 +40,7 @@ _VERDICTS = {b"right": True, b"wrong": False}
 def load_math() -> Check:
     """math-verify's verdict on an answer inside a box, with its own timers off: this process has better ones.
 
-    Real numbers are the exception: math-verify rounds them to six decimals, so that any two small ones are equal. Here
+    Numbers are the exception: math-verify rounds them to six decimals, so that any two small ones are equal. Here
     they are compared by value, within the share of the reference that `meta` names, or exactly where it names none.
     """
     from math_verify import parse, verify
@@ -53,11 +53,15 @@ def load_math() -> Check:
 
     def check(gold: str, text: str, meta: str) -> bool:
         expected, given = read(gold), read(text)
-        one, other = real_value(expected), real_value(given)
+        one, other = number_value(expected), number_value(given)
         if one is None or other is None:
             return bool(verify(expected, given, timeout_seconds=None)) or equal_at_points(expected, given)
-        share = max(Fraction(meta or 0), EXACT if one[1] or other[1] else Fraction(0))
-        return abs(one[0] - other[0]) <= share * abs(one[0])
+        # What is lost in computing is a share of the whole number, and may be all of a part that is 0.
+        lost = EXACT * max(map(abs, one[0])) if one[1] or other[1] else Fraction(0)
+        return all(
+            abs(part - met) <= max(Fraction(meta or 0) * abs(part), lost)
+            for part, met in zip(one[0], other[0], strict=True)
+        )
 
     return check
 
@@ -91,17 +95,22 @@ EXACT = Fraction(1, 10**24)
 DIGITS = 30
 
 
-def real_value(parsed: list[Any]) -> tuple[Fraction, bool] | None:
-    """The value of what math-verify read, and whether it was rounded to `DIGITS`; None where that is not one real number
-    without variables."""
+def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | None:
+    """The real and the imaginary part of what math-verify read, and whether they were rounded to `DIGITS`; None where that
+    is not one number without variables, of which `i` is none."""
     sympy = import_module("sympy")
-    if not parsed or not isinstance(parsed[0], sympy.Expr) or parsed[0].free_symbols:
+    if not parsed or not isinstance(parsed[0], sympy.Expr):
         return None
-    done = parsed[0].doit()
+    names = parsed[0].free_symbols
+    if any(str(name) != "i" for name in names):
+        return None
+    done = parsed[0].subs(dict.fromkeys(names, sympy.I)).doit()
     if isinstance(done, sympy.Rational):
-        return Fraction(int(done.p), int(done.q)), False
-    value = done.evalf(DIGITS)
-    return (Fraction(str(value)), True) if isinstance(value, sympy.Float) and value.is_finite else None
+        return (Fraction(int(done.p), int(done.q)), Fraction(0)), False
+    parts = done.evalf(DIGITS).as_real_imag()
+    if not all(isinstance(part, (sympy.Float, sympy.Integer)) and part.is_finite for part in parts):
+        return None
+    return (Fraction(str(parts[0])), Fraction(str(parts[1]))), True
 
 
 POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -13))
