@@ -16,6 +16,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ MARK = "<!-- reodsl plan -->"
 MOST_SPECS = 50
 MOST_LETTERS = 60_000
 """GitHub takes 65,536 letters in a comment."""
+FAULTY = "has errors"
 REODSL = (sys.executable, "-m", "reodsl")
 
 
@@ -67,11 +69,14 @@ def change(spec: str, base: Path) -> Change | None:
             return None
         diff = compared.stdout.replace(f"{base}/", "base/") if compared.returncode == 2 else ""
     planned = reodsl("plan", spec)
+    if planned.returncode == 1 and planned.stdout.strip():
+        # It costs more than its limit, or its questions have mistakes.
+        return Change(spec, FAULTY, diff, f"{planned.stdout}\n{planned.stderr}")
     if planned.returncode == 1:
         checked = reodsl("check", spec)
         if checked.returncode == 0:  # a library: it checks, and there is nothing in it to plan
             return None
-        return Change(spec, "has errors", diff, checked.stderr or planned.stderr)
+        return Change(spec, FAULTY, diff, checked.stderr or planned.stderr)
     lines = planned.stdout.strip().splitlines()
     line = next((each for each in reversed(lines) if each.startswith("Plan:")), lines[-1] if lines else "")
     return Change(spec, line if before.exists() else f"new. {line}", diff, planned.stdout)
@@ -133,7 +138,6 @@ def post(text: str, number: str, token: str) -> None:
 def main() -> int:
     """Write the comment to a file and the job's summary, and post it. 1 where a spec has errors."""
     base, number, token = (os.environ.get(name, "") for name in ("BASE", "NUMBER", "TOKEN"))
-    found = specs(os.environ.get("SPECS", "**/*.reo"))
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "base"
         if base:
@@ -148,13 +152,14 @@ def main() -> int:
                 print(f"the base {base} cannot be checked out: {made.stderr.strip()}", file=sys.stderr)
                 return 1
         try:
-            changes = [
-                each for spec in found[:MOST_SPECS] if (each := change(spec, before.resolve())) is not None
-            ]
+            specs_left = iter(specs(os.environ.get("SPECS", "**/*.reo")))
+            compared = (change(spec, before.resolve()) for spec in specs_left)
+            changes = list(islice(filter(None, compared), MOST_SPECS))
+            left = len(list(specs_left))
         finally:
             if base:
                 subprocess.run(["git", "worktree", "remove", "--force", str(before)], capture_output=True)
-    text = comment(changes, max(0, len(found) - MOST_SPECS))
+    text = comment(changes, left)
     place = Path(os.environ.get("RUNNER_TEMP", tempfile.gettempdir())) / "reodsl-comment.md"
     place.write_text(text, encoding="utf-8")
     for variable, line in (("GITHUB_OUTPUT", f"comment={place}\n"), ("GITHUB_STEP_SUMMARY", text)):
@@ -166,7 +171,7 @@ def main() -> int:
             post(text, number, token)
         except urllib.error.URLError as refused:
             print(f"::warning::the plan is in the job's summary: GitHub takes no comment ({refused})")
-    return 1 if any(each.line == "has errors" for each in changes) else 0
+    return 1 if any(each.line == FAULTY for each in changes) else 0
 
 
 if __name__ == "__main__":

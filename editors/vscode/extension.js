@@ -26,7 +26,7 @@ async function start() {
   } catch (error) {
     client = undefined;
     vscode.window.showErrorMessage(
-      `reodsl: \`${server.command} lsp\` does not start. Install it with \`pip install reodsl\`, or set "reodsl.path". (${error})`
+      `reodsl: \`${server.command} lsp\` does not start. Install it with \`pip install .\` in a checkout of reodsl, or set "reodsl.path". (${error})`
     );
   }
 }

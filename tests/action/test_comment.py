@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from action import comment
 from tests.bad_input.commands import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,6 +171,47 @@ def test_a_spec_with_errors_and_a_new_one(
     assert "`specs/tiny.reo`: has errors" in told
     assert "did you mean" in told
     assert "`specs/new.reo`: new. Plan:" in told
+
+
+def test_a_spec_whose_plan_is_refused_fails_too(
+    base: str, github: type[GitHub], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """`check` finds nothing wrong with it, and yet it is no library."""
+    source = "generated(chain_easy, count: 4, seed: 1)"
+    assert source in SPEC
+    Path("specs/tiny.reo").write_text(SPEC.replace(source, 'file("asked.jsonl")'))
+    Path("specs/asked.jsonl").write_text('{"question": "a", \n')
+    commit()
+    done = run(github, base, tmp_path_factory.mktemp("runner"))
+    assert done.returncode == 1
+    told = github.comments[1]["body"]
+    assert "`specs/tiny.reo`: has errors" in told
+    assert "E0707" in told
+
+
+def test_no_more_than_so_many_changed_specs_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Specs that did not change are not counted, wherever they are in the order of names."""
+    monkeypatch.chdir(tmp_path)
+    for name in "abcdef":
+        Path(f"{name}.reo").write_text(SPEC)
+    for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "NUMBER", "BASE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path))
+    asked: list[str] = []
+
+    def change(spec: str, _: Path) -> comment.Change | None:
+        asked.append(spec)
+        return comment.Change(spec, "Plan: 1 run.", "", "") if spec in ("c.reo", "d.reo", "f.reo") else None
+
+    monkeypatch.setattr(comment, "change", change)
+    monkeypatch.setattr(comment, "MOST_SPECS", 2)
+    assert comment.main() == 0
+    assert asked == ["a.reo", "b.reo", "c.reo", "d.reo"]
+    text = (tmp_path / "reodsl-comment.md").read_text()
+    assert "`d.reo`" in text
+    assert "and 2 more specs, which were not looked at" in text
 
 
 def test_without_the_right_to_comment_the_summary_has_it(

@@ -139,4 +139,6 @@ def test_the_setting_names_another_command_and_one_that_does_not_start_is_told(t
     assert activated(tmp_path)[0] == ["reodsl", "lsp", "reo"]
     told = activated(tmp_path, "/opt/reodsl", "fails")
     assert told[0] == ["/opt/reodsl", "lsp", "reo"]
-    assert "`/opt/reodsl lsp` does not start. Install it with `pip install reodsl`" in told[2]
+    assert (
+        "`/opt/reodsl lsp` does not start. Install it with `pip install .` in a checkout of reodsl" in told[2]
+    )
