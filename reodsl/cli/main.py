@@ -79,8 +79,10 @@ def cli(debug: bool) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 error, 2 work or a difference, 130 interrupted."""
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    # Behind `--` are names of files.
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    debug = "--debug" in arguments[:end]
+    arguments = [each for at, each in enumerate(arguments) if at >= end or each != "--debug"]
     try:
         code = cli.main(args=arguments, prog_name="reodsl", standalone_mode=False)
         return code if isinstance(code, int) else 0

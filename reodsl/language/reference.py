@@ -1,6 +1,6 @@
 """The reference of the language: from the table of kinds, the functions and the library to one Markdown text.
 
-`python -m reodsl.language.reference > docs/REFERENCE.md` writes it.
+`python -P -m reodsl.language.reference > docs/REFERENCE.md` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reodsl.syntax import parse, read_source, tree
 HEAD = """# Reference
 
 Every kind of declaration with its settings, the functions, and the standard library. The tables are made from the ones
-that the compiler checks against (`python -m reodsl.language.reference`).
+that the compiler checks against (`python -P -m reodsl.language.reference`).
 
 A file holds imports, `param`s and declarations. `KIND NAME = PARENT { … }` begins as its parent is and changes what is in
 the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` adds to it.

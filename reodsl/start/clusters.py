@@ -31,6 +31,8 @@ STORE=$${STORE:-$$PWD/.reodsl}
 PORT=$${PORT:-6379}
 # source .venv/bin/activate
 
+# Nothing is imported from the folder that the job is in.
+export PYTHONSAFEPATH=1
 # Ray of this job alone: who has no token is refused.
 RAY_AUTH_TOKEN=$$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
@@ -50,14 +52,14 @@ fi
 
 # Where a node does not join, the run says what the cluster lacks.
 joined() {
-  python -c 'import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(len(ray.nodes()))' "$$address" 2>/dev/null
+  python -P -c 'import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(len(ray.nodes()))' "$$address" 2>/dev/null
 }
 for _ in $$(seq 60); do
   [ "$$(joined)" = "$$SLURM_JOB_NUM_NODES" ] && break
   sleep 5
 done
 
-reodsl run "$$SPEC" --address "$$address" --store "$$STORE" &
+reodsl run --address "$$address" --store "$$STORE" -- "$$SPEC" &
 run=$$!
 trap 'kill -TERM "$$run"' TERM
 code=0
@@ -90,6 +92,7 @@ spec:
             - name: ray-head
               image: reodsl:cuda
               workingDir: /shared
+              env: [{ name: PYTHONSAFEPATH, value: "1" }]
               resources:
                 limits: { cpu: "8", memory: 32Gi }
               volumeMounts:
@@ -112,6 +115,7 @@ spec:
               - name: ray-worker
                 image: reodsl:cuda
                 workingDir: /shared
+                env: [{ name: PYTHONSAFEPATH, value: "1" }]
                 resources:
                   limits: { nvidia.com/gpu: $gpus }
                 volumeMounts:
@@ -149,7 +153,7 @@ def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
         "gpus": cluster.gpus_per_node,
         "gpu": cluster.gpu,
         "quoted": shlex.quote(path),
-        "entrypoint": f"reodsl run {shlex.quote(path)} --address auto --store /shared/.reodsl",
+        "entrypoint": f"reodsl run --address auto --store /shared/.reodsl -- {shlex.quote(path)}",
     }
     if any(not each.isprintable() for each in (path, file, cluster.gpu)):
         raise problem("E0122", "a path or a GPU's name has letters that no script can hold", help="rename it")

@@ -158,7 +158,7 @@ class _Worker:
         self.reported = self.ended = False
         # A session of its own: Ctrl-C stops the run, and the tracker sends what is left.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "reodsl.track.worker", name],
+            [sys.executable, "-P", "-m", "reodsl.track.worker", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

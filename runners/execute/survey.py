@@ -139,7 +139,7 @@ def _memory_saver() -> tuple[Part, ...]:
             name,
             "missing",
             "not installed beside SGLang; colocated servers keep half of a GPU while training runs",
-            f"{python} -m pip install {name}, or `make sglang PROFILE=cuda`",
+            f"{python} -P -m pip install {name}, or `make sglang PROFILE=cuda`",
             needed=False,
         ),
     )

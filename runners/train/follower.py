@@ -1,6 +1,6 @@
 """A process that trains with the first one: reads a job and its rank, and reports what went wrong.
 
-Run as `python -m runners.train.follower FD`; reports go to the file descriptor FD, pickled. It ends with its parent.
+Run as `python -P -m runners.train.follower FD`; reports go to the file descriptor FD, pickled. It ends with its parent.
 """
 
 from __future__ import annotations

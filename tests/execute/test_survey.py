@@ -136,7 +136,7 @@ def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     (found,) = surveying._memory_saver()
     assert (found.state, found.needed) == ("ok" if there else "missing", False)
     assert (found.help is None) == there
-    assert there or f"{python} -m pip install torch_memory_saver" in (found.help or "")
+    assert there or f"{python} -P -m pip install torch_memory_saver" in (found.help or "")
     monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
     assert surveying._memory_saver() == ()
 

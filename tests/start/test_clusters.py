@@ -57,7 +57,7 @@ def test_the_slurm_job_starts_ray_on_all_nodes_and_runs_the_spec(tmp_path: Path)
         "ray": 'echo "ray $* mode $RAY_AUTH_MODE token ${#RAY_AUTH_TOKEN}" >> log',
         "sleep": ":",
         "python": "echo 2",
-        "reodsl": 'echo "reodsl [$2] $3 $4 $5 $6" >> log; exit 3',
+        "reodsl": 'echo "reodsl $2 $3 $4 $5 $6 [$7] safe $PYTHONSAFEPATH" >> log; exit 3',
     }.items():
         (stand_ins / name).write_text(f"#!/bin/sh\n{does}\n")
         (stand_ins / name).chmod(0o755)
@@ -76,14 +76,14 @@ def test_the_slurm_job_starts_ray_on_all_nodes_and_runs_the_spec(tmp_path: Path)
         in log
     )
     assert "srun --nodes=1 --ntasks=1 --exclude=node1 ray start --address=10.0.0.1:6379 --num-gpus=4" in log
-    assert f"reodsl [a spec.reo] --address 10.0.0.1:6379 --store {tmp_path}/.reodsl" in log
+    assert f"reodsl --address 10.0.0.1:6379 --store {tmp_path}/.reodsl -- [a spec.reo] safe 1" in log
 
 
 def test_the_kuberay_job_has_a_worker_for_each_node() -> None:
     told = yaml.safe_load(job("kuberay", "job.yaml"))
     assert (told["apiVersion"], told["kind"]) == ("ray.io/v1", "RayJob")
     assert told["metadata"]["generateName"] == "tiny-study-"
-    assert told["spec"]["entrypoint"] == "reodsl run 'a spec.reo' --address auto --store /shared/.reodsl"
+    assert told["spec"]["entrypoint"] == "reodsl run --address auto --store /shared/.reodsl -- 'a spec.reo'"
     (workers,) = told["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert workers["replicas"] == workers["minReplicas"] == workers["maxReplicas"] == 2
     (container,) = workers["template"]["spec"]["containers"]
@@ -92,6 +92,7 @@ def test_the_kuberay_job_has_a_worker_for_each_node() -> None:
     for pod in (told["spec"]["rayClusterSpec"]["headGroupSpec"], workers):
         volumes = {each["name"] for each in pod["template"]["spec"]["volumes"]}
         (container,) = pod["template"]["spec"]["containers"]
+        assert container["env"] == [{"name": "PYTHONSAFEPATH", "value": "1"}]
         assert {each["name"] for each in container["volumeMounts"]} == volumes
 
 

@@ -1,11 +1,10 @@
-"""The GitHub Action: its script on a repository with two commits, against a GitHub on the loopback; and the hooks."""
+"""The GitHub Action: its script on a repository with two commits, against a GitHub on the loopback."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from tests.bad_input.commands import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 
 
 class GitHub(BaseHTTPRequestHandler):
@@ -223,25 +221,3 @@ def test_without_the_right_to_comment_the_summary_has_it(
     assert done.returncode == 0
     assert "::warning::the plan is in the job's summary" in done.stdout
     assert (folder / "summary").exists()
-
-
-def test_the_hooks_mend_the_layout_and_refuse_errors(base: str) -> None:
-    entries = {each["id"]: shlex.split(each["entry"]) for each in HOOKS}
-    assert all(re.search(each["files"], "specs/tiny.reo") for each in HOOKS)
-
-    def hook(name: str, file: str) -> int:
-        assert entries[name][0] == "reodsl"
-        command = [sys.executable, "-m", *entries[name], file]
-        return subprocess.run(
-            command, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        ).returncode
-
-    laid_out = Path("specs/tiny.reo")
-    hook("reodsl-fmt", str(laid_out))
-    text = laid_out.read_text()
-    laid_out.write_text(text.replace(" = ", "   =  "))
-    assert hook("reodsl-fmt", str(laid_out)) in (0, 2)
-    assert laid_out.read_text() == text
-    assert hook("reodsl-check", str(laid_out)) == 0
-    laid_out.write_text(text.replace("max_prompt", "max_promt"))
-    assert hook("reodsl-check", str(laid_out)) == 1
