@@ -16,6 +16,7 @@ from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.impossible import impossible
+from runners.models.taken import chooses_code, taken
 from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_written, word_tokenizer
@@ -116,6 +117,9 @@ def copy_model(source: Path, place: Path) -> None:
     for path in files:
         if path.is_file():
             shutil.copyfile(path, place / path.name)
+    settings = json.loads((source / "config.json").read_text("utf-8"))
+    if chooses_code(settings):
+        (place / "config.json").write_text(json.dumps(taken(settings), indent=2) + "\n", "utf-8")
 
 
 def from_package(source: Package, where: str) -> Loaded:

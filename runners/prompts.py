@@ -81,7 +81,7 @@ def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
     if path.is_file():
         try:
             named = json.loads(path.read_text("utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError) as fault:
+        except (OSError, ValueError, AttributeError, RecursionError) as fault:
             raise problem(
                 "E0805",
                 f"generation_config.json cannot be read: {fault}",

@@ -91,17 +91,22 @@ def from_architecture(source: Architecture) -> Sizes:
     return replace(bare, parameters=blocks + tables + norms)
 
 
+LARGEST = 1 << 31
+"""Of any size in a config; those of models are far smaller."""
+
+
 def from_config(config: Mapping[str, Any]) -> Sizes | None:
-    """Sizes from a `config.json` in the form of `transformers`; None where it lacks one of the numbers."""
+    """Sizes from a `config.json` in the form of `transformers`; None where a number is not there, or of no model."""
     try:
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
         heads = int(config["num_attention_heads"])
         kv_heads = int(config.get("num_key_value_heads") or heads)
         head_dim = int(config.get("head_dim") or hidden // heads)
         vocabulary, intermediate = int(config["vocab_size"]), int(config["intermediate_size"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
-    if min(hidden, layers, heads, kv_heads, head_dim, vocabulary, intermediate) < 1:
+    numbers = (hidden, layers, heads, kv_heads, head_dim, vocabulary, intermediate)
+    if not all(1 <= number <= LARGEST for number in numbers):
         return None
     shape = _sizes(
         layers=layers,

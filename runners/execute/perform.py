@@ -36,6 +36,8 @@ ENVIRONMENT = {
     "POLARS_MAX_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
+    # transformers would fetch kernels for some architectures, and run them.
+    "USE_HUB_KERNELS": "NO",
     # Progress is shown in one place, ours.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }

@@ -23,6 +23,8 @@ MOST_LAYERS = 1000
 MOST_LABELS = 1000
 LARGEST_SIZE = 1 << 24
 """Of a size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
+LARGEST_NUMBER = 1 << 63
+"""Of a whole number anywhere, which torch could not hold."""
 MOST_TABLES = 1 << 30
 """Bytes of the tables that a model computes and no file holds, such as those of its positions."""
 DEEPEST = 8
@@ -99,10 +101,13 @@ def _beyond(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | 
         return f"is one of more than {MOST_VALUES:,} values"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
+    shown = f"{value:.6g}" if abs(value) < LARGEST_NUMBER else f"a number of {len(str(value)):,} digits"
+    if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
+        return f"is {shown}, and numbers are less than 2**63"
     if _LAYERS.search(last) and not 0 <= value <= MOST_LAYERS and isinstance(value, int):
-        return f"is {value:.6g}, and at most {MOST_LAYERS:,} layers are built"
+        return f"is {shown}, and at most {MOST_LAYERS:,} layers are built"
     if _LABELS.search(last) and not 0 <= value <= MOST_LABELS:
-        return f"is {value:.6g}, and at most {MOST_LABELS:,} labels are read"
+        return f"is {shown}, and at most {MOST_LABELS:,} labels are read"
     if isinstance(value, int) and not _UNBOUNDED.search(last) and abs(value) > LARGEST_SIZE:
-        return f"is {value:.6g}, and sizes are at most {LARGEST_SIZE:,}"
+        return f"is {shown}, and sizes are at most {LARGEST_SIZE:,}"
     return None

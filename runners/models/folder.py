@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -23,7 +24,9 @@ from reodsl.store.files import is_full
 from runners.models.bounds import require_bounded, require_small_tables
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.spellings import spell_for_both
+from runners.models.taken import class_of, taken
 from runners.models.tensors import tensor_shapes
+from runners.models.tokenizer import readable
 
 # Loading is a moment inside a task that shows its own progress.
 transformers_logging.disable_progress_bar()
@@ -53,25 +56,26 @@ def load_config(folder: Path) -> Any:
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
     if not (folder / "config.json").is_file():
         raise problem("E0803", "the model folder has no config.json", where=str(folder), help=INCOMPLETE)
-    require_bounded(folder)
+    settings = require_bounded(folder)
+    if class_of(settings) is None:
+        raise problem(
+            "E0801",
+            "the model's architecture is unknown to the installed transformers, or runs code of its own",
+            where=str(folder),
+            notes=[f"its `model_type` is {json.dumps(settings.get('model_type'))[:80]}"],
+            help="take a model whose architecture transformers has, such as Qwen3 or Llama",
+        )
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except ValueError as fault:
-        # transformers asks for trust, or tells of an unknown model_type, by the same exception.
-        message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
-        remedy = "take a model whose architecture transformers has, such as Qwen3 or Llama"
-        notes = [first_line(fault)]
-        raise problem("E0801", message, where=str(folder), notes=notes, help=remedy) from fault
-    except (
-        OSError,
-        TypeError,
-        AttributeError,
-        KeyError,
-        ArithmeticError,
-        ImportError,
-        RecursionError,
-    ) as fault:
-        message = f"config.json cannot be read: {first_line(fault)}"
+        for name in ("dtype", "torch_dtype"):
+            if not isinstance(getattr(torch, settings.get(name) or "float32", None), torch.dtype):
+                raise ValueError(f"`{name}` is `{settings[name]}`, which is no type of numbers")
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / "config.json").write_text(json.dumps(taken(settings)), "utf-8")
+            config = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+    except Exception as fault:
+        # Values of any kind reach transformers, which raises whatever comes of them.
+        words = " ".join(str(fault).split()) or type(fault).__name__
+        message = f"config.json cannot be read: {words[:300]}"
         raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
     return config
 
@@ -108,7 +112,7 @@ def outline(folder: Path) -> Any:
     if (folder / "generation_config.json").is_file():
         try:
             model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError, TypeError) as fault:
+        except Exception as fault:
             raise _unfit(folder, f"generation_config.json cannot be read: {first_line(fault)}") from fault
     return model.eval()
 
@@ -139,7 +143,8 @@ def require_fit(folder: Path, config: Any) -> None:
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
+    except Exception as fault:
+        # As in `load_config`: nothing is known of the values but that they are within bounds.
         raise _unfit(folder, f"the config describes no model: {first_line(fault)}") from fault
     require_small_tables(folder, model)
     for name, tensor in model.state_dict().items():
@@ -164,12 +169,17 @@ def load_tokenizer(folder: Path) -> Any:
     _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as fault:
-        # The tokenizers library raises bare Exception for a file that it cannot read.
-        message = f"tokenizer.json cannot be read: {first_line(fault)}"
-        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
+    # Without one it reads config.json itself, with all that stands there.
+    config = load_config(folder) if (folder / "config.json").is_file() else None
+    with readable(folder):
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, config=config, local_files_only=True, trust_remote_code=False
+        )
+        templates = tokenizer.chat_template
+        for each in templates.values() if isinstance(templates, dict) else [templates]:
+            if not isinstance(each, str | None):
+                raise TypeError(f"`chat_template` is {each!r:.40}, and no text")
+    return tokenizer
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, misread, problem
+from reodsl.store.plain import read_plain
 from runners.models.names import AGAIN, INCOMPLETE, unread
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_LARGEST_INDEX = 1 << 26
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -58,11 +60,10 @@ def read_state(folder: Path) -> dict[str, torch.Tensor]:
 
 def _indexed(folder: Path) -> list[Path]:
     try:
-        names = set(json.loads((folder / _INDEX).read_text("utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
-        raise problem(
-            "E0805", f"`{_INDEX}` cannot be read: {fault}", where=str(folder), help=AGAIN
-        ) from fault
+        names = set(json.loads(read_plain(folder / _INDEX, _LARGEST_INDEX))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as fault:
+        message = f"`{_INDEX}` cannot be read: {misread(fault)}"
+        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"`{_INDEX}` names `{name}`, which is not a safetensors file of this folder"

@@ -5,7 +5,9 @@ A text whose words are separated by single spaces comes back from `decode(encode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -13,10 +15,30 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, first_line, problem
+from runners.models.names import AGAIN
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
+
+
+@contextmanager
+def readable(folder: Path | None = None) -> Iterator[None]:
+    """Refuse a tokenizer of `folder` that fails inside: E0805.
+
+    The tokenizers library raises bare Exception, and where it panics what is no Exception at all.
+    """
+    try:
+        yield
+    except BaseException as fault:
+        if isinstance(fault, Problem) or not (isinstance(fault, Exception) or _is_panic(fault)):
+            raise
+        message = f"tokenizer.json cannot be read: {first_line(fault)}"
+        raise problem("E0805", message, where=str(folder) if folder else None, help=AGAIN) from fault
+
+
+def _is_panic(fault: BaseException) -> bool:
+    return type(fault).__module__ == "pyo3_runtime"
 
 
 def word_tokenizer(words: Sequence[str]) -> Any:
@@ -54,7 +76,8 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
     """The ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
-    ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+    with readable():
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
         known = tokenizer.get_vocab()
         foreign = next((word for word in text.split() if word not in known), text)
@@ -77,8 +100,9 @@ def require_written(tokenizer: Any, text: str, what: str) -> None:
 
     `what` says what the text is for. Space around it, and how many spaces stand together, do not count.
     """
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    back = decode(tokenizer, ids)
+    with readable():
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        back = decode(tokenizer, ids)
     unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
     named = tokenizer.unk_token is not None and tokenizer.unk_token in text
     if back.split() == text.split() and (not unknown or named):

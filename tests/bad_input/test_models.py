@@ -105,6 +105,26 @@ def config_with(**changes: Any) -> Callable[[Path], None]:
     return spoil
 
 
+def tokenizer_of(**model: Any) -> Callable[[Path], None]:
+    """A tokenizer.json without added tokens, of this model."""
+
+    def spoil(folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens": [], "model": model}))
+
+    return spoil
+
+
+def numeric_template(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": 5}))
+
+
+def nested_index(folder: Path) -> None:
+    weights_of(folder).rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": ' + "[" * 100_000)
+
+
 def nested_config(folder: Path) -> None:
     (folder / "config.json").write_text('{"a": ' + "[" * 100_000)
 
@@ -161,6 +181,42 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a vocabulary of a trillion": (config_with(vocab_size=10**12), "E0817", "`vocab_size` is 1e+12"),
     "nested settings": (config_with(a=[[[[[[[[[[1]]]]]]]]]]), "E0817", "more than 8 deep"),
     "a config of brackets": (nested_config, "E0805", "nested too deeply"),
+    "a count in quotes": (
+        config_with(num_hidden_layers="2"),
+        "E0805",
+        "'num_hidden_layers' expected int, got str",
+    ),
+    "half a count": (
+        config_with(num_hidden_layers=2.0),
+        "E0805",
+        "'num_hidden_layers' expected int, got float",
+    ),
+    "an id that is a word": (config_with(eos_token_id="x"), "E0805", "'eos_token_id' with value 'x'"),
+    "layers of no kind": (config_with(layer_types=["x"]), "E0805", "`layer_types` entries must be in"),
+    "a type that is a function": (config_with(dtype="load"), "E0805", "`dtype` is `load`"),
+    "a number of 4,001 digits": (
+        config_with(hidden_size=10**4000),
+        "E0817",
+        "`hidden_size` is a number of 4,001 digits",
+    ),
+    "an index of brackets": (nested_index, "E0805", "index.json` cannot be read: it is nested too deeply"),
+    "a template that is a number": (numeric_template, "E0805", "`chat_template` is 5"),
+    "pieces without the unknown": (
+        tokenizer_of(
+            type="WordPiece",
+            vocab={"a": 0},
+            unk_token="[UNK]",
+            continuing_subword_prefix="##",
+            max_input_chars_per_word=100,
+        ),
+        "E0805",
+        "[UNK]",
+    ),
+    "words without the unknown": (
+        tokenizer_of(type="WordLevel", vocab={"a": 0}, unk_token="<unk>"),
+        "E0805",
+        "[UNK]",
+    ),
     "quantized weights": (
         config_with(quantization_config={"quant_method": "awq"}),
         "E0818",
@@ -183,7 +239,8 @@ def test_a_folder_that_holds_no_model(
     spoil(folder)
     place.write(FROM_FOLDER)
     told = place.run()
-    refused(told, code, "weights", words)
+    # What a tokenizer cannot do is seen where it is used, which no file is to blame for alone.
+    refused(told, code, "mite.model" if "the unknown" in kind else "weights", words)
     if code in ("E0818", "E0819") or kind == "a billion labels":
         refusal(f"models/{code}.txt", told.err, ("within 2 seconds", "within 10 seconds"))
     if kind in ("shards outside", "other shapes"):  # in words of our own alone

@@ -59,6 +59,9 @@ def test_a_configuration_tells_the_same(qwen3_4b: Sizes) -> None:
 def test_a_configuration_that_is_none_has_no_sizes() -> None:
     assert from_config({}) is None
     assert from_config({"hidden_size": "wide", "num_hidden_layers": 1}) is None
+    for strange in (10**4000, float("inf"), float("nan"), -1):
+        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size")
+        assert from_config(dict.fromkeys(names, strange)) is None
     assert from_config({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 0}) is None
 
 
