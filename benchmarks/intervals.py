@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "intervals.json"
 TABLE = ROOT / "benchmarks" / "tables" / "intervals.json"
-"""What the page's tables are written from: by scenario the number of studies and the sum of each measure over them."""
+"""The data of the page's tables: by scenario the number of studies and the sum of each measure over them."""
 
 BENCHMARKS, QUESTIONS, SAMPLES = ("first", "second"), 48, 2
 GRID = (0, 8, 16, 24, 32, 40, 48, 64, 96, 128)
@@ -63,7 +63,7 @@ class Scenario:
     training: tuple[float, float] = TRAINING
     judged: tuple[float, float] = (1.65, 20.0)
     uneven: float = 1.0
-    """How many times as much seeds change the last arm as the first; those between are even steps of a factor."""
+    """The factor by which seeds change the last arm more than the first; arms between rise by even factors."""
 
     @property
     def apart(self) -> bool:
@@ -235,7 +235,7 @@ def outcomes(scenario: Scenario, number: int) -> dict[str, list[float]]:
 
 
 def stars(scenario: Scenario, number: int) -> dict[str, list[float]]:
-    """What became of one study of equal arms: whether intervals hold the truth, and whether anything has a star."""
+    """The outcome of one study of equal arms: whether intervals hold the truth, and whether anything has a star."""
     scores, curves = study(scenario, number)
     areas = curves @ weights()
     top = {b: Curve(GRID, (1.0,) * len(GRID)) for b in BENCHMARKS}
@@ -331,7 +331,7 @@ def star_table(tallies: Mapping[str, Tally]) -> str:
 
 
 def ends(tallies: Mapping[str, Tally]) -> str:
-    """How often intervals hold the truth, at the least and at the most, in a sentence."""
+    """Return a sentence on how often intervals hold the truth, at the least and at the most."""
     shares = {
         measure: [100 * tallies[each.name].mean(measure) for each in SCENARIOS if each.name in tallies]
         for measure in ("difference", "reg")

@@ -24,7 +24,7 @@ LOOKS = (8, 4, 16, 36)
 CHOOSING = range(1, 6)
 TESTING = range(6, 26)
 POINT = 0.01
-"""How much accuracy an arm may lose against vanilla RL, or against the arm that it is compared with."""
+"""The accuracy that an arm may lose against vanilla RL, or against the arm that it is compared with."""
 RIVALS = {
     "length reward normalised in the group": ("norm_05", "norm_10", "norm_20", "norm_40", "norm_80"),
     "length-harmonizing reward": ("harmony_1", "harmony_2", "harmony_5"),

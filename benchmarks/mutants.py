@@ -1,4 +1,4 @@
-"""How many small mistakes the tests notice: a sample of mutants of what computes, each run against the tests that mirror it.
+"""Count the small mistakes that tests notice: a sample of mutants, each run against the tests that mirror its file.
 
     python -m benchmarks.mutants              # goes on where it stopped, until 400 have been tried
     python -m benchmarks.mutants --most 60    # until 60 have been tried
@@ -77,7 +77,7 @@ AREAS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         tuple(f"tests/report/test_{name}.py" for name in ("tables", "formats", "leading", "page")),
     ),
 }
-"""By area: the files that are changed, and the tests that are to notice."""
+"""The files to change, and the tests that should notice, by area."""
 
 OPPOSITES: Mapping[type[ast.AST], tuple[type[Any], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -108,7 +108,7 @@ class Mutant:
 
 
 def altered(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand for a node by mistake."""
+    """Yield the nodes that may replace a node by mistake."""
     match node:
         case ast.Compare(left, ops, comparators):
             for op in OPPOSITES.get(type(ops[0]), ()):
@@ -197,7 +197,7 @@ def sample(root: Path) -> list[Mutant]:
 
 
 def judged(root: Path, area: str, path: str | None = None) -> str:
-    """What comes of an area's tests in a copy of the code, those that mirror the changed file first."""
+    """Return the outcome of an area's tests in a copy of the code; tests that mirror the changed file run first."""
     mirror = f"tests/{Path(path).parent.name}/test_{Path(path).stem}.py" if path else ""
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     for tests in ([mirror] if path and (root / mirror).exists() else [], AREAS[area][1]):

@@ -99,7 +99,7 @@ def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
 
 
 def _verdict(store: Store, record: Record) -> tuple[str, ...]:
-    """What a run's report says of its arms, in sentences."""
+    """Return the verdict of a run's report, in sentences."""
     from reodsl.report.verdict_words import said
 
     key = record.tasks.get("report")

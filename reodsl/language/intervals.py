@@ -17,7 +17,7 @@ class Room(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether no value fits."""
+        """Return whether no value fits."""
         return self.low > self.high or (self.low == self.high == 0 and not self.zero)
 
     def meet(self, other: Room) -> Room:

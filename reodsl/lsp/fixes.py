@@ -77,7 +77,7 @@ def _place(analysis: Analysis, finding: Diagnostic) -> Span | None:
 def _mends(
     analysis: Analysis, texts: Mapping[Path, str], finding: Diagnostic, edits: tuple[Edit, ...]
 ) -> bool:
-    """Whether the finding is gone after the edits, and no other has come, at the edits or as one error more."""
+    """Return whether the finding is gone after the edits, and no other has come, at the edits or as one error more."""
     after = analyse(analysis.path, {**texts, analysis.path: applied(analysis.text, edits)}).findings
     errors = [sum(each.severity == "error" for each in some) for some in (analysis.findings, after)]
     before = {(each.code, each.message) for each in analysis.findings}

@@ -70,7 +70,7 @@ class Spread:
         return tuple(both)
 
     def half_width(self, probability: float) -> float:
-        """How far an interval reaches to one side that the truth is beyond with `1 - probability`."""
+        """Return the reach of an interval to one side, past which the truth lies with `1 - probability`."""
         return max(t_quantile(probability, df) * math.sqrt(variance) for variance, df in self.sums)
 
     def p_value(self, value: float) -> float:

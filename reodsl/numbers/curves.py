@@ -71,7 +71,7 @@ def average(curves: Curves) -> Curve:
 
 
 def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
-    """Whether a curve says something at every point of a grid."""
+    """Return whether a curve says something at every point of a grid."""
     if curve.budgets[0] <= points[0] and curve.budgets[-1] >= points[-1]:
         return
     spans = f"REG is integrated over {points[0]} to {points[-1]}"

@@ -217,7 +217,7 @@ def pairwise(
 
 
 def typical_of(models: Iterable[Measured], places: Sequence[str]) -> Typical:
-    """What the variances over seeds of a study's differences typically are, for each measure."""
+    """The typical (median) variance over seeds of a study's differences, for each measure."""
     import numpy as np
 
     trained = [model for model in models if model.replicated]

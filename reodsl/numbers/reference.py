@@ -110,7 +110,7 @@ def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Dia
 
 
 def mean_only(frontier: Curves) -> bool:
-    """Whether a frontier is a single curve of a mean over benchmarks."""
+    """Return whether a frontier is a single curve of a mean over benchmarks."""
     return len(frontier) == 1 and next(iter(frontier)).lower() in MEAN_NAMES
 
 

@@ -32,14 +32,14 @@ What methods claim over each other is a fifth of it and more; a tenth is half of
 """
 
 ERROR = 0.05
-"""How often each of the two tests of an equivalence may err."""
+"""The rate at which each of the two tests of an equivalence may err."""
 
 KEYS = ("benchmark", "question", "seed", "sample")
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """How many of two arms' paired responses are the `same` text, and how many were `compared`."""
+    """Counts of two arms' paired responses: those that are the `same` text, of all that were `compared`."""
 
     same: int
     compared: int
@@ -80,7 +80,7 @@ class PairDifference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a study says about its arms, by REG on the mean over benchmarks.
+    """The verdict of a study about its arms, by REG on the mean over benchmarks.
 
     `arms` are all of them, best first, members of the frontier too. `leaders` are the best and those that are not apart
     from it; `tied` are the leaders' pairs. `pairs` are every two arms, the better one first. `against_baseline` has each
@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def trained_once(self) -> bool:
-        """Whether it rests on one seed, so that it holds for these trained models, and a new training may differ."""
+        """Return whether it rests on one seed, so that it holds for these trained models, and a new training may differ."""
         return self.seeds == 1
 
     @property

@@ -92,7 +92,7 @@ def from_architecture(source: Architecture) -> Sizes:
 
 
 LARGEST = 1 << 31
-"""Of any size in a config; those of models are far smaller."""
+"""The largest size in a config; those of models are far smaller."""
 
 
 def from_config(config: Mapping[str, Any]) -> Sizes | None:

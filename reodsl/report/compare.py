@@ -208,7 +208,7 @@ def _apart(first: Conditions, other: Conditions) -> tuple[str, ...]:
 
 
 def _twins(runs: Sequence[Run], same: Mapping[str, str]) -> dict[str, str]:
-    """By arm the same method in the first run that has it."""
+    """Return the same method in the first run that has it, by arm."""
     twins: dict[str, str] = {}
     for place, run in enumerate(runs):
         for earlier in runs[:place]:

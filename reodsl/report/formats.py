@@ -52,7 +52,7 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
 
 
 def starred(row: Mapping[str, Any], name: str) -> bool:
-    """Whether a row of a table has a star at the difference of that name."""
+    """Return whether a row of a table has a star at the difference of that name."""
     return bool(row.get(f"{name}_star"))
 
 

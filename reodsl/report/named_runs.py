@@ -43,7 +43,7 @@ def names(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
 
 
 def _changed(specs: Sequence[Spec]) -> dict[str, list[str]]:
-    """By setting its value in each run, for the first settings that differ: params before others, and short ones alone."""
+    """Return the values in each run of the first settings that differ: params before others, and short ones alone."""
     differing = {
         name: [spec.params.get(name, "") for spec in specs]
         for name in dict.fromkeys(name for spec in specs for name in spec.params)
@@ -62,7 +62,7 @@ def _told_apart(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _settings(specs: Sequence[Spec]) -> dict[str, list[str]]:
-    """By the last part of its name each setting that differs from the first spec's, as people write it."""
+    """Return the settings that differ from the first spec's, as people write them, by the last part of their names."""
     first, *others = specs
     graph = lower(first)
     values: dict[str, list[str]] = {}

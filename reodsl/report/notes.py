@@ -28,7 +28,7 @@ def intervals(study: Study, seeds: int) -> str:
 
 
 def star(score: Score) -> str:
-    """What the star at a difference says."""
+    """Return the meaning of the star at a difference."""
     return f"{formats.APART} differs from {score.relative_to} with all comparisons counted (Holm)."
 
 

@@ -53,7 +53,7 @@ def colours(
 
 
 def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
-    """Which of `DASHES` each arm has, by the arms' colours: the first until a colour is taken, then the next."""
+    """Return each arm's dashes, by the arms' colours: the first of `DASHES` until a colour is taken, then the next."""
     taken: dict[str, int] = {}
     kinds = {}
     for arm, colour in chosen.items():

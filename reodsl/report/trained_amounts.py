@@ -14,7 +14,7 @@ from reodsl.report.material import Material
 CLOSE = 0.05
 """The relative difference up to which two amounts count as equal, as at `reodsl check`."""
 COLUMNS = {"steps": 0, "summed rate": 4, "questions": 0, "tokens generated": 0}
-"""What is shown, each with its digits. Tokens differ with the methods, and no arm is unequal by these."""
+"""The amounts shown, each with its digits. Tokens differ with the methods, and no arm is unequal by these."""
 
 
 def trained_amounts(material: Material) -> pl.DataFrame:

@@ -127,5 +127,5 @@ def _require_regular(status: os.stat_result, path: Path) -> None:
 
 
 def is_within(place: str, folders: tuple[str, ...]) -> bool:
-    """Whether a path is one of these folders or below one; no link is followed."""
+    """Return whether a path is one of these folders or below one; no link is followed."""
     return any(place == folder or place.startswith(f"{folder}/") for folder in folders)

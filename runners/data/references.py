@@ -33,7 +33,7 @@ HEAD = 50
 COMMON_MARKERS = ("The answer is:", "The answer is", "answer is", "Answer:", "answer:", "A:", "ANSWER:")
 """Words that precede answers in sets of worked solutions; a table that nothing reads is tried with each."""
 _MARKS = (After(marker="####"), Boxed())
-"""What worked solutions of published sets put before or around their answers, whatever responses are asked for."""
+"""The marks that worked solutions of published sets put before or around their answers."""
 
 
 @dataclass(frozen=True, slots=True)

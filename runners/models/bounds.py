@@ -24,7 +24,7 @@ MOST_LABELS = 1000
 LARGEST_SIZE = 1 << 24
 """Of a size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
 LARGEST_NUMBER = 1 << 63
-"""Of a whole number anywhere, which torch could not hold."""
+"""The largest whole number anywhere in a config; torch holds none past it."""
 MOST_TABLES = 1 << 30
 """Bytes of the tables that a model computes and no file holds, such as those of its positions."""
 DEEPEST = 8

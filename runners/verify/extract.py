@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 )
 BOX = re.compile(rf"\\(?:boxed|fbox)(?:[ \t\r\n]{{0,64}}\{{|{_BARE})")
 _PLACEHOLDER = re.compile(r"(?:\.{2,}|\u2026|\\[lc]?dots|~|\s)*")
-"""What stands in the box of an instruction: nothing, or dots."""
+"""The content of a box in an instruction: nothing, or dots."""
 
 
 def final_answer(response: str) -> str:

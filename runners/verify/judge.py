@@ -339,7 +339,7 @@ class _Judge:
         return every([self.compare(*pair, depth + 1) for pair in pairs])
 
     def _in_proportion(self, left: Sequence[str], right: Sequence[str], depth: int) -> Plan:
-        """Whether the parts of two ratios are one another's multiples; as they are written where one of them is 0."""
+        """Return whether the parts of two ratios are one another's multiples; as they are written where one of them is 0."""
         if len(left) != len(right):
             return False
         pairs = list(zip(left, right, strict=True))
@@ -520,7 +520,7 @@ def _chain(text: str) -> list[str]:
 
 
 def _names_number(sides: list[str]) -> bool:
-    """Whether an equation gives a number other than 0, or a ratio, for what is sought: `a + b = 12`, `a : b = 2 : 3`."""
+    """Return whether an equation gives a number other than 0, or a ratio, as its answer: `a + b = 12`, `a : b = 2 : 3`."""
     if len(sides) != 2 or not _loose_name(sides[0]):
         return False
     read = quantity(sides[1], reference=True)

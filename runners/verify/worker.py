@@ -114,11 +114,11 @@ def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | 
 
 
 POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -13))
-"""What variables are at which two expressions are compared: the first two, and multiples of both for those that follow."""
+"""The values of variables at which two expressions are compared: the first two, and multiples of both for more."""
 
 
 def equal_at_points(one: list[Any], other: list[Any]) -> bool:
-    """Whether two expressions of the same variables have one value at each of `POINTS` at which both are real all the way.
+    """Return whether two expressions of the same variables have one value at each of `POINTS` where both are real.
 
     There are three such at least. So `\\sqrt{ab}` and `\\sqrt{a}\\sqrt{b}` are equal, `\\sqrt{x^2}` and `x` are not.
     """

@@ -1,4 +1,4 @@
-"""How much the arms of a study train: a comparison of methods is fair where all train for the same amount."""
+"""Warn where compared arms train for unequal amounts, as their comparison is then one of amounts too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What an arm's reinforcement learning takes in all of its stages, by the spec."""
+    """The amounts that an arm's reinforcement learning takes in all of its stages, by the spec."""
 
     steps: int
     summed_rate: float

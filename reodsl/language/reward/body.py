@@ -238,7 +238,7 @@ def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) ->
 
 
 def _before(env: Environment) -> Environment:
-    """What is known before there is a response: numbers that do not depend on one."""
+    """Return the names of numbers that are known before there is a response."""
     numbers = {
         key: value
         for key, value in env.values.items()

@@ -140,7 +140,7 @@ class Splits:
 
 @dataclass(slots=True)
 class Body:
-    """What typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `facts` holds
+    """The state that typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `facts` holds
     the range that conditions around it leave a value.
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the

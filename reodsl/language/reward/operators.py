@@ -68,7 +68,7 @@ def together(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> 
 
 
 def _excluded(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> bool:
-    """Whether two conditions never hold at once: together they leave a value no room."""
+    """Return whether two conditions never hold at once: together they leave a value no room."""
     return any(room.empty for room in together(one, two).values())
 
 
@@ -204,7 +204,7 @@ def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
 
 
 def _is_share(part: Expression, whole: Expression) -> bool:
-    """Whether one count is at most another: of the same responses or splits, under the other's conditions and more."""
+    """Return whether one count is at most another: of the same splits, under the other's conditions and more."""
     wholes = whole.args if isinstance(whole, Call) and whole.fn == "max" else (whole,)
     return (
         isinstance(part, Aggregate)
@@ -325,7 +325,7 @@ def _report_still(
 
 
 def _is_literal(expr: tree.Expr) -> bool:
-    """Whether a number is written out: that of a parameter is another one elsewhere."""
+    """Return whether a number is written out: that of a parameter is another one elsewhere."""
     return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
 
 

@@ -46,6 +46,6 @@ _INSTEAD: Mapping[str, str] = {
     "write `z(correct(y))`, a whole part of a sum": "normalize normalise zscore standardize whiten",
 }
 CALLED: Mapping[str, str] = {name: helps for helps, names in _INSTEAD.items() for name in names.split()}
-"""What a function of other languages is here, where no spelling leads to it."""
+"""The functions of other tools and what serves here, where no spelling leads to it."""
 
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})
