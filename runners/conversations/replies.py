@@ -9,6 +9,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
 from runners.conversations.calls import Call, calls_of
+from runners.models.template import Failed, rendered
 
 _MARK = "reodsl"
 _PROBE: list[Call] = [{"name": "probe", "arguments": {"x": 1}}]
@@ -63,9 +64,8 @@ class Replies:
                 {"role": "tool", "tool_call_id": f"call{place}", "name": each["name"], "content": reply}
             )
         try:
-            text = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
-        except Exception as fault:
-            # Templates are Jinja programs of the model's author: they raise whatever they like.
+            text = rendered(self.tokenizer, turns)
+        except Failed as fault:
             raise problem(
                 "E0812",
                 f"the model's chat template cannot render what a tool says: {fault}",

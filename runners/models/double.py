@@ -16,6 +16,8 @@ from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 
 from runners.models.folder import load_config, load_tokenizer, save
+from runners.models.template import require_ending
+from runners.models.tokenizer import require_bounded_steps
 
 NARROW = {
     "num_hidden_layers": 2,
@@ -63,8 +65,11 @@ END, PAD = "<|im_end|>", "<|endoftext|>"
 
 def double_of(folder: Path, place: Path, seed: int) -> None:
     """Write the double of the model in `folder`, which needs no weights there, to `place`. Raises as `load_config` does."""
+    config = load_config(folder)
+    require_bounded_steps(folder)
     tokenizer = load_tokenizer(folder)
-    draw_double(load_config(folder), tokenizer, place, seed)
+    require_ending(tokenizer.chat_template, folder)
+    draw_double(config, tokenizer, place, seed)
     # It may name more tokens that end a response.
     if (folder / "generation_config.json").is_file():
         shutil.copyfile(folder / "generation_config.json", place / "generation_config.json")

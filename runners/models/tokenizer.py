@@ -6,7 +6,7 @@ A text whose words are separated by single spaces comes back from `decode(encode
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,13 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem, first_line, problem
+from runners.models.bounded import Beyond, Bounded
 from runners.models.names import AGAIN
+from runners.models.worker import MOST_GROWTH
 
+SECONDS = 60
+MEMORY_MIB = 1 << 13
+"""What reading and trying a tokenizer may take; the largest take a few seconds and a gibibyte."""
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
 
@@ -35,6 +40,25 @@ def readable(folder: Path | None = None) -> Iterator[None]:
             raise
         message = f"tokenizer.json cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder) if folder else None, help=AGAIN) from fault
+
+
+def require_bounded_steps(folder: Path) -> None:
+    """Refuse a folder's tokenizer that cannot be read within bounds, or lengthens texts beyond them: E0805.
+
+    It is tried in a process of its own, on texts of what its patterns look for.
+    """
+    with closing(Bounded(SECONDS, MEMORY_MIB)) as process:
+        try:
+            said = process.ask({"tokenizer": str((folder / "tokenizer.json").absolute())})
+        except Beyond as why:
+            said = {"raised": f"on a text of a line it {why}"}
+    if said.get("growth", 0) >= MOST_GROWTH:
+        said = {
+            "raised": f"its steps make a text up to {said['growth']:.3g} times as long, and {MOST_GROWTH:,} is the most"
+        }
+    if "raised" in said:
+        message = f"tokenizer.json cannot be used: {' '.join(said['raised'].split())[:200]}"
+        raise problem("E0805", message, where=str(folder), help=AGAIN)
 
 
 def _is_panic(fault: BaseException) -> bool:

@@ -156,7 +156,10 @@ def _tokenizer(file: Gguf) -> Any:
         model_max_length=int(metadata["llama.context_length"]),
         **{role: tokens[index] for role, index in token_ids.items() if index is not None},
     )
-    wrapped.chat_template = metadata.get("tokenizer.chat_template")
+    template = metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise _unfit(file, f"its chat template is {template!r:.40}, and no text")
+    wrapped.chat_template = template
     return wrapped
 
 

@@ -115,6 +115,13 @@ def tokenizer_of(**model: Any) -> Callable[[Path], None]:
     return spoil
 
 
+def doubling(folder: Path) -> None:
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    path = folder / "tokenizer.json"
+    steps = {"type": "Sequence", "normalizers": [step] * 36}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": steps}))
+
+
 def numeric_template(folder: Path) -> None:
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": 5}))
@@ -217,6 +224,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "E0805",
         "[UNK]",
     ),
+    "36 doublings": (doubling, "E0805", "6.87e+10 times as long"),
     "quantized weights": (
         config_with(quantization_config={"quant_method": "awq"}),
         "E0818",
@@ -303,6 +311,25 @@ def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:
         told = place.run()
     refused(told, "E0803", "weights/model.safetensors", "Permission denied", "chmod -R u+rX weights")
     assert not (place.folder / ".reodsl").exists()
+
+
+def test_a_template_that_hangs_on_the_spec_s_questions_ends_the_run(
+    place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes the trial, which asks another question."""
+    monkeypatch.setattr(template, "SECONDS", 2)
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, folder)
+    endless_template(folder)
+    loop = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(
+        "{% if '1 + 1' not in messages[-1].content %}" + loop + "{% endif %}"
+    )
+    place.write(FROM_FOLDER.replace('folder("weights")', 'folder("weights")\n  prompt { kind = chat }'))
+    told = place.run()
+    assert told.code == 1
+    assert set(told.findings()) == {"E0819"}, told.err
+    assert "does not end within 2 seconds of a processor" in told.err
 
 
 def test_what_lies_beside_good_weights_stays_behind(place: Place, checkpoint: Path) -> None:

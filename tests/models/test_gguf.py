@@ -83,7 +83,8 @@ def written(place: Path, model: Any, **change: Any) -> Path:
     file.add_token_merges(change.get("merges", ["h e", "Ġ he"]))
     file.add_eos_token_id(change.get("eos", 1))
     file.add_pad_token_id(1)
-    file.add_chat_template("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
+    template = "{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}"
+    file.add_chat_template(change.get("template", template))
     if "scaling" in change:
         file.add_rope_scaling_type(change["scaling"])
     for name in change.get("more", ()):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem
 from runners.models.folder import load_tokenizer
-from runners.models.tokenizer import decode, encode, require_written, word_tokenizer
+from runners.models.tokenizer import decode, encode, require_bounded_steps, require_written, word_tokenizer
+from runners.models.worker import lengthens
 
 WORDS = ["answer", "\\boxed{", "}", "+7", "-7", "5", "6", ".", "so", "</think>"]
 TEXT = "<think> 5 +7 . so </think> answer \\boxed{ 6 } <eos>"
@@ -83,3 +88,128 @@ def test_a_tokenizer_that_drops_what_it_does_not_know_is_found_out() -> None:
     with pytest.raises(Problem) as caught:
         require_written(silent, "a<b>", "a mark")
     assert caught.value.diagnostics[0].code == "E0815"
+
+
+def _replace(sought: str, written: str, kind: str = "String") -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {kind: sought}, "content": written}
+
+
+def _steps(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"normalizer": {"type": "Sequence", "normalizers": list(steps)}}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+    }
+
+
+FIXED = {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_to_multiple_of": None}
+FIXED |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
+BEYOND: dict[str, tuple[dict[str, Any], str]] = {
+    "36 doublings": (_steps(*[_replace("a", "aa")] * 36), "6.87e+10 times as long"),
+    "doublings of a letter that no trial has": (_steps(*[_replace("ሴ", "ሴሴ")] * 36), "times as long"),
+    "doublings in turns": (_steps(*[_replace("a", "bb"), _replace("b", "aa")] * 18), "times as long"),
+    "doublings of all": (_steps(*[_replace(".", "ab", "Regex")] * 13), "times as long"),
+    "doublings in the decoder": (
+        {"decoder": {"type": "Sequence", "decoders": [_replace("a", "aa")] * 36}},
+        "times as long",
+    ),
+    "a pattern that goes back": (_steps(_replace("(a|aa)+c", "b", "Regex")), "retry-limit"),
+    "a split that goes back": (_split("(z+)+$y"), "retry-limit"),
+    "a map that is none": (
+        _steps({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 40).decode()}),
+        "tokenizer.json cannot be used",
+    ),
+    "pieces of no length": ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "must be non-zero"),
+    "a terabyte of padding": ({"padding": FIXED}, "ends its process by signal 6"),
+    "a step of no kind": (_steps({"type": "Sorcery"}), "cannot be used"),
+}
+PUBLISHED = {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+",
+    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "deepseek": "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+}
+MOSES = [
+    ("。", "."),
+    ("…", "..."),
+    ("—", " - "),
+    ("．", ". "),
+    ("“", '"'),
+    ("''", '"'),
+    ("ﬁ", "fi"),
+    ("％", "%"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    word_tokenizer(("What", "is", "1")).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def changed(folder: Path, changes: dict[str, Any]) -> Path:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_tokenizer_beyond_the_bounds_is_refused(folder: Path, name: str) -> None:
+    """None of it reaches this process, whose memory and time are not bounded."""
+    changes, words = BEYOND[name]
+    with pytest.raises(Problem) as caught:
+        require_bounded_steps(changed(folder, changes))
+    (refusal,) = caught.value.diagnostics
+    assert (refusal.code, refusal.where) == ("E0805", str(folder))
+    assert words in refusal.message
+    assert "\n" not in refusal.message
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_splits_are_within_the_bounds(folder: Path, name: str) -> None:
+    require_bounded_steps(changed(folder, _split(PUBLISHED[name])))
+
+
+def test_published_steps_are_within_the_bounds(folder: Path) -> None:
+    prepended = {"type": "Prepend", "prepend": "▁"}
+    spaces = _replace(" {2,}", " ", "Regex")
+    moses = [_replace(sought, written) for sought, written in MOSES]
+    steps = _steps(*moses * 5, {"type": "NFKC"}, spaces, prepended, _replace(" ", "▁"))
+    require_bounded_steps(changed(folder, steps))
+    assert lengthens(steps["normalizer"]) < 100
+
+
+def test_a_bound_on_lengths_is_one() -> None:
+    """The library lengthens no text by more, whichever text it is."""
+    steps = [_replace("a", "bcb"), _replace("b", "aa"), _replace("", "x"), _replace("[xa]", "yz", "Regex")]
+    random = Random(1)
+    for _ in range(200):
+        chosen = random.choices(steps, k=random.randint(1, 4))
+        normalizer = normalizers.Sequence(
+            [
+                normalizers.Replace(Regex(p["Regex"]) if "Regex" in p else p["String"], step["content"])
+                for step in chosen
+                if (p := step["pattern"])
+            ]
+        )
+        text = "".join(random.choices("abcxyz", k=random.randint(1, 30)))
+        most = lengthens(_steps(*chosen)["normalizer"])
+        assert len(normalizer.normalize_str(text)) <= most * (len(text) + 1)
+
+
+def test_a_tokenizer_that_panics_is_refused_where_it_is_used(folder: Path) -> None:
+    tokenizer = load_tokenizer(changed(folder, _split("(a|aa)+c")))
+    with pytest.raises(Problem, match="retry-limit") as caught:
+        encode(tokenizer, "a" * 60)
+    assert caught.value.diagnostics[0].code == "E0805"

@@ -1,0 +1,201 @@
+"""A process that does what a stranger's checkpoint asks for, with bounds on memory and processor time.
+
+Its arguments are the mebibytes and the seconds that it may take. Each line in is one of these, and has a line as its answer:
+
+- `{"template", "values"}`: what a chat template makes of the values, as in transformers: `{"text"}`, or `{"raised"}`.
+  Each may take a tenth of a second more than those before it left over.
+- `{"tokenizer"}`, the path of a `tokenizer.json`: `{"growth"}`, by how much its steps may lengthen a text, or `{"raised"}`
+  where it cannot be read, or fails on texts of what its patterns look for.
+
+`{"beyond"}` says by what words of a bound the answer is not given. A process that takes too long is ended by its timer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runners.sandbox import limit_memory, write_all
+from runners.sandbox.parent import lines
+
+MORE_SECONDS = 0.1
+LONGEST = 1 << 20
+"""Characters of a text that a template gives."""
+LONGEST_WORDS = 300
+MOST_GROWTH = 1 << 12
+"""By how much a text may be lengthened; real tokenizers stay far below it."""
+_REPEATED = 256
+_PROBES = (
+    "What is 1 + 1?",
+    "  Wait,\n\n\tlet me see: 3.14 × 2² = \\boxed{x_1}…",
+    "naïve Ωmega 漢字 ١٢ 🙂 ﷺ",
+    "a" * _REPEATED,
+    " " * _REPEATED,
+    "0" * _REPEATED,
+)
+
+
+def rendered(template: str, values: dict[str, Any]) -> str:
+    """Return what a chat template makes of the values, to the letter as transformers has it."""
+    return str(_compiled(template).render(**values))
+
+
+@cache
+def _compiled(template: str) -> Any:
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import CallBlock, Node
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}`, which marks what the model writes, and changes nothing of it."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return CallBlock(self.call_method("_unchanged"), [], [], body).set_lineno(line)
+
+        def _unchanged(self, caller: Callable[[], str]) -> str:
+            return caller()
+
+    def fail(message: str) -> None:
+        raise TemplateError(message)
+
+    def to_json(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = fail
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment.from_string(template)
+
+
+def tried(path: str) -> float:
+    """Read a tokenizer, encode texts that it may stumble over, and return by how much its steps may lengthen a text."""
+    from tokenizers import Tokenizer
+
+    settings = json.loads(Path(path).read_bytes())
+    tokenizer = Tokenizer.from_file(path)
+    growth = max(lengthens(settings.get(part)) for part in ("normalizer", "pre_tokenizer", "decoder"))
+    for text in (*_PROBES, *_stumbling(settings)) if growth < MOST_GROWTH else ():
+        try:
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception:
+            # A vocabulary need not have every word.
+            continue
+        tokenizer.decode(ids)
+    return growth
+
+
+def lengthens(part: Any) -> float:
+    """Return by how much the steps of a part of a tokenizer can lengthen a text, at most.
+
+    A step lengthens what one before it wrote only where it looks for a character that is in that.
+    """
+    grown: list[tuple[float, str | None]] = []
+    for step in _steps(part):
+        sought: str | None = None
+        written: str | None = None
+        if step.get("type") == "Precompiled":
+            factor = _longest_replacement(str(step.get("precompiled_charsmap") or ""))
+        elif step.get("type") == "Replace":
+            sought, content = _looks_for(step), str(step.get("content", ""))
+            # A pattern may find nothing at each place, and what was there stays.
+            factor = len(content) / len(sought) if sought else 1.0 + len(content)
+            written = content if sought else None
+        else:
+            continue
+        before = (size for size, text in grown if not sought or text is None or set(sought) & set(text))
+        grown.append((max(1.0, factor) * max(before, default=1.0), written))
+    return max((size for size, _ in grown), default=1.0)
+
+
+def _longest_replacement(charsmap: str) -> float:
+    """Characters of the longest text in a map of SentencePiece's: the size of a trie, the trie, and the texts."""
+    data = base64.b64decode(charsmap)
+    texts = data[4 + int.from_bytes(data[:4], "little") :]
+    return float(max(map(len, texts.split(b"\0"))))
+
+
+def _steps(part: Any) -> Iterator[dict[str, Any]]:
+    """All records inside a part, in their order."""
+    waiting = [part]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield each
+        inside = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        waiting += reversed([value for value in inside if isinstance(value, (dict, list))])
+
+
+def _looks_for(step: dict[str, Any]) -> str | None:
+    """The text that a step looks for; None where it is any of a pattern's."""
+    pattern = step.get("pattern")
+    text = pattern.get("String") if isinstance(pattern, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _stumbling(settings: dict[str, Any]) -> Iterator[str]:
+    """Texts of the characters in each pattern: every one of them again and again, and all in turns."""
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        for step in _steps(settings.get(part)):
+            pattern = step.get("pattern")
+            for text in map(str, pattern.values() if isinstance(pattern, dict) else ()):
+                letters = dict.fromkeys(text[:_REPEATED])
+                yield from (letter * _REPEATED for letter in letters)
+                yield (text[:_REPEATED] + "".join(letters)) * 4
+
+
+def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
+    """Do what a line asks for."""
+    try:
+        if "template" in request:
+            text = rendered(request["template"], request["values"])
+            return (
+                {"text": text}
+                if len(text) <= LONGEST
+                else {"beyond": f"gives more than {LONGEST:,} characters"}
+            )
+        return {"growth": tried(request["tokenizer"])}
+    except MemoryError:
+        return {"beyond": f"needs more than {memory_mib:,} MiB of memory"}
+    except BaseException as fault:
+        # The tokenizers library panics with what is no Exception.
+        return {"raised": (str(fault).strip() or type(fault).__name__)[:LONGEST_WORDS]}
+
+
+def main(memory_mib: int, seconds: float) -> None:
+    """Answer lines until the parent closes the pipe."""
+    limit_memory(memory_mib)
+    for line in lines(os.getppid()):
+        seconds += MORE_SECONDS
+        signal.setitimer(signal.ITIMER_PROF, max(seconds - time.process_time(), 1e-3))
+        reply = json.dumps(answer(json.loads(line), memory_mib))
+        write_all(1, reply.encode("ascii") + b"\n")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,120 @@
+"""Chat templates are rendered as transformers renders them, in a process that ends whatever they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.model import Prompt
+from runners.models import template
+from runners.models.template import Failed, rendered, require_ending
+from runners.models.tokenizer import word_tokenizer
+from runners.prompts import prompt_tokens
+from tests.models.test_bounds import QWEN
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {"name": "add", "description": 'a "sum" <of> é', "parameters": {"x": [1, 2.5]}},
+    }
+]
+TURNS: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief.\n"},
+    {"role": "user", "content": "What is 1 + 1? {{ 7 }} 🙂 <b>"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "add", "arguments": {"x": None}}}],
+    },
+    {"role": "tool", "content": "2"},
+]
+TEMPLATES = {
+    "qwen": QWEN,
+    "json": "{% for t in tools %}{{ t | tojson(indent=2) }}{{ t | tojson }}{% endfor %}{{ messages | tojson }}",
+    "marks": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}|{{ documents }}|{{ add_generation_prompt }}",
+    "generation": "{% set x = 1 %}{% for m in messages %}{% generation %}{% set x = 2 %}{{ m.content }}{% endgeneration %}"
+    "{{ x }}{% endfor %}",
+    "loops": "{% for m in messages %}{% if loop.index == 2 %}{% continue %}{% endif %}{% if loop.last %}{% break %}"
+    "{% endif %}\n  {% set n = namespace(a=m.role) %}\n{{ n.a }}\n{% endfor %}",
+    "time": "{{ strftime_now('%Y') }}{{ 'a' if messages[0].content is string }}{{ messages[9] }}",
+}
+FAILING = {
+    "raised": ("{{ raise_exception('no system message') }}", "no system message"),
+    "syntax": ("{% for", "end of template"),
+    "attribute": ("{{ messages[9].content.x }}", "no element 9"),
+    "escape": ("{{ ''.__class__.__mro__ }}{{ messages.append(1) }}", "unsafe"),
+}
+
+
+def tokenizer_with(text: Any) -> Any:
+    tokenizer = word_tokenizer(["What", "is", "1", "+", "1?", "x"])
+    tokenizer.chat_template = text
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("tools", [[], TOOLS])
+def test_a_template_is_rendered_to_the_letter(name: str, tools: list[dict[str, Any]]) -> None:
+    tokenizer = tokenizer_with(TEMPLATES[name])
+    if name == "json" and not tools:
+        tokenizer.chat_template = tokenizer.chat_template.replace("in tools", "in tools or []")
+    wanted = tokenizer.apply_chat_template(
+        TURNS, tools=tools or None, add_generation_prompt=True, tokenize=False
+    )
+    assert rendered(tokenizer, TURNS, tools) == wanted
+
+
+def test_tools_choose_among_several_templates() -> None:
+    tokenizer = tokenizer_with({"default": "plain", "tool_use": "tools"})
+    assert rendered(tokenizer, TURNS) == "plain"
+    assert rendered(tokenizer, TURNS, TOOLS) == "tools"
+    with pytest.raises(Failed, match="no default"):
+        rendered(tokenizer_with({"a": "a", "b": "b"}), TURNS)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_a_template_raises_is_told(name: str) -> None:
+    text, words = FAILING[name]
+    with pytest.raises(Failed, match=words):
+        rendered(tokenizer_with(text), TURNS)
+
+
+LOOP = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+FULL = "{% set n = namespace(x='a') %}{% for i in range(33) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
+AROUND = {
+    "another question": (
+        "{% if '1 + 1' not in messages[-1].content %}" + LOOP + "{% endif %}",
+        "does not end within",
+    ),
+    "the time": ("{% if strftime_now('%Y') != '%Y' %}" + LOOP + "{% endif %}", "does not end within"),
+    "memory": ("{% if '1 + 1' not in messages[-1].content %}" + FULL + "{% endif %}", "1,024 MiB of memory"),
+    "a long text": ("{{ 'abcdefgh' * 4000000 }}", "gives more than 1,048,576 characters"),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_template_that_behaves_until_it_is_used_is_refused_then(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template, "SECONDS", 1)
+    text, words = AROUND[name]
+    if "1 + 1" in text:
+        require_ending(text, tmp_path)
+    prompt = Prompt(kind="chat", template="{question}")
+    with pytest.raises(Problem, match=words) as caught:
+        prompt_tokens(prompt, tokenizer_with(text), ["x"])
+    assert caught.value.diagnostics[0].code == "E0819"
+    # What comes after it finds a new process.
+    after = tokenizer_with("x 1?")
+    assert prompt_tokens(prompt, after, ["x"]) == [tuple(after.encode("x 1?", add_special_tokens=False))]
+
+
+def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template may be slow; each prompt brings some time with it."""
+    monkeypatch.setattr(template, "SECONDS", 1)
+    slow = tokenizer_with("{% for i in range(60000) %}{% set x = i * i %}{% endfor %}x")
+    prompt = Prompt(kind="chat", template="{question}")
+    assert len(prompt_tokens(prompt, slow, ["x"] * 60)) == 60
