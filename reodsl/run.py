@@ -5,6 +5,7 @@ The command line and the Python door both call `run`. They differ in how they sh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,7 @@ from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Execution, Machine, Results, load_registry
 from reodsl.plan.verdict import Plan
 from reodsl.price import Prices, price, read_history, sizes_at_hand
+from reodsl.price.facts import questions_in
 from reodsl.price.limits import refusals
 from reodsl.store import judges, runs
 from reodsl.store.code import Code, allow, read_all, unallowed
@@ -50,10 +52,25 @@ class Outcome:
 
 
 def prices_of(ready: Ready) -> Prices:
-    """What the tasks of a spec are expected to cost, by what the store's past runs and weights at hand tell."""
+    """What the tasks of a spec are expected to cost, by what the store's past runs, and weights and files at hand, tell."""
     history = read_history(ready.store, runs.records(ready.store))
+    history = replace(history, questions={**history.questions, **_questions_at_hand(ready)})
     sizes = sizes_at_hand(ready.spec, ready.keys.folder)
     return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)
+
+
+def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
+    """Return how many questions the spec's files here hold, by `data` task, as the runners say, where there are any."""
+    untold = [
+        task
+        for task in ready.graph.tasks
+        if task.kind == "data" and questions_in(task.payload["data"]) is None
+    ]
+    try:
+        count = load_registry().count_questions if untold else None
+    except Problem:
+        return {}
+    return {} if count is None else count(untold, ready.keys.folder)
 
 
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> Outcome:

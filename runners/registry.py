@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic
@@ -26,6 +26,12 @@ def _execute(run: Execution) -> Results:
     from runners.execute import execute
 
     return execute(run)
+
+
+def _count_questions(tasks: Sequence[Task], folder: Path) -> Mapping[str, int]:
+    from runners.execute.questions import counts
+
+    return counts(tasks, folder)
 
 
 def _survey() -> tuple[Part, ...]:
@@ -66,4 +72,5 @@ REGISTRY = Registry(
     survey=_survey,
     try_reward=_try_reward,
     stand_ins=_stand_ins,
+    count_questions=_count_questions,
 )

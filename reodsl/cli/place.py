@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Plan
-from reodsl.store.external import hub_snapshot, local_copies
+from reodsl.store.code import read_all
 from reodsl.store.store import Store
 
 
@@ -39,35 +38,32 @@ def prepare(
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """What is wrong inside the files and copies of a hub's data sets here that a run would read for questions; the
-    runners, where there are any, tell.
+    """Return what is wrong inside the files and copies of a hub's data sets here that a run would read for questions, as
+    the runners say, where there are any, and E0743 for Python beside the spec that cannot be read.
 
-    What is not there may be on the machine that is to run the spec.
+    Questions that are not there may be on the machine that is to run the spec. Python is read here in any case.
     """
     folder = ready.keys.folder
+    todo = [item for item in plan.items if item.verdict != "reuse"]
+    code = [each for each in read_all((item.task.payload for item in todo), folder)[1] if _is_of_file(each)]
     tasks = tuple(
         item.task
-        for item in plan.items
+        for item in todo
         if item.task.kind == "data"
-        and item.verdict != "reuse"
-        and all(_at_hand(source, folder) for source in item.task.payload["data"]["sources"])
+        and not item.absent
+        and all(source["kind"] in ("file", "hub") for source in item.task.payload["data"]["sources"])
     )
     try:
         lacks = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
     except Problem:
-        return ()
+        lacks = ()
     # A copy may be without the split, and planning needs no packages.
-    return tuple(each for each in lacks if each.code not in ("E0708", "E0972"))
+    return (*code, *(each for each in lacks if each.code not in ("E0708", "E0972")))
 
 
-def _at_hand(source: Mapping[str, Any], folder: Path) -> bool:
-    match source["kind"]:
-        case "file":
-            return (folder / str(source["path"])).is_file()
-        case "hub":
-            repo = source["repo"]
-            return bool(local_copies(repo, folder) or hub_snapshot("datasets", repo, source.get("revision")))
-    return False
+def _is_of_file(finding: Diagnostic) -> bool:
+    """Return whether it is about a file: a package need not be installed where a spec is planned."""
+    return (finding.where or "").endswith(".py")
 
 
 def existing_store(store_dir: Path | None) -> Store:

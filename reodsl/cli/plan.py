@@ -47,7 +47,7 @@ def command(
     Every task is one of: reuse (its result is there), run (it is new), rerun (with the setting that changed, old
     and new, and its line), later (known once another task is done). Each has its price: --all shows tokens, calls,
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
-    than the spec's limit or a local file of questions has mistakes.
+    than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
     from reodsl.cli.destination import file_to_write
     from reodsl.cli.output import print_json, show

@@ -99,7 +99,8 @@ class Registry:
     a `Problem` only when nothing can run at all.
     `survey` looks at what this machine has of what runs need, imports included. `try_reward` says what each response of
     a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of a spec's models and
-    data, by the spec's folder and one to write to. Packages may do without either.
+    data, by the spec's folder and one to write to; `count_questions` how many questions `data` tasks will read, by their
+    ids, as far as files on this machine tell. Packages may do without these three.
     """
 
     runners: Mapping[Kind, str]
@@ -108,6 +109,7 @@ class Registry:
     survey: Callable[[], tuple[Part, ...]] = tuple
     try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
+    count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
 
 
 def load_registry() -> Registry:

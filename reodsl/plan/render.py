@@ -23,6 +23,7 @@ from reodsl.price.value import totals_json
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
 _CHANGES = 3
 _ROOM, _ROWS = 60, 100
+_ABSENT = 6
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
@@ -88,6 +89,10 @@ def to_text(
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _elapsed(plan, prices))
+    if plan.absent:
+        shown = ", ".join(map(visible, plan.absent[:_ABSENT]))
+        rest = f" and {len(plan.absent) - _ABSENT} more" if len(plan.absent) > _ABSENT else ""
+        lines.append(f"Not on this machine: {shown}{rest}. A run here stops before it starts.")
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
         lines.append("Nothing to do: every result is there.")
@@ -156,6 +161,7 @@ def item_json(item: Item) -> dict[str, Any]:
         "reason": item.reason,
         "changes": [_difference(change) for change in item.changes],
         "needs": list(item.needs),
+        "absent": list(item.absent),
         "key": item.key,
         "made": item.created,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from reodsl.graph.task import VERSIONS, Graph, Task
@@ -11,6 +11,7 @@ from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, explain, reg
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
+from reodsl.store.external import absent
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
 from reodsl.store.runs import Record, previous, records
@@ -26,7 +27,8 @@ class Item:
 
     `reuse`: its result is there. `run`: it never had one. `rerun`: it had one, and `changes` or something it reads
     made that stale. `later`: what it does is only known once a task in `needs` is done. `needs` names the tasks it
-    reads that have to run first. `key` is known once they are done. `created` is when a reused result was made.
+    reads that have to run first. `key` is known once they are done. `created` is when a reused result was made. `absent`
+    are files, models and data sets that it reads and that are not on this machine.
     """
 
     task: Task
@@ -36,6 +38,7 @@ class Item:
     needs: tuple[str, ...] = ()
     key: str | None = None
     created: str | None = None
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ class Plan:
     def later(self) -> tuple[str, ...]:
         """The ids of tasks that may have to be done, as is known once others are."""
         return tuple(item.task.id for item in self.items if item.verdict == "later")
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What the tasks to be done read and is not on this machine, each once."""
+        return tuple(dict.fromkeys(name for item in self.items for name in item.absent))
 
     @property
     def work(self) -> bool:
@@ -91,6 +99,16 @@ class _Planner:
         self.unknown: set[str] = set()
 
     def item(self, task: Task) -> Item:
+        item = self._item(task)
+        lacks = () if item.verdict == "reuse" else absent(task, self.keys.folder)
+        verb = "is" if len(lacks) == 1 else "are"
+        return (
+            replace(item, reason=f"{_some(lacks)} {verb} not on this machine", absent=lacks)
+            if lacks
+            else item
+        )
+
+    def _item(self, task: Task) -> Item:
         needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
         if needs:
             return self._pending(task, needs)

@@ -277,6 +277,35 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     return dict(source)
 
 
+def absent(task: Task, folder: Path) -> tuple[str, ...]:
+    """Return what a task's questions or weights come from and is not on this machine, as the spec calls it."""
+    if task.kind == "data":
+        sources, hub_kind = task.payload["data"]["sources"], "datasets"
+    elif task.kind == "model":
+        sources, hub_kind = [task.payload["model"]["source"]], "models"
+    else:
+        return ()
+    return tuple(
+        str(source.get("path") or source.get("repo") or source["package"])
+        for source in sources
+        if not _is_here(source, folder, hub_kind)
+    )
+
+
+def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
+    match source["kind"]:
+        case "file" | "folder":
+            return os.path.lexists(folder / source["path"])
+        case "hub":
+            copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
+            return bool(copies or hub_snapshot(hub_kind, source["repo"], source.get("revision")))
+        case "package" if "file" in source:
+            return package_file(source["package"], source["file"]) is not None
+        case "package":
+            return package_version(source["package"]) is not None
+    return True
+
+
 def _sum(checksum: str | None) -> str:
     """A checksum as it stands in a payload."""
     return checksum if checksum is not None and _is_unread(checksum) else f"sha256:{checksum}"

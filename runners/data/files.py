@@ -70,6 +70,20 @@ def require_head(path: Path, columns: Columns) -> None:
         return
 
 
+def count_rows(path: Path, columns: Columns) -> int:
+    """Return how many rows a file has. Parquet and JSON by lines are not parsed. Raises as `read_questions` does."""
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+            case ".jsonl" | ".ndjson":
+                with path.open("rb") as lines:
+                    return sum(1 for line in lines if line.strip())
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        pass  # What is wrong with it is said as it is read.
+    return read_questions(path, columns).height
+
+
 def file_problem(path: Path) -> Diagnostic | None:
     """Why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
     if path.suffix.lower() not in DATA_FILES:

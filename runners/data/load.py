@@ -23,7 +23,7 @@ from reodsl.ir.data import (
     Tests,
 )
 from reodsl.ir.task import Programs
-from runners.data.files import file_problem, read_questions, require_head
+from runners.data.files import count_rows, file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.marks import unused_marks, without_marks
@@ -174,6 +174,22 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
     except Problem as caught:
         return list(caught.diagnostics)
     return []
+
+
+def count_questions(data: Data, folder: Path) -> int | None:
+    """Return how many rows files and local copies of a hub's data sets have; None for other sources and faulty files."""
+    rows = []
+    for source in data.sources:
+        if not isinstance(source, (File, HubData)):
+            return None
+        files = [folder / source.path] if isinstance(source, File) else local_files(source, folder)
+        if not files or any(map(file_problem, files)):
+            return None
+        try:
+            rows += [count_rows(path, source.columns) for path in files]
+        except Problem:
+            return None
+    return sum(rows)
 
 
 def _where(source: DataSource) -> str:

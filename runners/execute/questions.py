@@ -35,6 +35,16 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
             yield _placed(each, _at_fault(each, declared, folder), spec, origin)
 
 
+def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
+    """Return how many questions `data` tasks will read, by their ids, where files here tell; paths start at `folder`."""
+    if importlib.util.find_spec("polars") is None:
+        return {}
+    from runners.data.load import count_questions
+
+    read = {task.id: count_questions(Data.model_validate(task.payload["data"]), folder) for task in tasks}
+    return {name: count for name, count in read.items() if count is not None}
+
+
 def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
     """What the spec calls the source that a finding is about; the first of several, None where it is about none."""
     # Rows stand behind a file, and several sources one behind another: `a.jsonl, line 3`, `a.jsonl, b.csv`.
