@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from reodsl.ir.data import AnswerReader, Boxed
-from reodsl.ir.model import Forcing
+from reodsl.ir.data import AnswerReader, Boxed, Grading
+from reodsl.ir.model import Forcing, Model
 from runners.offsets import Decode, Offsets
-from runners.verify import answer_changes, forced_answer, opens_box, read_answer
+from runners.verify import Thinking, answer_changes, forced_answer, opens_box, read_answer
 
 BOXED: tuple[AnswerReader, ...] = (Boxed(),)
+LONGEST_MARK = 64
+"""Tokens at the end of a prompt that are read for a mark that closes the thinking."""
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
     """The text of a response without its stop token; special tokens inside (thinking marks) stay."""
     kept = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
     return str(tokenizer.decode(list(kept), skip_special_tokens=False))
+
+
+def thinking_of(model: Model, grading: Grading) -> Thinking | None:
+    """Return the marks of a model's thinking, or None where answers are read in it too."""
+    if grading.thinking == "read":
+        return None
+    marks = Thinking()
+    return Thinking(model.think_open or marks.open, model.think_close or marks.close)
+
+
+def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
+    """Return the same marks for a text after these tokens, which may end in a closing mark: then no thinking follows."""
+    end = str(tokenizer.decode(list(before[-LONGEST_MARK:]), skip_special_tokens=False))
+    return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
@@ -42,6 +59,7 @@ def bare_answers(
     decode: Decode,
     text: str | None = None,
     readers: Sequence[AnswerReader] = BOXED,
+    thinking: Thinking | None = None,
 ) -> list[tuple[int, str]]:
     """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
 
@@ -50,7 +68,7 @@ def bare_answers(
     """
     changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
-    for end, answer in answer_changes(readers, offsets.text):
+    for end, answer in answer_changes(readers, offsets.text, thinking):
         place = offsets.reaching(end)
         # Answers that end within one token leave the last of them.
         while changes and changes[-1][0] == place:

@@ -65,7 +65,8 @@ def model_payload(model: Model, seed: int) -> Payload:
 
 def data_payload(data: Data) -> Payload:
     """`{"data"}`: the questions; how answers are verified matters to those who grade."""
-    return {"data": anonymous(data.model_copy(update={"tools": None})) | anonymous(Grading())}
+    ungraded = data.model_copy(update={"tools": None, "thinking": "read"})
+    return {"data": anonymous(ungraded) | anonymous(Grading())}
 
 
 def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Known | None = None) -> Payload:

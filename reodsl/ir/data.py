@@ -214,20 +214,22 @@ def verifier_words(verifier: Comparison) -> str:
 class Grading(IR):
     """How responses are graded: where an answer is read, of several ways the first that finds one; how it is compared
     with the reference; and how far rounded numbers may be apart, as a share of the reference. `tools` are those that
-    responses may call before they are graded.
+    responses may call before they are graded. With `thinking` at `skip` no answer is read in a model's thinking.
     """
 
-    later = frozenset({"tools"})
+    later = frozenset({"tools", "thinking"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     verifier: Comparison = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     tolerance: float = 1e-4
     tools: Tools | None = None
+    thinking: Literal["read", "skip"] = "read"
 
     @property
     def words(self) -> str:
         """Where answers are read, as a spec has it."""
-        return ", then ".join(reader_words(reader) for reader in self.answer)
+        where = ", then ".join(reader_words(reader) for reader in self.answer)
+        return where if self.thinking == "read" else f"{where}, after thinking"
 
     @property
     def essence(self) -> Any:
@@ -247,7 +249,7 @@ class Grading(IR):
 class Data(data_settings.Data, IR):
     """A questions table: its sources one after another, how responses are graded, what to do with duplicates.
 
-    `answer`, `tolerance` and `tools` are those of `Grading`.
+    `answer`, `tolerance`, `tools` and `thinking` are those of `Grading`.
 
     `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
     is for pricing alone, before the sources are at hand. `take`, evenly spaced, are all that a rehearsal keeps.
@@ -267,4 +269,4 @@ class Data(data_settings.Data, IR):
     @property
     def grading(self) -> Grading:
         """How responses to these questions are graded."""
-        return Grading(verifier=self.verifier, answer=self.answer, tolerance=self.tolerance, tools=self.tools)
+        return Grading(**{name: getattr(self, name) for name in Grading.model_fields})

@@ -50,7 +50,7 @@ def unanswered(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diag
 def untrained(task: Task, answered: float) -> Diagnostic:
     """The warning (W0804) of a step of training in which the share `answered` of the responses that ended has an answer."""
     return _warning(
-        task.id, f"{1 - answered:.0%} of the responses that ended", _read(task.payload["stage"]["data"]), ()
+        task.id, f"{1 - answered:.0%} of the responses that ended", task.payload["stage"]["data"], ()
     )
 
 
@@ -61,24 +61,26 @@ def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | Non
     data = next(each["data"] for each in task.payload["suite"]["benchmarks"] if each["name"] == benchmark)
     ends = [" ".join(text[-4 * _SHOWN :].split())[-_SHOWN:] for text in silent["response"].head(20)]
     share = f"{silent.height} of {rows.height} responses to `{benchmark}` that ended"
-    return _warning(task.id, share, _read(data), ends)
+    return _warning(task.id, share, data, ends)
 
 
-def _warning(where: str, share: str, read: str, ends: Iterable[str]) -> Diagnostic:
+def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
     last = list(ends)
+    given = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
+    read = f"`answer = {Grading.model_validate(given).words}`"
+    advice = f"say where: {_advice(last)} in the data"
+    if data.get("thinking") == "skip":
+        read += " found none after the thinking"
+        advice += "; where the model does not think, or never closes its thinking, take out `thinking = skip`"
+    else:
+        read += " found none"
     return warning(
         "W0804",
-        f"{share} have no answer: {read} found none",
+        f"{share} have no answer: {read}",
         where=where,
         notes=[f"one ends in: …{last[0]}"] if last else [],
-        help=f"they count as wrong; if they do answer, say where: {_advice(last)} in the data",
+        help=f"they count as wrong; if they do answer, {advice}",
     )
-
-
-def _read(data: Mapping[str, object]) -> str:
-    """Where answers of some data are read, as its spec says."""
-    given = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
-    return f"`answer = {Grading.model_validate(given).words}`"
 
 
 def _advice(ends: list[str]) -> str:

@@ -31,6 +31,7 @@ def unended(folder: Path) -> list[Diagnostic]:
             "W0801",
             f"no response of {listed} ended: all were cut, at {length:g} tokens on average",
             where=str(folder / "arms" / next(iter(lengths))) if len(lengths) == 1 else str(folder / "arms"),
-            help="raise the suite's `max_tokens`, or train longer; what a response answered before it was cut counts",
+            help="raise the suite's `max_tokens`, or train longer; what a response answered before it was cut counts, "
+            "in its thinking too unless its data say `thinking = skip`",
         )
     ]

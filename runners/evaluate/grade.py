@@ -14,7 +14,7 @@ from runners.answers import answer_after_forcing
 from runners.conversations import Turn, turns_before
 from runners.engine.protocol import Forced, Response
 from runners.evaluate.reader import Question, Reader
-from runners.verify import Answer, Verdict, Verifier, read_answer
+from runners.verify import Answer, Verdict, Verifier
 
 SAMPLES = {
     "benchmark": pl.String,
@@ -108,8 +108,7 @@ def graded_samples(
     grader = _Grader(verifiers, gradings)
     texts = [reader.text(item.response.sequence()) for item in sampled]
     answers = [
-        read_answer(gradings[item.question.benchmark].answer, reader.last_turn(item.response))
-        for item in sampled
+        reader.answer(item.question, item.response, gradings[item.question.benchmark]) for item in sampled
     ]
     tickets = [grader.ask(item, answer) for item, answer in zip(sampled, answers, strict=True)]
     grader.settle()

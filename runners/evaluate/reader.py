@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.graph.job import Resources
+from reodsl.ir.data import Grading
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.training import Sampling as SamplingRule
-from runners.answers import response_text
+from runners.answers import response_text, thinking_after, thinking_of
 from runners.conversations import turn_text
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, Response, Sampling
 from runners.models.folder import load_config, load_tokenizer
 from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
 from runners.seeds import purpose
+from runners.verify import read_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Reader:
 
     def requests(self, question: Question, samples: int, seed: int) -> list[Request]:
         """A request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
-        prompt = render_prompt(self.model.prompt, question.text, self.tokenizer, question.meta)
+        prompt = self._prompt(question)
         name = f"{question.benchmark}\0{question.id}"
         return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
 
@@ -59,13 +61,21 @@ class Reader:
         """The most tokens of any sequence."""
         return int(load_config(self.folder).max_position_embeddings)
 
-    def last_turn(self, response: Response) -> str:
-        """The text of a response's last turn, which is all of one that calls no tools."""
-        return turn_text(response, self.tokenizer, self.stop)
+    def answer(self, question: Question, response: Response, grading: Grading) -> str:
+        """The answer in a response's last turn, which is all of one that calls no tools; empty where there is none."""
+        thinking = thinking_of(self.model, grading)
+        if thinking is not None:
+            before = response.inserted[-1].tokens if response.inserted else self._prompt(question)
+            thinking = thinking_after(thinking, self.tokenizer, before)
+        last = turn_text(response, self.tokenizer, self.stop)
+        return read_answer(grading.answer, last, thinking=thinking)
 
     def text(self, tokens: Sequence[int]) -> str:
         """A response's text without its stop token."""
         return response_text(self.tokenizer, tokens, self.stop)
+
+    def _prompt(self, question: Question) -> tuple[int, ...]:
+        return render_prompt(self.model.prompt, question.text, self.tokenizer, question.meta)
 
 
 def open_reader(

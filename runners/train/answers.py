@@ -8,21 +8,22 @@ from typing import Any
 
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
-from runners.answers import answer_after_forcing, bare_answers, response_text
+from runners.answers import answer_after_forcing, bare_answers, response_text, thinking_after
 from runners.conversations import Turn, turn_text, turns_before
 from runners.engine.protocol import Forced, Response
 from runners.train.questions import Question
-from runners.verify import Answer, read_answer
+from runners.verify import Answer, Thinking, read_answer
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A step's response `number` to a question, and the turns before its last one."""
+    """A step's response `number` to a question, asked by the tokens of `prompt`, and the turns before its last one."""
 
     question: Question
     number: int
     response: Response
     turns: tuple[Turn, ...]
+    prompt: tuple[int, ...] = ()
 
     def answer(self, text: str, which: str, cut: int | None = None) -> Answer:
         """An answer in it as it is graded, with the turns that were over at a cut, or before the last one."""
@@ -44,12 +45,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How answers are read in what was said; `stop` are the tokens that end it."""
+    """How answers are read in what was said; `stop` are the tokens that end it. With `thinking` none is read in thoughts."""
 
     tokenizer: Any
     stop: tuple[int, ...]
     readers: tuple[AnswerReader, ...]
     forcing: Forcing | None
+    thinking: Thinking | None = None
 
     def read(self, said: Said) -> Read:
         """The answers that a response holds."""
@@ -58,15 +60,20 @@ class Reading:
         prefixes: list[tuple[int, Answer | None]] = []
         # A prefix ends in some turn, and its answer is what that one holds until then.
         starts = [0, *(each.after for each in response.inserted)]
-        for start, end in zip(starts, [*starts[1:], None], strict=True):
+        befores = [said.prompt, *(each.tokens for each in response.inserted)]
+        thinking = self.thinking
+        for start, end, before in zip(starts, [*starts[1:], None], befores, strict=True):
+            thinking = thinking and thinking_after(thinking, self.tokenizer, before)
             if prefixes and prefixes[-1][1] is not None:
                 prefixes.append((start, None))
             whole = last if end is None else None
-            for at, text in bare_answers(response.tokens[start:end], self._decode, whole, self.readers):
+            tokens = response.tokens[start:end]
+            for at, text in bare_answers(tokens, self._decode, whole, self.readers, thinking):
                 place = start + at
                 if end is None or place < end:
                     prefixes.append((place, said.answer(text, f"{number}:{place}", place)))
-        return Read(last, said.answer(read_answer(self.readers, last), str(number)), tuple(prefixes))
+        answer = read_answer(self.readers, last, thinking=thinking)
+        return Read(last, said.answer(answer, str(number)), tuple(prefixes))
 
     def read_forced(self, said: Said, forced: Forced) -> Answer:
         """The answer that was forced out of a response at a cut."""

@@ -18,6 +18,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
+from runners.answers import thinking_of
 from runners.clock import now, spent
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
@@ -112,6 +113,7 @@ def ppo_steps(
         functions,
         talk=talk,
         early=early,
+        thinking=thinking_of(model, grading),
     )
 
     def draw(number: int) -> Sequence[int]:

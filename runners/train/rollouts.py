@@ -37,7 +37,7 @@ from runners.seeds import purpose
 from runners.train.answers import Answers, Read, Reading, Said
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Early, Unsettled, Verifier, answer_row
+from runners.verify import Answer, Early, Thinking, Unsettled, Verifier, answer_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Collector:
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
     `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step. With a
     `talk` responses may call tools, and have several turns. With `early`, which is the verifier's, answers are graded as
-    their responses end.
+    their responses end. With `thinking` no answer is read between its marks.
     """
 
     engine: Engine
@@ -76,11 +76,12 @@ class Collector:
     tracks: Mapping[str, float] = field(default_factory=dict)
     talk: Talk | None = None
     early: Early | None = None
+    thinking: Thinking | None = None
 
     @property
     def reading(self) -> Reading:
         """How answers are read in responses."""
-        return Reading(self.tokenizer, self.sampling.stop_ids, self.readers, self.forcing)
+        return Reading(self.tokenizer, self.sampling.stop_ids, self.readers, self.forcing, self.thinking)
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -145,7 +146,8 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
     known: dict[int, Read] = {}
     if collector.talk is None:
         ahead = _ahead(collector, questions, asked)
-        ended = None if collector.early is None else _grading(collector, collector.early, questions, known)
+        early = collector.early
+        ended = None if early is None else _grading(collector, early, questions, requests, known)
         responses = collector.engine.generate(requests, collector.sampling, ahead, ended)
         turns: list[tuple[Turn, ...]] = [()] * len(responses)
     else:
@@ -181,8 +183,8 @@ def finish(
     if collector.early is not None:
         collector.early.settle()
     said = [
-        Said(questions[number // collector.rollouts], number, response, before)
-        for number, (response, before) in enumerate(zip(responses, turns, strict=True))
+        Said(questions[number // collector.rollouts], number, response, before, request.prompt)
+        for number, (response, before, request) in enumerate(zip(responses, turns, requests, strict=True))
     ]
     answers = Answers.of(collector.reading, said, forced, known)
     verdicts = (collector.early or collector.verifier).grade(answers.asked)
@@ -323,13 +325,18 @@ def _force(
 
 
 def _grading(
-    collector: Collector, early: Early, questions: Sequence[Question], known: dict[int, Read]
+    collector: Collector,
+    early: Early,
+    questions: Sequence[Question],
+    requests: Sequence[Request],
+    known: dict[int, Read],
 ) -> Ended:
     """Has the answers of each response graded that has ended; what was read in it is put into `known`."""
     reading = collector.reading
 
     def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        said = Said(questions[number // collector.rollouts], number, response, ())
+        question = questions[number // collector.rollouts]
+        said = Said(question, number, response, (), requests[number].prompt)
 
         def read() -> list[Answer]:
             known[number] = parts = reading.read(said)

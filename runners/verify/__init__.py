@@ -4,7 +4,7 @@ from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, V
 from runners.verify.early import Early
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.programs import ProgramVerifier
-from runners.verify.readers import answer_changes, opens_box, read_answer
+from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
 from runners.verify.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "ProgramVerifier",
     "Stats",
     "Status",
+    "Thinking",
     "Unsettled",
     "Verdict",
     "Verifier",

@@ -8,7 +8,8 @@ engine (that of polars), which does not go back, on patterns that are not too la
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import polars as pl
@@ -48,8 +49,36 @@ _FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
 _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
 
 
-def read_answer(readers: Sequence[AnswerReader], text: str, since: int = 0) -> str:
-    """The answer of a text by the first way that finds one, empty where none does. It ends after `since` characters."""
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The marks around a model's thinking, in which no answer is read. `over`: it ended before a text begins.
+
+    A text whose thinking is not over is thinking up to the first closing mark, whether it opens it or its prompt did.
+    """
+
+    open: str = "<think>"
+    close: str = "</think>"
+    over: bool = False
+
+    def outside(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where each part between marks begins and ends, the last one too. One in which the model thinks is empty."""
+        begin, over = 0, self.over
+        for mark in re.finditer(f"({re.escape(self.close)})|{re.escape(self.open)}", text):
+            yield begin, mark.start() if over else begin
+            begin, over = mark.end(), mark[1] is not None
+        yield begin, len(text) if over else begin
+
+
+def read_answer(
+    readers: Sequence[AnswerReader], text: str, since: int = 0, thinking: Thinking | None = None
+) -> str:
+    """The answer of a text by the first way that finds one, empty where none does. It ends after `since` characters.
+
+    With `thinking` it is read after the last mark, if that closes the thinking.
+    """
+    if thinking is not None:
+        *_, (begin, end) = thinking.outside(text)
+        text = text[begin:end]
     for reader in readers:
         if isinstance(reader, Boxed):
             answer = final_answer(text[since:])
@@ -60,12 +89,26 @@ def read_answer(readers: Sequence[AnswerReader], text: str, since: int = 0) -> s
     return ""
 
 
-def answer_changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
+def answer_changes(
+    readers: Sequence[AnswerReader], text: str, thinking: Thinking | None = None
+) -> list[Place]:
     """Every place at which the answer that a text has given until then becomes another one, rising.
 
     What a text has answered is told by what stands in it whole: a number or a line that a prefix breaks off is not an
-    answer of that prefix.
+    answer of that prefix. With `thinking`, an answer is gone where the text begins to think again.
     """
+    if thinking is None:
+        return _changes(readers, text)
+    changes: list[Place] = []
+    for begin, end in thinking.outside(text):
+        if changes and changes[-1][1]:
+            changes.append((begin, ""))
+        if end > begin:
+            changes += [(begin + at, answer) for at, answer in _changes(readers, text[begin:end])]
+    return changes
+
+
+def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
     events = sorted(
         ((end, rank, answer) for rank, reader in enumerate(readers) for end, answer in _places(reader, text)),
         key=lambda event: event[:2],

@@ -48,7 +48,14 @@ BUT = {
     **{
         f"{part} {field}": kind
         for part, kind in (("data", "train"), ("held", "evaluate"))
-        for field in ("Data.verifier", "Data.answer", "Data.tolerance", "After.marker", "Regex.pattern")
+        for field in (
+            "Data.verifier",
+            "Data.answer",
+            "Data.tolerance",
+            "Data.thinking",
+            "After.marker",
+            "Regex.pattern",
+        )
     },
     "data Chance.of": "train",
     "data Data.tools": "train",

@@ -386,3 +386,17 @@ reward bad {{
 def test_a_model_on_a_hub_by_name(qwen: Spec) -> None:
     model = experiment(qwen, "qwen3_4b_reo_exp").model
     assert model.source == Hub(repo="Qwen/Qwen3-4B")
+
+
+def test_thinking_is_read_unless_the_data_skip_it() -> None:
+    said = {}
+    for line in ("", "thinking = skip", "thinking = read"):
+        data = f"data own_data = areal_boba_7b {{ {line} }}\n"
+        mine = compiled_text(HEAD + data + MINE.replace("data = areal_boba_7b", "data = own_data"))
+        stage = experiment(mine, "mine").stages[0]
+        said[line] = stage.data.grading.thinking, "thinking" in canonical_json(stage.data.grading)
+    assert said == {
+        "": ("read", False),
+        "thinking = skip": ("skip", True),
+        "thinking = read": ("read", False),
+    }

@@ -44,6 +44,14 @@ def test_the_advice_follows_how_responses_end(end: str, advice: str, tmp_path: P
     assert advice in found.help
 
 
+def test_thinking_that_is_skipped_is_named() -> None:
+    data = {**BOXED, "thinking": "skip"}
+    found = untrained(Task("mine.train", "train", {"stage": {"data": data}}, {}), 0.25)
+    assert found.message.endswith("`answer = boxed` found none after the thinking")
+    assert found.help is not None
+    assert "take out `thinking = skip`" in found.help
+
+
 def test_as_many_answers_as_not_and_responses_that_were_cut_are_no_reason(tmp_path: Path) -> None:
     assert warned(tmp_path, [("#### 1", "stop", None), (r"\boxed{1}", "stop", "1")] * 8) == []
     assert warned(tmp_path, [("and so", "length", None)] * 20) == []

@@ -18,7 +18,7 @@ from runners.train import rollouts as rollouts_module
 from runners.train.gather import step_metrics
 from runners.train.questions import Question
 from runners.train.rollouts import Collector, Reference, collect
-from runners.verify import Early, Verdict, make_verifier
+from runners.verify import Early, Thinking, Verdict, make_verifier
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
 STOP = TOKENIZER.eos_token_id
@@ -157,6 +157,32 @@ def test_bare_prefixes_are_graded_without_the_engine():
         True,
         False,
     ]
+
+
+THOUGHTS = ["<think> a \\boxed{ 7 } wait", "a \\boxed{ 7 } </think> b \\boxed{ 7 } <eos>"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    ("thinking", "asked", "right", "prefixes"),
+    [
+        (None, "a b", [1, 1], (((5, True),), ((4, True),))),
+        (Thinking(), "a b", [0, 1], ((), ((9, True),))),
+        # A prompt that closes the thinking: the first response opens it again, the second one has answered before it.
+        (Thinking(), "a </think>", [0, 1], ((), ((4, True), (5, False), (9, True)))),
+    ],
+)
+def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, right, prefixes):
+    engine = ScriptedEngine(THOUGHTS, {(0, 2): "7 }", (1, 2): "7 }", (0, 5): "7 }", (1, 5): "8 }"})
+    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5), l_max=20))
+    made = collector(engine, rule, (2, 5, 20), thinking=thinking)
+    made = replace(made, early=Early(made.verifier) if early else None)
+    engine.tells = ((0, (2, 5)), (1, (2, 5))) if early else ()
+    found = collect(made, [replace(QUESTION, prompt=ids(asked))], 4)
+    assert found.inputs.correct.tolist() == [right]
+    assert found.prefixes == prefixes
+    # Forced answers are asked for, and count wherever they come.
+    assert found.forced.values.tolist() == [True, True, True, False]
 
 
 def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeypatch):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from math_verify import parse, verify
 
-from runners.verify import Answer, make_verifier
+from reodsl.ir.data import Boxed
+from runners.verify import Answer, Thinking, make_verifier, read_answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRADING.md"
 ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (right|wrong) \| (right|wrong) \|$", re.MULTILINE)
@@ -30,3 +31,12 @@ def test_the_page_tells_where_math_verify_alone_would_decide_otherwise() -> None
         assert here != there
         assert verdict.correct == (here == "right"), (gold, answer)
         assert alone(gold, answer) == (there == "right"), (gold, answer)
+
+
+def test_the_page_tells_what_is_read_in_thinking() -> None:
+    rows = re.findall(r"^\| `(.+?)` \| (\S+) \| (\S+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows = [row for row in rows if "think>" in row[0]]
+    assert len(rows) == 4
+    for text, read, skip in rows:
+        both = [read_answer((Boxed(),), text, thinking=thinking) for thinking in (None, Thinking())]
+        assert [f"`{answer}`" if answer else "none" for answer in both] == [read, skip], text

@@ -13,7 +13,7 @@ from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
 from reodsl.ir.model import Forcing
 from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
-from runners.verify import answer_changes, final_answer, read_answer
+from runners.verify import Thinking, answer_changes, final_answer, read_answer
 
 MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
 READERS: dict[str, tuple[AnswerReader, ...]] = {
@@ -94,6 +94,70 @@ def test_matches_are_those_of_python(text: str) -> None:
     """A pattern that both engines read alike."""
     found = re.findall("answer is ([0-9]+)", text)
     assert read_answer((ENDED,), text) == (found[-1] if found else "")
+
+
+CUT = "<think> maybe \\boxed{42}? wait"
+
+
+@pytest.mark.parametrize(
+    ("text", "over", "answer"),
+    [
+        (CUT, False, ""),
+        ("maybe \\boxed{42}? wait", False, ""),
+        (f"{CUT}</think>", False, ""),
+        (f"{CUT}</think> so \\boxed{{7}}", False, "7"),
+        ("maybe \\boxed{42}</think> so \\boxed{7} then \\boxed{8}", False, "8"),
+        ("a</think> \\boxed{1} b</think> \\boxed{2}", False, "2"),
+        ("a</think> \\boxed{1} b</think> none", False, ""),
+        ("a</think> \\boxed{1} <think> \\boxed{2}", False, ""),
+        ("a</think> \\boxed{1} <think> \\boxed{2}</think> \\boxed{3}", False, "3"),
+        ("\\boxed{4</think>2}", False, ""),
+        ("so \\boxed{7}", True, "7"),
+        ("so \\boxed{7} <think> \\boxed{8}", True, ""),
+        ("", False, ""),
+    ],
+)
+def test_no_answer_is_read_in_thinking_where_it_is_skipped(text: str, over: bool, answer: str) -> None:
+    thinking = Thinking(over=over)
+    assert read_answer((Boxed(),), text, thinking=thinking) == answer
+    changes = answer_changes((Boxed(),), text, thinking)
+    assert (changes[-1][1] if changes else "") == answer
+    # Unless it is skipped, thinking is text as any other.
+    assert read_answer((Boxed(),), text) == final_answer(text)
+
+
+def test_each_model_has_its_own_marks_of_thinking() -> None:
+    own = Thinking("[THINK]", "[/THINK]")
+    text = "[THINK] 5 </think> 6 [/THINK] 7"
+    assert read_answer((LastNumber(),), text, thinking=own) == "7"
+    assert read_answer((LastNumber(),), "[THINK] 5 </think> 6", thinking=own) == ""
+    # A mark that both opens and closes closes.
+    assert read_answer((LastNumber(),), "|| 5 || 6", thinking=Thinking("||", "||")) == "6"
+
+
+def thoughtful(text: str) -> str:
+    """What follows the last mark of a text if that closes; marks looked for at one character after another."""
+    after = ""
+    for place in range(len(text)):
+        if text.startswith("</think>", place):
+            after = text[place + 8 :]
+        if text.startswith("<think>", place):
+            after = ""
+    return after
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.sampled_from(["\\boxed{7} ", "\\boxed{", "8}", "<think>", "</think>", " 5 ", "x"]), max_size=14
+    ).map("".join)
+)
+def test_every_prefix_answers_after_its_thinking(text: str) -> None:
+    changes = answer_changes((Boxed(),), text, Thinking())
+    assert [end for end, _ in changes] == sorted({end for end, _ in changes})
+    for length in range(len(text) + 1):
+        answer = next((answer for end, answer in reversed(changes) if end <= length), "")
+        assert answer == final_answer(thoughtful(text[:length]))
 
 
 def slow_changes(readers: tuple[AnswerReader, ...], text: str) -> list[str]:
@@ -209,6 +273,7 @@ def test_a_million_hostile_characters_are_read_in_moments(piece: str) -> None:
     began = time.process_time()
     for readers in READERS.values():
         read_answer(readers, piece * (1_000_000 // len(piece)))
+        answer_changes(readers, f"{piece}</think>" * 20_000, Thinking())
     assert time.process_time() - began < 60
 
 

@@ -83,6 +83,15 @@ class Data:
             "how far rounded numbers may be apart, a share of the reference; whole references are exact",
         ),
     ] = 0.0001
+    thinking: Annotated[
+        Literal["read", "skip"],
+        Setting(
+            WORDS,
+            "whether answers count that stand in a model's thinking; `skip` reads what follows its last closing mark, and"
+            " finds nothing in a response whose thinking was cut",
+            later=True,
+        ),
+    ] = "read"
     duplicates: Annotated[Literal["error", "drop"], Setting(WORDS, "what to do with equal questions")] = (
         "error"
     )
