@@ -28,6 +28,7 @@ ALONE = ("sbom",)
 WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe")
 """Environments that are listed whole, where nothing is resolved: only their hashes are looked up."""
 HEADS = {
+    "core": "What checking, comparing and planning specs takes, without running any. Made by `make lock`.",
     "cpu": "What running takes, for CPUs. Made by `make lock`.",
     "cuda": "What running takes, for CUDA: that for CPUs, and the libraries of a CUDA build of torch. Made by `make lock`.",
     "sbom": "What `make sbom` takes, alone. Made by `make lock`.",
@@ -137,6 +138,7 @@ def main() -> None:
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
     write("cpu", {name: entry for name, entry in run.items() if not CUDA.match(name)})
+    write("core", resolved((), pins(run)))
     write("cuda", resolved(("run", "cuda"), with_servers_torch(run)))
     for name, extras in GROUPS.items():
         # The same versions as in the list that it is installed with.

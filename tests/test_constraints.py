@@ -13,6 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
 PROFILES = (
+    "core",
     "cpu",
     "cuda",
     "dev",
@@ -70,6 +71,13 @@ def test_what_the_project_asks_for_is_listed() -> None:
         there = {**pins("cpu"), **pins(profile)}
         names = {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[ ]", each)[0]).lower() for each in wanted}
         assert names <= set(there), profile
+
+
+def test_the_core_is_a_part_of_what_runs_in_the_same_versions() -> None:
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=\[ ]", each)[0] for each in (*project["dependencies"], "hatchling", "editables")}
+    assert wanted <= pins("core").keys()
+    assert set(entries("core")) < set(entries("cpu"))
 
 
 def test_nothing_slows_the_start_of_ray() -> None:

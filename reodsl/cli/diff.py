@@ -49,6 +49,7 @@ Examples:
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
+@click.option("--markdown", is_flag=True, help="Print it as Markdown, for a page such as a pull request's.")
 def command(
     a: str,
     b: str | None,
@@ -58,6 +59,7 @@ def command(
     store_dir: Path | None,
     everything: bool,
     as_json: bool,
+    markdown: bool,
 ) -> None:
     """Compare two specs, a spec and a past run, or two runs, by what they mean.
 
@@ -66,8 +68,10 @@ def command(
     changes. Exits 0 where there is no difference and 2 where there is one.
     """
     from reodsl.cli.output import print_json
-    from reodsl.diff.render import to_json, to_text
+    from reodsl.diff.render import to_json, to_markdown, to_text
 
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
     if b is None and not (sets or amends):
         raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
     left = _side(a, (), (), target, store_dir)
@@ -79,7 +83,8 @@ def command(
     if as_json:
         print_json(to_json(difference, names, left.metrics, right.metrics))
     else:
-        click.echo(to_text(difference, shown, left.metrics, right.metrics, everything))
+        render = to_markdown if markdown else to_text
+        click.echo(render(difference, shown, left.metrics, right.metrics, everything))
     if difference.different:
         raise SystemExit(2)
 

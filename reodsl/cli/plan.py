@@ -19,6 +19,7 @@ Examples:
   reodsl plan specs/quickstart.reo
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
+  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/CI.md)
   reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """,
 )
@@ -26,6 +27,9 @@ Examples:
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.option(
+    "--markdown", is_flag=True, help="Print the plan as Markdown, for a page such as a pull request's."
+)
 @click.option(
     "--out",
     type=Place(),
@@ -40,6 +44,7 @@ def command(
     store_dir: Path | None,
     everything: bool,
     as_json: bool,
+    markdown: bool,
     out: Path | None,
 ) -> None:
     """Show what running a spec would do, and change nothing.
@@ -51,17 +56,21 @@ def command(
     """
     from reodsl.cli.destination import file_to_write
     from reodsl.cli.output import print_json, show
-    from reodsl.plan.render import to_json, to_text
+    from reodsl.plan.render import to_json, to_markdown, to_text
     from reodsl.plan.saved import Request, save_plan
     from reodsl.price.limits import refusals
     from reodsl.run import prices_of
 
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
     place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     prices = prices_of(ready)
     if as_json:
         print_json(to_json(plan, prices))
+    elif markdown:
+        click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo(to_text(plan, everything, prices=prices, columns=columns))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
+from reodsl.diagnostics.markdown import code, document, table
 from reodsl.diff.compare import ABSENT, Compared, Diff, Row, Same
 from reodsl.diff.metrics import METRICS, Metrics
 from reodsl.diff.values import value_text
@@ -44,25 +47,58 @@ def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dic
 def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False) -> str:
     """The difference for people: what differs, side by side; what is the same too with `everything`."""
     blocks = []
+    for part in _parts(diff, sides, a, b, everything):
+        cells, label = part.cells, _label(part.cells)
+        lines = _columns(cells) if part.wrapped else _padded(cells)
+        for head, words in part.notes:
+            lines += _paragraph(head, words, label) if head else [words]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def to_markdown(
+    diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False
+) -> str:
+    """The difference as Markdown for a page of others: nothing that the two call things is markup."""
+    blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
+    for part in _parts(diff, sides, a, b, everything):
+        blocks.append(table(part.cells[0], part.cells[1:]) if part.cells else [])
+        blocks.append([f"- {head}{': ' if head else ''}{code(words)}" for head, words in part.notes])
+    return document(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A table, whose first row is its head, and notes on it, each with a word before it or none.
+
+    In a terminal the cells are `wrapped` where they may be long.
+    """
+
+    cells: Sequence[tuple[str, ...]] = ()
+    notes: Sequence[tuple[str, str]] = ()
+    wrapped: bool = True
+
+
+def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool) -> Iterator[_Part]:
     for names, each in _alike(diff.arms):
-        blocks.append(_block(_heads(names, sides), _rows(each), each, everything))
+        yield _part(_heads(names, sides), _rows(each), each, everything)
     if diff.study.rows or everything:
-        blocks.append(_block(("study", *sides), diff.study.rows, diff.study, everything))
+        yield _part(("study", *sides), diff.study.rows, diff.study, everything)
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
         if only:
-            blocks.append([f"only in {words}: {', '.join(only)}"])
+            yield _Part(notes=[("", f"only in {words}: {', '.join(only)}")])
     measured = _measured(diff.arms, a, b)
     # Two that mean the same and measure the same need no table to say so.
     if measured and (diff.different or any(a.get(each.a) != b.get(each.b) for each in diff.arms)):
-        blocks.append(measured)
+        yield _Part(measured, wrapped=False)
     if not diff.different:
-        blocks.append([f"No difference in meaning: {', '.join(dict.fromkeys(sides))}"])
-        return _joined(blocks)
+        yield _Part(notes=[("", f"No difference in meaning: {', '.join(dict.fromkeys(sides))}")])
+        return
     hidden = [each.a for each in diff.arms if not each.rows]
     if hidden and not everything:
-        blocks.append([f"{_some(hidden)} {'is' if len(hidden) == 1 else 'are'} the same  (--all)"])
-    blocks.append(_work(diff, everything))
-    return _joined(blocks)
+        verb = "is" if len(hidden) == 1 else "are"
+        yield _Part(notes=[("", f"{_some(hidden)} {verb} the same  (--all)")])
+    yield _Part(notes=_work(diff, everything))
 
 
 def tables(
@@ -89,10 +125,6 @@ def tables(
     ]
 
 
-def _joined(blocks: Iterable[list[str]]) -> str:
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
 def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
     """Arms that differ in the very same way, together: (pairs of names, one of them)."""
     groups: dict[Any, list[Compared]] = {}
@@ -115,22 +147,19 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
     return _some([one for one, _ in names]), *sides
 
 
-def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> list[str]:
+def _part(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> _Part:
     """A head and the rows below it in three columns, then what is the same."""
-    table = [heads]
+    cells = [heads]
     for row in rows if everything else _gathered(rows, each.same):
-        table.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
+        cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
     if everything:
         for same in each.same:
             for setting, value in same.settings:
-                table.append((f"= {setting}", _text(setting, value), ""))
-    lines = _columns(table)
-    if each.same and not everything:
-        # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
-        names = [_counted(same) for same in each.same if _worth(same)]
-        if names:
-            lines += _paragraph("same", ", ".join(names) + "  (--all)", _label(table))
-    return lines
+                cells.append((f"= {setting}", _text(setting, value), ""))
+        return _Part(cells)
+    # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
+    names = [_counted(same) for same in each.same if _worth(same)]
+    return _Part(cells, [("same", ", ".join(names) + "  (--all)")] if names else [])
 
 
 def _worth(same: Same) -> bool:
@@ -165,9 +194,9 @@ def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
     return gathered
 
 
-def _label(table: Sequence[tuple[str, str, str]]) -> int:
+def _label(cells: Sequence[tuple[str, ...]]) -> int:
     """The width of a table's first column."""
-    return max(_LABEL - 2, *(len(row[0]) for row in table)) + 2
+    return max([_LABEL - 2, *(len(row[0]) for row in cells)]) + 2
 
 
 def _paragraph(head: str, text: str, label: int = _LABEL) -> list[str]:
@@ -187,17 +216,25 @@ def _text(setting: str, value: Any) -> str:
     return value_text(setting, value)
 
 
-def _columns(table: Sequence[tuple[str, str, str]]) -> list[str]:
+def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of three cells, long cells over several lines."""
-    cells = [([row[0]], _wrapped(row[1]), _wrapped(row[2])) for row in table]
-    label = _label(table)
-    left = max(max(map(len, row[1]), default=0) for row in cells) + 2
+    label = _label(cells)
+    rows = [([first], _wrapped(second), _wrapped(third)) for first, second, third in cells]
+    left = max((max(map(len, row[1]), default=0) for row in rows), default=0) + 2
     lines = []
-    for row in cells:
-        for index in range(max(len(cell) for cell in row)):
-            first, second, third = (cell[index] if index < len(cell) else "" for cell in row)
+    for row in rows:
+        for first, second, third in zip_longest(*row, fillvalue=""):
             lines.append(f"{first:<{label}}{second:<{left}}{third}".rstrip())
     return lines
+
+
+def _padded(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of cells, as wide as they are."""
+    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
+    widths[0] = max(widths[0], _LABEL)
+    return [
+        "".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]
 
 
 def _wrapped(cell: str) -> list[str]:
@@ -207,27 +244,19 @@ def _wrapped(cell: str) -> list[str]:
     return lines
 
 
-def _measured(arms: Sequence[Compared], a: Measured, b: Measured) -> list[str]:
-    """Accuracy, length and REG of the arms that ran on both sides."""
-    table: list[tuple[str, ...]] = []
+def _measured(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tuple[str, ...]]:
+    """Accuracy, length and REG of the arms that ran on both sides, below a head; nothing where none did."""
+    rows: list[tuple[str, ...]] = []
     for each in arms:
         one, two = a.get(each.a), b.get(each.b)
         if one is None or two is None:
             continue
-        name = each.a if each.a == each.b else f"{each.a}, {each.b}"
-        row = [name]
+        row = [each.a if each.a == each.b else f"{each.a}, {each.b}"]
         for metric in METRICS:
             left, right = getattr(one, metric), getattr(two, metric)
             row.append("" if left is None or right is None else _change(metric, left, right))
-        table.append(tuple(row))
-    if not table:
-        return []
-    table.insert(0, ("measured", *METRICS))
-    widths = [max(len(row[index]) for row in table) + 2 for index in range(len(table[0]))]
-    widths[0] = max(widths[0], _LABEL)
-    return [
-        "".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+        rows.append(tuple(row))
+    return [("measured", *METRICS), *rows] if rows else []
 
 
 def _change(metric: str, left: float, right: float) -> str:
@@ -236,7 +265,7 @@ def _change(metric: str, left: float, right: float) -> str:
     return f"{left:.1f} -> {right:.1f}"
 
 
-def _work(diff: Diff, everything: bool) -> list[str]:
+def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
     """Tasks that are shared and that are not, by their names without seeds."""
     renamed = {each.b: each.a for each in diff.arms if each.a != each.b}
     both = {name for pair in renamed.items() for name in pair}
@@ -252,8 +281,8 @@ def _work(diff: Diff, everything: bool) -> list[str]:
     unshared = list(dict.fromkeys(map(bare, apart)))
     most = len(shared) + len(unshared) if everything else _NAMES
     return [
-        *_paragraph("Shared work", _some(shared, most) or "none"),
-        *_paragraph("Not shared", _some(unshared, most) or "the report alone"),
+        ("Shared work", _some(shared, most) or "none"),
+        ("Not shared", _some(unshared, most) or "the report alone"),
     ]
 
 

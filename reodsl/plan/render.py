@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reodsl.diagnostics.excerpt import visible
+from reodsl.diagnostics.markdown import code, document, table
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin
 from reodsl.plan.changes import Difference, words
@@ -57,9 +58,7 @@ def to_text(
 
     In a terminal of so many `columns`, tasks whose line is longer stand on several, and words are never cut.
     """
-    rows = _rows(plan, everything, now or datetime.now(UTC), prices)
-    left_out = [] if everything else rows[_ROWS:]
-    rows = rows[: len(rows) - len(left_out)]
+    rows, unseen = _rows(plan, everything, now, prices)
     width = max([30, *(len(row.name) for row in rows)]) + 2
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
     whole = width + 8 + room + 16 if any(row.price for row in rows) else width + 40
@@ -74,9 +73,40 @@ def to_text(
             reason = f"{row.reason}  {row.price}{row.devices}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
-    if left_out:
-        more = sum(row.tasks for row in left_out)
-        lines.append(f"    {more} more tasks to do (--all shows them)")
+    lines += _beneath(plan, everything, prices, unseen, columns)
+    return "\n".join(lines if columns is None else [part for line in lines for part in _fold(line, columns)])
+
+
+def to_markdown(
+    plan: Plan,
+    path: str,
+    everything: bool = False,
+    now: datetime | None = None,
+    prices: Prices | None = None,
+) -> str:
+    """The plan of the spec at `path` as Markdown for a page of others: nothing that the spec calls things is markup."""
+    rows, unseen = _rows(plan, everything, now, prices)
+    name, counts = _counts(plan)
+    tasks = [
+        (row.name.strip(), row.verdict, "\n".join((row.reason, *row.below)), row.price + row.devices)
+        for row in rows
+    ]
+    *notes, total = _beneath(plan, everything, prices, unseen)
+    return document(
+        [
+            [f"### {code(path)}"],
+            [f"{code(name)}: {counts}, spec `{plan.digest[:8]}`. **{total}**"],
+            table(("task", "verdict", "why", "price"), tasks) if tasks else (),
+            [f"- {code(' '.join(line.split()))}" for line in notes],
+        ]
+    )
+
+
+def _beneath(
+    plan: Plan, everything: bool, prices: Prices | None, unseen: int, columns: int | None = None
+) -> list[str]:
+    """What follows the tasks, line by line: how many are not shown, changes, budgets, prices; the last is the total."""
+    lines = [f"    {unseen} more tasks to do (--all shows them)"] if unseen else []
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:
         lines.append(
@@ -100,7 +130,7 @@ def to_text(
         lines.append(f"Plan: {counts}.")
     else:
         lines.append(f"Plan: {counts}. {price_words.total(prices, plan.now, plan.later)}.")
-    return "\n".join(lines if columns is None else [part for line in lines for part in _fold(line, columns)])
+    return lines
 
 
 def _stacked(row: _Row, columns: int) -> list[str]:
@@ -172,10 +202,15 @@ def _difference(change: Difference) -> dict[str, Any]:
     return {"path": change.path, "name": change.name, "old": change.old, "new": change.new, "origin": origin}
 
 
-def _head(plan: Plan, width: int) -> str:
+def _counts(plan: Plan) -> tuple[str, str]:
+    """The study's name, and how many arms, frontiers and seeds it has."""
     study = plan.spec.study
     counts = [(len(study.arms), "arm"), (len(study.frontiers), "frontier"), (len(study.seeds), "seed")]
-    left = f"{study.name}  " + ", ".join(f"{count} {_plural(name, count)}" for count, name in counts if count)
+    return study.name, ", ".join(f"{count} {_plural(name, count)}" for count, name in counts if count)
+
+
+def _head(plan: Plan, width: int) -> str:
+    left = "  ".join(_counts(plan))
     room = max(len(left) + 1, width - 13)
     return f"{left:<{room}} spec {plan.digest[:8]}"
 
@@ -196,7 +231,11 @@ class _Row:
     tasks: int
 
 
-def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) -> list[_Row]:
+def _rows(
+    plan: Plan, everything: bool, now: datetime | None, prices: Prices | None
+) -> tuple[list[_Row], int]:
+    """The lines that are shown, and how many tasks are to be done that are not."""
+    now = now or datetime.now(UTC)
     groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for item in plan.items:
         if item.verdict == "reuse" and not everything:
@@ -217,7 +256,8 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
         devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and mixed else ""
         rows.append(_Row(shown, verdict, reason, price, devices, below, len(ids)))
-    return rows
+    seen = rows if everything else rows[:_ROWS]
+    return seen, sum(row.tasks for row in rows[len(seen) :])
 
 
 def _below(item: Item) -> tuple[str, ...]:
