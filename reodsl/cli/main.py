@@ -19,12 +19,15 @@ from typing import Any
 import click
 
 import reodsl
+from reodsl.cli import stopping
 from reodsl.diagnostics import Problem, error, first_line
 from reodsl.extras import missing_extra
 
 _NAME = re.compile(r"[a-z]+")
 _SHORT = frozenset({"check", "diff", "fmt", "graph", "plan", "why"})
 """Commands that keep nearly all that they make until they end: looking for garbage would take a fifth of their time."""
+_LONG = frozenset({"rehearse", "run"})
+"""Commands in which others' code computes, which may hang."""
 
 
 class Commands(click.Group):
@@ -144,6 +147,8 @@ def entry() -> None:
         raise SystemExit(stopped[0])
 
     signal.signal(signal.SIGTERM, terminate)
+    if _LONG & set(sys.argv[1:3]):
+        stopping.end_when_stopped()
     try:
         code: Any = main(sys.argv[1:])
         sys.stdout.flush()
@@ -157,7 +162,10 @@ def entry() -> None:
         _mute()
         code = 1
     # Ray passes an exit on, but not its code.
-    sys.exit(stopped[0] if stopped else code)
+    code = stopped[0] if stopped else code
+    if isinstance(code, int) and code > 128:
+        stopping.leave(code)
+    sys.exit(code)
 
 
 def _open_streams() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reodsl.cli import stopping
 from reodsl.diagnostics import error, warning
 from reodsl.plan import registry
 from runners.execute import execute
@@ -394,6 +395,45 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
     assert len(done) < len({*toys.log(place)})
     assert contents(place / "store") == contents(place / "whole")
     assert not any((place / "store" / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("hang", "codes"),
+    [("native", {-signal.SIGKILL}), ("deaf", {-signal.SIGKILL}), ("thread", {130})],
+)
+@pytest.mark.parametrize("where", ["--local", "on Ray"])
+def test_a_stopped_run_ends_whatever_hangs_in_it(place: Path, hang: str, codes: set[int], where: str) -> None:
+    (place / "knobs.json").write_text(json.dumps({"reo_exp.train.s1": {"hang": hang}}))
+    options = [where] if where == "--local" else []
+    run = process(place, "run", SPEC, *options, "--store", "store")
+    wait_for(run, place, "reo_exp.train.s1")
+    # Ray ends with an error of its own where a task that is stopped ends in that moment by itself.
+    before = None
+    while before != (before := toys.log(place, "end")):
+        time.sleep(1.5)
+    run.send_signal(signal.SIGINT)
+    # Its promise is 10 seconds; a busy machine may need more to say so.
+    _, err = run.communicate(timeout=40)
+    assert run.returncode in (codes if options else {130, -signal.SIGKILL}), err
+    assert ("killed" if run.returncode < 0 else "stopped") in err
+    assert "Traceback" not in err
+    (place / "go").touch()
+    assert call("run", SPEC, "--local", "--quiet", "--store", "store") == 0
+    assert call("run", SPEC, "--local", "--quiet", "--store", "whole") == 0
+    assert contents(place / "store") == contents(place / "whole")
+
+
+def test_another_interrupt_ends_a_run_at_once(place: Path) -> None:
+    (place / "knobs.json").write_text('{"reo_exp.train.s1": {"hang": "native"}}')
+    run = process(place, "run", SPEC, "--local", "--store", "store")
+    wait_for(run, place, "reo_exp.train.s1")
+    time.sleep(0.2)
+    for _ in range(2):
+        run.send_signal(signal.SIGINT)
+        time.sleep(stopping.AGAIN + 0.2)
+    _, err = run.communicate(timeout=stopping.SECONDS)
+    assert run.returncode == -signal.SIGKILL
+    assert "what is done is kept" in err
 
 
 def contents(store: Path) -> dict[str, bytes]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ def toy(job: Job) -> None:
     """Write files that depend on the payload and on what is read, in steps that an interrupted attempt keeps.
 
     `knobs.json` in the spec's folder may ask, by task id, for `steps`, seconds of `sleep` a step, a `pause` before
-    step 2 for as long as the file `go` is missing, or a `fail` (`problem`, `error`, `exit`, `full`, `link`).
+    step 2 for as long as the file `go` is missing, a `fail` (`problem`, `error`, `exit`, `full`, `link`), or a `hang` where
+    `go` is missing (`native`, `deaf`, `thread`).
     `log.txt` there gets a line a start and a line an end.
     """
     knobs = _knobs(job)
@@ -50,6 +53,8 @@ def toy(job: Job) -> None:
         time.sleep(knobs.get("sleep", 0))
         write_atomic(state, json.dumps([value, step + 1]).encode())
         job.progress(Progress(step + 1, steps, {"reward": step / steps}))
+        if step == 1 and "hang" in knobs and not (job.folder / "go").exists():
+            _hang(knobs["hang"])
         while step == 1 and knobs.get("pause") and not (job.folder / "go").exists():
             time.sleep(0.02)
     for name in FILES[job.task.kind]:
@@ -100,6 +105,21 @@ def _fail(job: Job, how: str | None) -> None:
             raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
         case "exit":
             os._exit(9)
+
+
+def _hang(how: str) -> None:
+    def endless() -> None:
+        # One step of C, which looks at no signal and lets no other thread run.
+        if how == "native":
+            sum(range(1 << 60))
+        while True:
+            with suppress(KeyboardInterrupt):
+                time.sleep(0.1)
+
+    if how == "thread":
+        threading.Thread(target=endless).start()
+        time.sleep(1000)
+    endless()
 
 
 def _log(job: Job, what: str) -> None:
