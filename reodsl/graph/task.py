@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 8,
-    "sample": 7,
+    "train": 9,
+    "sample": 8,
     "select": 1,
-    "evaluate": 7,
+    "evaluate": 8,
     "frontier": 1,
     "budgets": 2,
     "score": 5,

@@ -43,7 +43,7 @@ _NUMBER = re.compile(
     rf"(?:[.\uff0e]{_DIGIT}{{1,60}})?(?:[eE][+-]?[0-9]{{1,4}}(?![0-9A-Za-z]))?"
     rf"(?: ?(?:\\times|\\cdot|[\u00d7\u00b7*xX]) ?10{_RAISED}|{_RAISED}| ?{_FRACTION}| [0-9]{{1,30}}/[0-9]{{1,30}}(?![0-9])"
     rf"|/[0-9]{{1,30}}(?![0-9])|[\u00bc-\u00be\u2150-\u215e])?"
-    rf"|[\u00bc-\u00be\u2150-\u215e])(?:\\?[%\uff05])?"
+    rf"|[\u00bc-\u00be\u2150-\u215e])(?:\\?[%\uff05])?(?: ?\\[lc]?dots(?![A-Za-z]))?"
 )
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
 _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
