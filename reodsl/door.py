@@ -263,14 +263,14 @@ class Finished:
         path = self.report.parent / "tables" / f"{name}.parquet"
         if name not in self.tables():
             raise problem("E0969", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False)
 
     @_telling()
     def samples(self, arm: str, seed: int) -> pl.DataFrame:
         """Every evaluated response of an arm, as `samples.parquet` has it."""
         import polars as pl
 
-        return pl.read_parquet(self._evaluated(arm, seed) / "samples.parquet")
+        return pl.read_parquet(self._evaluated(arm, seed) / "samples.parquet", glob=False)
 
     @_telling()
     def checkpoint(self, arm: str, seed: int) -> Path:

@@ -106,6 +106,22 @@ def test_the_compiler_never_imports_what_executes() -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+@pytest.mark.parametrize("package", ["reodsl", "runners"])
+def test_no_path_is_read_as_a_pattern(package: str) -> None:
+    """Polars takes a path with `[`, `]`, `*` or `?` for a pattern, unless `glob=False`; some readers always do."""
+    for path in modules(package):
+        for node in ast.walk(parsed(path)):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="pl" | "polars"), attr=name), keywords=given
+                ):
+                    if name.startswith(("read_", "scan_")):
+                        as_it_is = any(
+                            each.arg == "glob" and ast.unparse(each.value) == "False" for each in given
+                        )
+                        assert as_it_is, f"{path.relative_to(ROOT)}:{node.lineno} lacks glob=False"
+
+
 @pytest.mark.parametrize("package", READS)
 def test_imports_point_back_along_the_flow_of_data(package: str) -> None:
     for path in modules(f"reodsl/{package}"):

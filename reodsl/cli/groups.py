@@ -140,7 +140,7 @@ def past_group(
 
     path = _table(past, experiment)
     try:
-        table = pl.scan_parquet(path)
+        table = pl.scan_parquet(path, glob=False)
         steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
         step = past.step if past.step is not None else steps[-1] if steps else 0
         rows = table.filter(pl.col("step") == step).collect().to_dicts()

@@ -68,7 +68,7 @@ def read_table(folder: Path) -> dict[str, Metrics]:
 
     columns = ["arm", "benchmark", "seeds", "accuracy", "length", "reg"]
     try:
-        table = pl.read_parquet(folder / "tables" / "main.parquet")
+        table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
     except (OSError, pl.exceptions.PolarsError):
         return {}
     if not {"arm", "benchmark", "seeds", "accuracy", "length"} <= set(table.columns):
@@ -92,7 +92,7 @@ def _regs(path: Path) -> dict[str, float]:
     import polars as pl
 
     try:
-        table = pl.read_parquet(path)
+        table = pl.read_parquet(path, glob=False)
         means = table.filter(pl.col("benchmark") == MEAN)
     except (OSError, pl.exceptions.PolarsError):
         return {}

@@ -74,9 +74,9 @@ def read_frame(path: Path) -> pl.DataFrame:
     try:
         if path.suffix.lower() == ".csv":
             other_separator(path)
-            frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1)
+            frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1, glob=False)
         else:
-            frame = pl.scan_parquet(path).head(MOST_ROWS + 1).collect()
+            frame = pl.scan_parquet(path, glob=False).head(MOST_ROWS + 1).collect()
     except Problem:
         raise
     except Exception as e:  # polars has no one error for a file that is not what its ending says

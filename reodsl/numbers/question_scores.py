@@ -22,7 +22,7 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
     """Return how many responses every two arms have in common, by the evaluations of arms and seeds."""
     parts: dict[str, list[pl.DataFrame]] = {}
     for (arm, seed), folder in folders.items():
-        rows = pl.scan_parquet(folder / "samples.parquet").select(
+        rows = pl.scan_parquet(folder / "samples.parquet", glob=False).select(
             "benchmark", "question", "sample", pl.col("response").hash()
         )
         of_seed = rows if seed is None else rows.with_columns(pl.lit(seed).alias("seed"))
@@ -40,14 +40,14 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple
     each question and budget. A Problem (E0431) where a question lacks a budget, or its budgets differ between benchmarks.
     """
     whole = (
-        pl.scan_parquet(folder / "samples.parquet")
+        pl.scan_parquet(folder / "samples.parquet", glob=False)
         .group_by("benchmark", "question")
         .agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("tokens").cast(pl.Float64).mean())
         .sort("benchmark", "question")
         .collect(engine="streaming")
         .with_row_index("row")
     )
-    forced = pl.scan_parquet(folder / "forced.parquet")
+    forced = pl.scan_parquet(folder / "forced.parquet", glob=False)
     column = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
     budgets = tuple(int(budget) for budget in column)
     rows = forced.select(pl.len()).collect(engine="streaming").item()

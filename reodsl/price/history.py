@@ -98,7 +98,10 @@ def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
 
             try:
                 rows = (
-                    pl.scan_parquet(store.path(key) / "questions.parquet").select(pl.len()).collect().item()
+                    pl.scan_parquet(store.path(key) / "questions.parquet", glob=False)
+                    .select(pl.len())
+                    .collect()
+                    .item()
                 )
             except (OSError, pl.exceptions.PolarsError):
                 continue
@@ -227,7 +230,7 @@ def _table(path: Path, columns: list[str] | None = None) -> Any:
     import polars as pl
 
     try:
-        return pl.read_parquet(path, columns=columns)
+        return pl.read_parquet(path, columns=columns, glob=False)
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"{path.name} cannot be read") from error
 

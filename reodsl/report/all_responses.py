@@ -165,13 +165,18 @@ def _read(
     samples = 0
     for folder in folders.values():
         with reading(folder):
-            most = pl.scan_parquet(folder / "samples.parquet").select(pl.col("sample").max()).collect().item()
+            most = (
+                pl.scan_parquet(folder / "samples.parquet", glob=False)
+                .select(pl.col("sample").max())
+                .collect()
+                .item()
+            )
         samples = max(samples, int(most or 0) + 1)
     for sample in range(samples):
         for seed in seeds:
             of_seed = {arm: folder for (arm, s), folder in folders.items() if s == seed}
             light = [
-                pl.scan_parquet(folder / "samples.parquet")
+                pl.scan_parquet(folder / "samples.parquet", glob=False)
                 .filter(pl.col("sample") == sample)
                 .select("benchmark", "question", "tokens")
                 for folder in of_seed.values()
@@ -205,7 +210,7 @@ def _whole(
     for arm, folder in folders.items():
         with reading(folder):
             rows = (
-                pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered")
+                pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered", glob=False)
                 .filter(chosen)
                 .select(*_KEYS, "text", "gold", "response", "tokens", "finish", "answer", "correct")
                 .collect(engine="streaming")
@@ -213,7 +218,7 @@ def _whole(
             cuts: dict[tuple[str, str], list[tuple[int, str | None, bool]]] = {}
             if (folder / "forced.parquet").is_file():
                 forced = (
-                    pl.scan_parquet(folder / "forced.parquet")
+                    pl.scan_parquet(folder / "forced.parquet", glob=False)
                     .filter(chosen)
                     .select("benchmark", "question", "budget", "answer", "correct")
                     .sort("benchmark", "question", "budget")
@@ -242,7 +247,7 @@ def _count(folder: Path) -> int:
     if not path.is_file():
         return 0
     with reading(path):
-        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
 
 
 def _size(value: Any) -> int:

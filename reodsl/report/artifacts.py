@@ -66,4 +66,4 @@ def read_json(path: Path) -> Any:
 def read_parquet(path: Path) -> pl.DataFrame:
     """A Parquet file as a whole. Raises E0981."""
     with reading(path):
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False)

@@ -86,7 +86,7 @@ Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
 def _samples(arm: str, folder: Path) -> Samples:
     with reading(folder / "samples.parquet"):
         frame = (
-            pl.scan_parquet(folder / "samples.parquet")
+            pl.scan_parquet(folder / "samples.parquet", glob=False)
             .select(_COLUMNS)
             .sort("benchmark", "question", "sample")
             .collect()

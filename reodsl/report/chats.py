@@ -27,7 +27,7 @@ def chats(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagnosti
         if task.kind != "data" or task.id not in folders:
             continue
         try:
-            table = pl.read_parquet(folders[task.id] / "questions.parquet", columns=["question"])
+            table = pl.read_parquet(folders[task.id] / "questions.parquet", columns=["question"], glob=False)
         except (OSError, pl.exceptions.PolarsError):
             continue
         warnings[task.id] = marks_left(table["question"].drop_nulls().to_list(), task.id)

@@ -125,7 +125,12 @@ def _shares(material: Material, arm: str) -> pl.DataFrame | None:
         return None
     with reading(files[0]):
         return (
-            pl.concat([pl.scan_parquet(file).select("benchmark", "question", "correct") for file in files])
+            pl.concat(
+                [
+                    pl.scan_parquet(file, glob=False).select("benchmark", "question", "correct")
+                    for file in files
+                ]
+            )
             .group_by("benchmark", "question")
             .agg(pl.col("correct").cast(pl.Float64).mean().alias("share"))
             .sort("benchmark", "question")
@@ -174,7 +179,7 @@ def settled_rows(material: Material) -> pl.DataFrame:
         with reading(files[0]):
             wrong = pl.concat(
                 [
-                    pl.scan_parquet(file)
+                    pl.scan_parquet(file, glob=False)
                     .group_by(_KEYS)
                     .agg(pl.col("budget").filter(~pl.col("correct")).max().alias("last"))
                     .group_by("last")
@@ -183,7 +188,7 @@ def settled_rows(material: Material) -> pl.DataFrame:
                 ]
             ).collect(engine="streaming")
             grid = (
-                pl.scan_parquet(files[0])
+                pl.scan_parquet(files[0], glob=False)
                 .select(pl.col("budget").unique().sort())
                 .collect(engine="streaming")["budget"]
             )
@@ -242,7 +247,7 @@ def reward_rows(material: Material) -> pl.DataFrame:
         if index != last[arm, seed] or not path.is_file():
             continue
         with reading(path):
-            scan = pl.scan_parquet(path)
+            scan = pl.scan_parquet(path, glob=False)
             if "reward" not in scan.collect_schema().names():
                 continue
             frame = (

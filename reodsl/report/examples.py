@@ -84,12 +84,12 @@ def _rows(folder: Path) -> pl.DataFrame:
     """Rows of an evaluation's examples with their responses: the first sample of each question."""
     keys = ["benchmark", "question", "sample"]
     with reading(folder):
-        cuts = pl.read_parquet(folder / "examples.parquet")
+        cuts = pl.read_parquet(folder / "examples.parquet", glob=False)
         first = cuts.group_by("benchmark", "question", maintain_order=True).agg(pl.col("sample").min())
         cuts = cuts.join(first, on=keys, how="semi", maintain_order="left")
         samples = (
             # The filter is read first and alone, so that other responses stay on the disk.
-            pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered")
+            pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered", glob=False)
             .filter(
                 pl.col("question").is_in(first["question"].unique().to_list())
                 & pl.col("sample").is_in(first["sample"].unique().to_list())

@@ -62,7 +62,7 @@ def length_rows(material: Material) -> pl.DataFrame:
             continue
         with reading(path):
             counts.append(
-                pl.scan_parquet(path)
+                pl.scan_parquet(path, glob=False)
                 .group_by((pl.col("tokens") // size * size).alias("tokens"))
                 .agg(pl.len().alias("count"), pl.col("correct").sum().alias("hits"))
                 .with_columns(pl.lit(arm).alias("arm"))
@@ -95,4 +95,4 @@ def _longest(path: Path) -> int:
     if not path.is_file():
         return 0
     with reading(path):
-        return int(pl.scan_parquet(path).select(pl.col("tokens").max()).collect().item() or 0)
+        return int(pl.scan_parquet(path, glob=False).select(pl.col("tokens").max()).collect().item() or 0)

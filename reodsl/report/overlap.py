@@ -117,7 +117,7 @@ def _asking(value: Any) -> Iterator[str]:
 def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
     """The texts of a table of questions, each with all that makes another one the same."""
     try:
-        table = pl.read_parquet(folder / "questions.parquet")
+        table = pl.read_parquet(folder / "questions.parquet", glob=False)
         kept = [name for name in ("question", "bare") if name in table.columns]
         rows = table.select(kept).unique(maintain_order=True).rows()
     except (OSError, pl.exceptions.PolarsError):

@@ -31,7 +31,7 @@ def write_tensorboard(run: Path) -> Path:
         if log.is_dir():
             for old in log.glob(f"events.out.tfevents.*{_OURS}"):
                 old.unlink()
-        write_scalars(pl.read_parquet(metrics), log)
+        write_scalars(pl.read_parquet(metrics, glob=False), log)
     return place
 
 

@@ -26,7 +26,7 @@ def report_summary(folder: Path, *, average_only: bool = False, intervals: bool 
     spec = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8"))
     return summary_table(
         spec.study,
-        pl.read_parquet(folder / "tables" / "main.parquet"),
+        pl.read_parquet(folder / "tables" / "main.parquet", glob=False),
         average_only=average_only,
         intervals=intervals,
         verdict=said(folder),

@@ -33,7 +33,9 @@ def unanswered(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diag
             continue
         try:
             samples = pl.read_parquet(
-                folders[task.id] / "samples.parquet", columns=["benchmark", "response", "finish", "answer"]
+                folders[task.id] / "samples.parquet",
+                columns=["benchmark", "response", "finish", "answer"],
+                glob=False,
             )
         except (OSError, pl.exceptions.PolarsError):
             continue

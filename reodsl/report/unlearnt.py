@@ -47,7 +47,7 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
     idle = []
     for path in metrics:
         try:
-            table = pl.read_parquet(path)
+            table = pl.read_parquet(path, glob=False)
             equal = table["equal_groups"]
         except (OSError, pl.exceptions.PolarsError):
             continue

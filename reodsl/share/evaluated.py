@@ -45,12 +45,16 @@ class Evaluated:
 
     def samples(self, benchmark: str) -> pl.DataFrame:
         """The responses on a benchmark, a row each, by question and sample."""
-        rows = pl.scan_parquet(self.folder / "samples.parquet").filter(pl.col("benchmark") == benchmark)
+        rows = pl.scan_parquet(self.folder / "samples.parquet", glob=False).filter(
+            pl.col("benchmark") == benchmark
+        )
         return rows.sort("question", "sample", maintain_order=True).collect()
 
     def forced(self, benchmark: str) -> pl.DataFrame:
         """The answers at every budget on a benchmark: `question`, `sample`, `budget`, `answer`, `correct`."""
-        rows = pl.scan_parquet(self.folder / "forced.parquet").filter(pl.col("benchmark") == benchmark)
+        rows = pl.scan_parquet(self.folder / "forced.parquet", glob=False).filter(
+            pl.col("benchmark") == benchmark
+        )
         return rows.sort("question", "sample", "budget").collect()
 
 

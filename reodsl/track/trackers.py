@@ -142,7 +142,7 @@ def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
             return [{"step": 0, **numbers}]
         import polars as pl
 
-        return pl.read_parquet(folder / "metrics.parquet").to_dicts()
+        return pl.read_parquet(folder / "metrics.parquet", glob=False).to_dicts()
     except Exception:
         # A tracker shows what can be read: the run itself tells of results that cannot.
         return []

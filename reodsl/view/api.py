@@ -187,7 +187,7 @@ def _table(training: Training) -> pl.DataFrame | None:
     try:
         whole = training.folder / "metrics.parquet"
         if whole.is_file():
-            return pl.read_parquet(whole)
+            return pl.read_parquet(whole, glob=False)
         rows = read_steps(training.folder)
         return pl.from_dicts(rows, infer_schema_length=None) if rows else None
     except (OSError, ValueError, pl.exceptions.PolarsError):

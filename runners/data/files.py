@@ -60,7 +60,9 @@ def require_head(path: Path, columns: Columns) -> None:
     try:
         match path.suffix.lower():
             case ".parquet":
-                require_columns(list(_paths(pl.read_parquet_schema(path))), columns, str(path))
+                require_columns(
+                    list(_paths(pl.scan_parquet(path, glob=False).collect_schema())), columns, str(path)
+                )
             case ".csv":
                 header = next(_csv_rows(path), None)
                 if header is not None:
@@ -75,7 +77,7 @@ def count_rows(path: Path, columns: Columns) -> int:
     try:
         match path.suffix.lower():
             case ".parquet":
-                return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+                return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
             case ".jsonl" | ".ndjson":
                 with path.open("rb") as lines:
                     return sum(1 for line in lines if line.strip())
@@ -129,12 +131,12 @@ def file_problem(path: Path) -> Diagnostic | None:
 
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
-    schema = pl.read_parquet_schema(path)
+    scan = pl.scan_parquet(path, glob=False)
+    schema = scan.collect_schema()
     require_columns(list(_paths(schema)), columns, str(path))
     names = list(
         dict.fromkeys(name if name in schema else name.partition(".")[0] for name in mapped(columns))
     )
-    scan = pl.scan_parquet(path)
     # A small file may unpack to any size, so it is counted before it is read.
     rows = int(scan.select(pl.len()).collect().item())
     if rows > MOST_ROWS:

@@ -39,12 +39,12 @@ class Chunks:
 
     def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Some columns of one table of a chunk."""
-        return pl.read_parquet(self._place(index) / f"{table}.parquet", columns=list(columns))
+        return pl.read_parquet(self._place(index) / f"{table}.parquet", columns=list(columns), glob=False)
 
     def join(self, count: int, table: str, path: Path) -> None:
         """Writes a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""
         parts = [self._place(index) / f"{table}.parquet" for index in range(count)]
-        pl.scan_parquet(parts).sink_parquet(path, maintain_order=True)
+        pl.scan_parquet(parts, glob=False).sink_parquet(path, maintain_order=True)
 
     def _place(self, index: int) -> Path:
         return self._folder / f"{index:07d}"

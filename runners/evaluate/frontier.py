@@ -65,7 +65,9 @@ def budgets(job: Job) -> None:
         schedule = greedy(edge, rule.l_max, rule.n, rule.step)
         text = json.dumps(describe_schedule(schedule, edge), indent=1, allow_nan=False)
     else:
-        asked = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"])["id"].to_list()
+        asked = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"], glob=False)[
+            "id"
+        ].to_list()
         facts = per_question(QuestionBudgets.model_validate(split), asked, arms_of(job))
         text = json.dumps(facts, indent=1, allow_nan=False)
     (job.out / "budgets.json").write_text(text + "\n", encoding="utf-8")
@@ -112,7 +114,7 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
     columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
     asked, group = "", list[Changes]()
     for question, rollout, tokens, correct, cuts, verdicts in pl.read_parquet(
-        path, columns=columns
+        path, columns=columns, glob=False
     ).iter_rows():
         if rollout == 0 and group:
             yield asked, group
@@ -141,7 +143,10 @@ def score(job: Job) -> None:
     winners = job.inputs["frontier"] / "winners.parquet"
     called = arm_labels("frontier", job.inputs["frontier"], folders)
     edge: Curves | list[str] = (
-        [called.get(arm, arm) for arm in pl.read_parquet(winners)["arm"].unique(maintain_order=True)]
+        [
+            called.get(arm, arm)
+            for arm in pl.read_parquet(winners, glob=False)["arm"].unique(maintain_order=True)
+        ]
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )

@@ -142,7 +142,7 @@ def met_by(job: Job, model: Model) -> list[str]:
     """The ids of the questions that the steps of a training meet, which `met` in the payload is about, each once."""
     rule = job.task.payload["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
-    table = pl.read_parquet(job.inputs["data"] / "questions.parquet")
+    table = pl.read_parquet(job.inputs["data"] / "questions.parquet", glob=False)
     metas = table["meta"].to_list() if "meta" in table.columns else ()
     prompts = prompt_tokens(model.prompt, tokenizer, table["question"].to_list(), metas)
     # What is too long for the training's prompts is drawn by no step.
@@ -157,7 +157,7 @@ def met_by(job: Job, model: Model) -> list[str]:
 
 def read_questions(folder: Path, benchmark: str) -> list[Question]:
     """The questions of a `data` artifact, in their order. A Problem (E0703) where there are none."""
-    frame = pl.read_parquet(folder / "questions.parquet")
+    frame = pl.read_parquet(folder / "questions.parquet", glob=False)
     if not frame.height:
         raise problem(
             "E0703", "the data has no questions", where=benchmark, help="give a source with rows in it"

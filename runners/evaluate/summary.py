@@ -14,7 +14,7 @@ MEAN = "mean"
 def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
     """J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
     frame = (
-        pl.scan_parquet(forced)
+        pl.scan_parquet(forced, glob=False)
         .group_by("benchmark", "budget")
         .agg(pl.col("correct").cast(pl.Float64).mean().alias("accuracy"))
         .sort("benchmark", "budget")
@@ -37,7 +37,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
     Answers that were never judged are counted among whole and forced ones alike.
     """
     frame = (
-        pl.scan_parquet(samples)
+        pl.scan_parquet(samples, glob=False)
         .group_by("benchmark")
         .agg(
             pl.col("correct").cast(pl.Float64).mean().alias("accuracy"),
@@ -68,7 +68,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
 def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
     """How many answers of a benchmark were never judged, by the reason."""
     rows = [
-        pl.scan_parquet(file)
+        pl.scan_parquet(file, glob=False)
         .filter(pl.col("unsettled").is_not_null())
         .group_by("benchmark", "unsettled")
         .len()

@@ -88,7 +88,9 @@ def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
             ids.add(question.id)
     if not ids:
         raise _nothing(job, asked)
-    table = pl.read_parquet(job.inputs["data"] / "questions.parquet").filter(pl.col("id").is_in(ids))
+    table = pl.read_parquet(job.inputs["data"] / "questions.parquet", glob=False).filter(
+        pl.col("id").is_in(ids)
+    )
     facts = {"questions": asked, "picked": table.height, "lost": asked - table.height, "lost_by_pick": []}
     _write(job, table, facts)
 
@@ -112,7 +114,7 @@ def _nothing(job: Job, asked: int) -> Problem:
 
 def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
     """Every question with its responses over all pools. A response's `mode` is the position of its wording."""
-    tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS) for folder in folders]
+    tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
     parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
     for key, first in parts[0].items():
         rollouts: list[Rollout] = []

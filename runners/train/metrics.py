@@ -26,7 +26,9 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
 def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
     """One Parquet file of several in their order, never in memory as a whole; a column that a part lacks is null there."""
     none = pl.LazyFrame(schema=schema)
-    frame = pl.scan_parquet(list(parts), schema=schema, missing_columns="insert") if parts else none
+    frame = (
+        pl.scan_parquet(list(parts), schema=schema, missing_columns="insert", glob=False) if parts else none
+    )
     frame.sink_parquet(path, maintain_order=True)
 
 

@@ -364,7 +364,7 @@ def _own_steps(reward: Reward) -> bool:
 def _references(job: Job, method: Ppo) -> dict[str, Reference]:
     """Lengths and verdicts of the reference's samples by question."""
     table = pl.read_parquet(
-        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"]
+        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"], glob=False
     )
     grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
     references = {}

@@ -37,7 +37,7 @@ class Trace:
 
 def read_table(folder: Path) -> pl.DataFrame:
     """The questions of a `data` artifact."""
-    return pl.read_parquet(folder / "questions.parquet")
+    return pl.read_parquet(folder / "questions.parquet", glob=False)
 
 
 def questions_of(

@@ -75,7 +75,7 @@ class Tracks:
 
     def _table(self, number: int) -> pl.DataFrame:
         if number not in self.tables:
-            self.tables[number] = pl.read_parquet(self.part(number), columns=list(COLUMNS))
+            self.tables[number] = pl.read_parquet(self.part(number), columns=list(COLUMNS), glob=False)
         return self.tables[number]
 
     def _monitored(self, monitor: Monitor, number: int) -> pl.DataFrame:
@@ -89,7 +89,7 @@ class Tracks:
             sync(self._path(number))
             self.asked = number, table
         if self.asked is None or self.asked[0] != last:
-            self.asked = last, pl.read_parquet(self._path(last))
+            self.asked = last, pl.read_parquet(self._path(last), glob=False)
         return self.asked[1]
 
     def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:

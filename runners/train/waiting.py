@@ -93,7 +93,7 @@ def _prepared(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[i
     prepared = {}
     for number in numbers:
         said = facts["batches"][str(number)]
-        table = pl.read_parquet(io.BytesIO(tensors[f"{number}/table"].numpy().tobytes()))
+        table = pl.read_parquet(io.BytesIO(tensors[f"{number}/table"].numpy().tobytes()), glob=False)
         batch = Batch(**{each.name: tensors[f"{number}/{each.name}"] for each in fields(Batch)})
         gathered = Gathered(batch, said["row"], table, said["seconds"])
         prepared[number] = Prepared(gathered, flow if number == numbers[-1] else Flow())
