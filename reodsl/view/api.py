@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -13,11 +14,12 @@ from reodsl.diagnostics import problem
 from reodsl.report import theme
 from reodsl.report.material import bases
 from reodsl.report.verdict_words import said
+from reodsl.store.external import Fingerprints
 from reodsl.store.live import read_steps
 from reodsl.store.runs import Record, alive, records
-from reodsl.store.store import Store
+from reodsl.store.store import WEIGHTS, Store
 from reodsl.view.evaluations import Evaluation, Studied, Training, studied
-from reodsl.view.responses import Filter, budgets, listed, response, row_of
+from reodsl.view.responses import Filter, budgets, listed, matching, response, row_of
 from reodsl.watch.state import read_state, to_json
 
 Query = Mapping[str, str]
@@ -25,6 +27,8 @@ Query = Mapping[str, str]
 PAGE, MOST_PAGE = 50, 200
 MOST_POINTS = 400
 """Points of a curve; where a training is longer, all are thinned to means of even stretches."""
+
+_UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
 
 
 class Api:
@@ -34,6 +38,8 @@ class Api:
         """Of a store that is there."""
         self.store = store
         self._studied: dict[tuple[str, int, str], Studied] = {}
+        # In memory alone, as nothing here writes: a file is read once, and again where something touched it.
+        self._prints = Fingerprints(store.root / "none")
         self.calls: dict[str, Callable[[Query], Any]] = {
             "runs": self.runs,
             "run": self.run,
@@ -69,14 +75,15 @@ class Api:
         colours = theme.colours(arms, bases(study))
         grid: set[int] = set()
         for each in there.evaluations.values():
-            grid |= set(budgets(each))
+            with suppress(*_UNREADABLE):
+                grid |= set(budgets(each))
+        report = record.tasks.get("report")
         names = [benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks]
         return {
             **to_json(read_state(self.store, record, steps=False)),
             "doc": study.doc,
-            "verdict": list(
-                said(self.store.path(record.tasks["report"])) if "report" in record.tasks else ()
-            ),
+            "verdict": list(said(self.store.path(report)) if report and self._whole(report) else ()),
+            "unread": ["report"] if report and not self._whole(report) else [],
             "arms": arms,
             "colours": colours,
             "dashes": {
@@ -107,7 +114,7 @@ class Api:
         for each in sorted(
             self._of(record).trainings, key=lambda each: (each.arm, each.seed or 0, each.stage)
         ):
-            table = _table(each)
+            table = self._table(each)
             if table is None:
                 unread.append(each.task)
                 continue
@@ -141,12 +148,22 @@ class Api:
         evaluations = [self._evaluation(there, chosen)] if chosen else list(there.evaluations.values())
         offset = _whole(query, "offset", 0) or 0
         limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
-        total, page = listed(evaluations, _filter(query), offset, limit)
-        return {"total": total, "offset": offset, "responses": page}
+        wanted = _filter(query)
+        unread = {each.name: each.task for each in evaluations if not self._reads(each, wanted)}
+        read = [each for each in evaluations if each.name not in unread]
+        total, page = listed(read, wanted, offset, limit)
+        return {"total": total, "offset": offset, "responses": page, "unread": list(unread.values())}
 
     def response(self, query: Query) -> dict[str, Any]:
         """One response, by its row or by what it answers."""
         each = self._evaluation(self._of(self._record(query)), query.get("evaluation", ""))
+        if not self._reads(each, Filter()):
+            raise problem(
+                "E0981",
+                f"the responses of {each.name} are damaged or missing",
+                help="run the spec again",
+                where=each.task,
+            )
         row = _whole(query, "row")
         if row is None:
             sample = _whole(query, "sample", 0) or 0
@@ -181,17 +198,31 @@ class Api:
             raise problem("E0969", f"nothing was evaluated as {name}", help=f"there is {known}")
         return evaluation
 
+    def _whole(self, key: str) -> bool:
+        """Return whether a result is there, and all that is shown of it has its checksum: weights are not read."""
+        manifest, folder = self.store.get(key), self.store.path(key)
+        return manifest is not None and all(
+            path.startswith(WEIGHTS) or self._prints.file(folder / path) == checksum
+            for path, checksum in manifest.checksums.items()
+        )
 
-def _table(training: Training) -> pl.DataFrame | None:
-    """A training's steps; None where they cannot be read."""
-    try:
-        whole = training.folder / "metrics.parquet"
-        if whole.is_file():
-            return pl.read_parquet(whole, glob=False)
-        rows = read_steps(training.folder)
-        return pl.from_dicts(rows, infer_schema_length=None) if rows else None
-    except (OSError, ValueError, pl.exceptions.PolarsError):
-        return None
+    def _reads(self, each: Evaluation, wanted: Filter) -> bool:
+        try:
+            return (not each.whole or self._whole(each.key)) and matching(each, wanted) is not None
+        except _UNREADABLE:
+            return False
+
+    def _table(self, training: Training) -> pl.DataFrame | None:
+        """A training's steps; None where they are damaged, missing or cannot be read."""
+        if training.whole and not self._whole(training.key):
+            return None
+        try:
+            if training.whole:
+                return pl.read_parquet(training.folder / "metrics.parquet", glob=False)
+            rows = read_steps(training.folder)
+            return pl.from_dicts(rows, infer_schema_length=None) if rows else None
+        except _UNREADABLE:
+            return None
 
 
 def _thinned(points: list[list[float]], stretch: int) -> list[list[float]]:

@@ -38,7 +38,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A stage of an arm's training, and the folder that has its metrics: a result, or the work of one under way."""
+    """A stage of an arm's training, and the folder that has its metrics: a `whole` result, or the work of one under way."""
 
     arm: str
     seed: int | None
@@ -46,6 +46,7 @@ class Training:
     task: str
     key: str
     folder: Path
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ class Studied:
 
 
 def studied(store: Store, record: Record) -> Studied:
-    """The evaluations and trainings of a run that the store has anything of. Raises E0968 where its spec was not kept."""
+    """The evaluations and trainings of a run that ended or have written anything. Raises E0968 where its spec was not kept.
+
+    Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
+    """
     spec = kept_spec(store, record)
     begun = {
         each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
@@ -72,30 +76,25 @@ def studied(store: Store, record: Record) -> Studied:
         key = record.tasks.get(task) or begun.get(task, "")
         if not key:
             continue
+        whole = task in record.tasks or store.path(key).is_dir()
+        folder = store.path(key) if whole else store.root / "work" / key
         if kind == "evaluate":
-            evaluation = _evaluation(store, names[0], seed, task, key)
-            if evaluation is not None:
+            evaluation = _evaluation(store, folder, names[0], seed, task, key, whole)
+            if evaluation.samples:
                 evaluations[evaluation.name] = evaluation
-        elif kind == "train":
-            folder = store.path(key) if store.path(key).is_dir() else store.root / "work" / key
-            if (folder / "metrics.parquet").is_file() or (folder / STEPS).is_file():
-                trainings.append(Training(names[0], seed, int(names[1]), task, key, folder))
+        elif kind == "train" and (whole or (folder / STEPS).is_file()):
+            trainings.append(Training(names[0], seed, int(names[1]), task, key, folder, whole))
     return Studied(spec, evaluations, tuple(trainings))
 
 
-def _evaluation(store: Store, arm: str, seed: int | None, task: str, key: str) -> Evaluation | None:
-    folder = store.path(key)
-    whole = (folder / "samples.parquet").is_file()
-    if whole:
-        parts = [folder]
-    else:
-        parts = sorted(path.parent for path in (store.root / "work" / key).glob("chunks-*/*/samples.parquet"))
-        parts = [part for part in parts if part.suffix != ".part"]
-    if not parts:
-        return None
+def _evaluation(
+    store: Store, folder: Path, arm: str, seed: int | None, task: str, key: str, whole: bool
+) -> Evaluation:
+    parts = [folder] if whole else sorted(path.parent for path in folder.glob("chunks-*/*/samples.parquet"))
 
     def files(name: str) -> tuple[Path, ...]:
-        return tuple(part / name for part in parts if (part / name).is_file())
+        places = (part / name for part in parts if part.suffix != ".part")
+        return tuple(place for place in places if place.is_file() or (whole and name == "samples.parquet"))
 
     manifest = store.get(key)
     start = manifest.provenance.get("inputs", {}).get("start") if manifest is not None else None

@@ -96,6 +96,9 @@
     label.className = info.status;
   };
 
+  const damage = (tasks) => tasks.length ? el("p", { class: "about damaged" }, `Damaged or missing, and left out: ${tasks.join(", ")}. `,
+    "Running the spec again makes it anew.") : null;
+
   // ---- the run
   const showRun = () => {
     const rows = info.running.map((each) => el("tr", {},
@@ -108,6 +111,7 @@
       el("th", { scope: "row" }, each.task), el("td", {}, each.status), el("td", {}, span(each.seconds)), el("td", {}, each.said || "")));
     clear(main,
       el("h2", {}, info.study),
+      damage(info.unread),
       info.verdict.map((line, at) => el("p", { class: at ? "about" : "verdict" }, line)),
       info.doc ? el("p", { class: "about" }, info.doc) : null,
       el("p", { class: "about" }, `Run ${info.run}, ${info.status}. ${info.evaluations.length} evaluations and ${info.trainings} trainings to look at.`),
@@ -179,7 +183,7 @@
   const showCurves = async (mine, timed) => {
     const { metrics, lines, unread } = await ask("curves", { run: info.run });
     if (mine !== drawn) return;
-    if (!metrics.length) { clear(main, el("p", { class: "about" }, "Nothing is trained yet.")); return; }
+    if (!metrics.length) { clear(main, unread.length ? damage(unread) : el("p", { class: "about" }, "Nothing is trained yet.")); return; }
     const query = state();
     const metric = metrics.includes(query.get("metric")) ? query.get("metric") : metrics[0];
     const width = Number(query.get("smooth")) || 1;
@@ -213,7 +217,7 @@
           " as shares of each arm's largest") : null),
       el("div", { class: "legend", role: "group", "aria-label": "Arms shown" }, legend),
       chart(lines, metric, hidden),
-      unread.length ? el("p", { class: "about" }, `Cannot be read: ${unread.join(", ")}`) : null);
+      damage(unread));
   };
 
   // ---- responses
@@ -255,7 +259,7 @@
     });
     const offset = found.offset;
     const turn = (to) => () => go({ offset: to || null });
-    clear(main, el("h2", {}, "Responses"), form,
+    clear(main, el("h2", {}, "Responses"), form, damage(found.unread),
       el("p", { class: "about", role: "status", id: "count" }, found.total
         ? `${found.total.toLocaleString("en-US")} responses; ${(offset + 1).toLocaleString("en-US")} to ${(offset + rows.length).toLocaleString("en-US")} shown.`
         : "No response fits."),

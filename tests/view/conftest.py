@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from reodsl.store.manifest import MANIFEST
+from reodsl.store.plain import hash_plain
 from reodsl.store.store import Store
 from reodsl.view.evaluations import Evaluation
 from tests.bad_input.commands import SPEC
@@ -91,4 +94,14 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
             for name in texts
         )
         bad.write_parquet(path)
+        restamp(path)
     return Store(store)
+
+
+def restamp(path: Path) -> None:
+    """Write the new size and checksum of a stored file into its result's manifest."""
+    manifest = path.parent / MANIFEST
+    manifest.chmod(0o644)
+    kept = json.loads(manifest.read_text())
+    kept["files"][path.name] = {"bytes": path.stat().st_size, "sha256": hash_plain(path)}
+    manifest.write_text(json.dumps(kept))

@@ -168,6 +168,21 @@ def test_what_cannot_be_shown_is_told(browser: Browser, address: str, hostile_st
     assert "no such response" in str(browser.value("document.getElementById('trouble').textContent"))
 
 
+def test_damage_is_named(
+    browser: Browser, address: str, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (record,) = records(hostile_store)
+    monkeypatch.setattr(Api, "_whole", lambda api, key: False)
+    for tab, task in (
+        ("run", "report"),
+        ("curves", "tiny.train.s1"),
+        ("responses", "base.eval.s1, tiny.eval.s1"),
+    ):
+        visit(browser, f"{address}#run={record.name}&tab={tab}")
+        wait(browser, "document.querySelectorAll('#main .damaged').length === 1")
+        assert f"Damaged or missing, and left out: {task}." in text(browser)
+
+
 @pytest.mark.parametrize("width", [1400, 1024, 390])
 @pytest.mark.parametrize(
     "part", ["run", "curves", "responses", "responses&of=tiny%401&row=1&beside=base%401"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.report.redraw import material_of
 from reodsl.report.theme import UNTRAINED
+from reodsl.report.verdict_words import VERDICT
 from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view import server
@@ -25,6 +28,8 @@ from reodsl.view.evaluations import Training
 from reodsl.view.server import HOST, Viewer, read_key
 from tests.bad_input.commands import SPEC
 from tests.called import call
+from tests.undrawn import undraw
+from tests.view.conftest import restamp
 
 KEY = "k" * 32
 
@@ -144,30 +149,95 @@ def test_what_is_asked_wrongly_is_told(
     assert said in found["error"]
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_an_artifact_of_another_version_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
-    (tmp_path / "tiny.reo").write_text(SPEC)
-    store = Store(tmp_path / ".reodsl")
-    spec, out = str(tmp_path / "tiny.reo"), str(tmp_path / "out")
-    assert call("run", spec, "--local", "--quiet", "--store", str(store.root), "--out", out) == 0
-    asked = Api(store)
-    (record,) = records(store)
-    for name in ("samples", "metrics"):
-        path = next(store.root.glob(f"objects/*/*/{name}.parquet"))
-        path.parent.chmod(0o755)
-        path.unlink()
-        path.write_bytes(b"another version")
-    assert asked.run({"run": record.name})["status"] == "finished"
-    found = asked.curves({"run": record.name})
-    assert found["unread"] == ["tiny.train.s1"]
-    with Viewer(asked, KEY, None) as viewer:
-        thread = threading.Thread(target=viewer.serve_forever)
-        thread.start()
-        status, told = api(viewer, "responses", run=record.name)
-        assert (status, told["error"].startswith("this cannot be read: ")) == (500, True)
-        assert api(viewer, "runs")[0] == 200
-        viewer.shutdown()
-        thread.join()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small study that ran."""
+    place = tmp_path_factory.mktemp("finished")
+    (place / "tiny.reo").write_text(SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        undraw(patch.setattr)
+        where = ("--store", str(place / ".reodsl"), "--out", str(place / "out"))
+        assert call("run", str(place / "tiny.reo"), "--local", "--quiet", *where) == 0
+    return place
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle: the file still reads, mostly, and holds another number."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def another(path: Path) -> None:
+    path.write_bytes(b"another version")
+
+
+def loud(path: Path) -> None:
+    """A table that reads well, of the same number of rows, and says that every answer is right."""
+    pl.read_parquet(path).with_columns(correct=True).write_parquet(path)
+
+
+def gone(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+SPOILT = [
+    *(
+        (name, "tiny.eval.s1", spoil)
+        for name in ("samples", "forced")
+        for spoil in (flip, cut, another, loud, gone)
+    ),
+    *(("metrics", "tiny.train.s1", spoil) for spoil in (flip, cut, another, gone)),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "spoil"), SPOILT)
+def test_damage_is_named_and_the_rest_is_shown_as_in_a_report(
+    finished: Path, tmp_path: Path, name: str, task: str, spoil: Callable[[Path], None]
+) -> None:
+    shutil.copytree(finished / ".reodsl", tmp_path / "store", symlinks=True)
+    store = Store(tmp_path / "store")
+    asked, (record,) = Api(store), records(store)
+    run = {"run": record.name}
+    before = asked.responses(run)
+    assert (before["total"], before["unread"], asked.curves(run)["unread"]) == (8, [], [])
+    path = store.path(record.tasks[task]) / f"{name}.parquet"
+    for each in (path, *path.parents[:1]):
+        each.chmod(0o755)
+    spoil(path)
+    # The page that was open, and one that is opened now.
+    for api in (asked, Api(store)):
+        assert api.run(run)["status"] == "finished"
+        responses, curves = api.responses(run), api.curves(run)
+        assert [*responses["unread"], *curves["unread"]] == [task]
+        assert {each["evaluation"] for each in responses["responses"]} <= {"base@1", "tiny@1"}
+        if task.endswith("eval.s1"):
+            assert {each["evaluation"] for each in responses["responses"]} == {"base@1"}
+            with pytest.raises(Problem, match="damaged or missing"):
+                api.response(run | {"evaluation": "tiny@1", "row": "0"})
+        else:
+            assert (responses["total"], curves["lines"]) == (8, [])
+    _, findings = material_of(store, record)
+    assert any(task in str(each) for each in findings)
+
+
+def test_a_damaged_report_gives_no_verdict(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / ".reodsl", tmp_path / "store", symlinks=True)
+    store = Store(tmp_path / "store")
+    asked, (record,) = Api(store), records(store)
+    path = store.path(record.tasks["report"]) / VERDICT
+    path.parent.chmod(0o755)
+    path.write_text('{"sentences": ["tiny leads"]}')
+    restamp(path)
+    found = asked.run({"run": record.name})
+    assert (found["verdict"], found["unread"]) == (["tiny leads"], [])
+    path.write_text('{"sentences": ["base leads"]}')
+    found = asked.run({"run": record.name})
+    assert (found["verdict"], found["unread"]) == ([], ["report"])
 
 
 def test_long_curves_are_thinned_to_the_same_steps(
@@ -180,9 +250,10 @@ def test_long_curves_are_thinned_to_the_same_steps(
     for arm, steps in (("long", range(1, 1001)), ("short", range(1, 401)), ("rare", range(10, 1001, 10))):
         (tmp_path / arm).mkdir()
         pl.DataFrame({"step": steps, "reward": steps}).write_parquet(tmp_path / arm / "metrics.parquet")
-        trainings.append(Training(arm, 1, 0, f"{arm}.train.s1", "k", tmp_path / arm))
+        trainings.append(Training(arm, 1, 0, f"{arm}.train.s1", "k", tmp_path / arm, True))
     there = replace(asked._of(record), trainings=tuple(trainings))
     monkeypatch.setattr(asked, "_of", lambda record: there)
+    monkeypatch.setattr(asked, "_whole", lambda key: True)
     lines = asked.curves({"run": record.name})["lines"]
     points = {line["arm"]: dict(line["values"]["reward"]) for line in lines}
     assert len(points["long"]) == 334
