@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 from torch._C._distributed_c10d import FileStore, Store, TCPStore
+
+LOOPBACK = "127.0.0.1"
+GLOO = "GLOO_SOCKET_IFNAME"
+"""The variable that says at which interface gloo listens. By itself it takes that of the machine's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,32 @@ def meet(meeting: Meeting, world: int, patience: timedelta) -> Store:
     store = FileStore(str(meeting), world)
     store.set_timeout(patience)
     return store
+
+
+def interface(host: str | None) -> str | None:
+    """Return the network interface of the address `host`, and the loopback where it is None.
+
+    None where this machine has no such interface.
+    """
+    if host is None:
+        # What stays on this machine is not to be reached from others.
+        return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    every = psutil.net_if_addrs().items()
+    return next((name for name, addresses in every if host in [one.address for one in addresses]), None)
+
+
+@contextmanager
+def gloo_at(host: str | None) -> Iterator[None]:
+    """Let the groups that are begun in this block listen at the interface of `host`, unless the user named another one."""
+    name = interface(host)
+    if name is None or GLOO in os.environ:
+        yield
+        return
+    os.environ[GLOO] = name
+    try:
+        yield
+    finally:
+        del os.environ[GLOO]
 
 
 def this_machine() -> str:

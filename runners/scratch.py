@@ -55,9 +55,10 @@ def sweep() -> None:
 
 
 def _parent() -> Path:
-    """The system's folder for temporary files, unless sockets' addresses in it would be too long."""
+    """The system's folder for temporary files, unless sockets' addresses in it would be too long, or it is no plain URL."""
     usual = tempfile.gettempdir()
-    return Path(usual if len(os.fsencode(usual)) <= _LONGEST else _SHORT)
+    plain = len(os.fsencode(usual)) <= _LONGEST and not {"#", "?"} & set(usual)
+    return Path(usual if plain else _SHORT)
 
 
 def _remove(folder: Path) -> None:

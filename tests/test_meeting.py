@@ -11,7 +11,7 @@ import psutil
 import pytest
 from torch._C._distributed_c10d import Store
 
-from runners.meeting import Meeting, Port, listen, meet, this_machine
+from runners.meeting import GLOO, Meeting, Port, gloo_at, interface, listen, meet, this_machine
 
 PATIENCE = timedelta(seconds=60)
 
@@ -68,3 +68,30 @@ def test_a_machine_is_known_by_its_start_and_its_network(monkeypatch: pytest.Mon
     here = this_machine()
     monkeypatch.setattr(os, "readlink", lambda path: "net:[1]")
     assert this_machine() != here
+
+
+def test_processes_of_one_machine_listen_on_its_loopback() -> None:
+    name = interface(None)
+    assert name is not None
+    assert "127.0.0.1" in [one.address for one in psutil.net_if_addrs()[name]]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_processes_of_several_machines_listen_at_their_cluster_address(host: str) -> None:
+    """None of this machine's interfaces has an address of TEST-NET."""
+    name = interface(host)
+    found = None if name is None else host in [one.address for one in psutil.net_if_addrs()[name]]
+    assert found == (True if host == "127.0.0.1" else None)
+
+
+def test_groups_listen_where_they_are_begun_or_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(GLOO, raising=False)
+    with gloo_at(None):
+        assert os.environ[GLOO] == interface(None)
+    assert GLOO not in os.environ
+    with gloo_at("192.0.2.1"):
+        assert GLOO not in os.environ
+    monkeypatch.setenv(GLOO, "eth7")
+    with gloo_at(None):
+        assert os.environ[GLOO] == "eth7"
+    assert os.environ[GLOO] == "eth7"

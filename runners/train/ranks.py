@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from runners.meeting import gloo_at
 
 T = TypeVar("T")
 
@@ -70,18 +69,6 @@ class Ranks:
             dist.barrier(group=self.control)
 
 
-def interface(host: str | None) -> str | None:
-    """The network interface of the address `host`, and of the loopback where there is none.
-
-    None where this machine has no such interface.
-    """
-    if host is None:
-        # What stays on this machine is not to be reached from others.
-        return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    every = psutil.net_if_addrs().items()
-    return next((name for name, addresses in every if host in [one.address for one in addresses]), None)
-
-
 ALONE = Ranks()
 """A process that trains without others."""
 
@@ -103,11 +90,7 @@ def joined(
     """
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
-    name = interface(host)
-    if before is None and name is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = name
-    try:
+    with gloo_at(host):
         dist.init_process_group(
             _backends(device),
             store=store,
@@ -126,6 +109,3 @@ def joined(
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
-    finally:
-        if before is None:
-            os.environ.pop("GLOO_SOCKET_IFNAME", None)

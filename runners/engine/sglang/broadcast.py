@@ -15,7 +15,7 @@ from torch import distributed as dist
 from runners.engine.sglang.buckets import State, buckets, untied
 from runners.engine.sglang.control import Lines, together, update_session
 from runners.engine.sglang.server import Address
-from runners.meeting import listen
+from runners.meeting import gloo_at, listen
 
 _JOIN = timedelta(seconds=60)
 """Until everybody has joined, and each bucket has arrived."""
@@ -88,7 +88,8 @@ def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
     messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
 
     def join() -> None:
-        joined.append(_Own(backend, store, world, name))
+        with gloo_at(host):
+            joined.append(_Own(backend, store, world, name))
 
     try:
         together([partial(lines.ask, "/init_weights_update_group", messages), join])

@@ -19,6 +19,7 @@ from runners.engine.sglang.interpreter import interpreter
 from runners.engine.sglang.kept import kept
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
+from runners.meeting import LOOPBACK
 from runners.seats import seat, seat_of_engine
 
 
@@ -67,8 +68,10 @@ class Keeper:
         import ray
 
         self.near = ray.get_runtime_context().get_node_id() == asker
-        host = "127.0.0.1" if self.near else str(ray.util.get_node_ip_address())
-        self.server = Server(settings, interpreter(), log, host)
+        here = str(ray.util.get_node_ip_address())
+        others = sum(node["Alive"] for node in ray.nodes()) > 1
+        host, reach = LOOPBACK if self.near else here, here if others else None
+        self.server = Server(settings, interpreter(), log, host, reach=reach)
 
     def is_near(self) -> bool:
         """Whether asker and server share a node."""

@@ -208,6 +208,16 @@ def try_port() -> None:
             raise SystemExit(f"{place.host}:{place.port}: address already in use") from None
 
 
+def require_meeting() -> None:
+    """Ends this process where SGLang would not meet in the owner's folder but at a port of every address."""
+    from sglang.srt.environ import envs
+
+    if not hasattr(envs, "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"):
+        raise SystemExit(
+            "this SGLang's processes meet at a port that everybody reaches: install the pinned one"
+        )
+
+
 # Before all that takes long.
 end_with_owner()
 if __name__ == "__main__":
@@ -220,6 +230,7 @@ if _SEEDED:
     seed_draws()
 
 if __name__ == "__main__":
+    require_meeting()
     tell_plain_logprobs()
     answer_at_cuts()
     # The key comes in the environment, since command lines can be read by everyone on a machine.

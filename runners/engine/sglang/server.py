@@ -21,8 +21,11 @@ from reodsl.diagnostics import problem
 from runners.engine.sglang.interpreter import toolkit
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
+from runners.meeting import GLOO, LOOPBACK, interface
 from runners.scratch import Scratch
 
+_MEETING = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
+_NCCL = "NCCL_SOCKET_IFNAME"
 _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
 _PORTS_TRIED = 5
@@ -56,10 +59,20 @@ class Server:
     """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
 
     def __init__(
-        self, settings: Settings, python: Path, log: Path, host: str = "127.0.0.1", devices: str | None = None
+        self,
+        settings: Settings,
+        python: Path,
+        log: Path,
+        host: str = LOOPBACK,
+        devices: str | None = None,
+        reach: str | None = None,
     ) -> None:
-        """`log` takes what the servers say, one after another; `devices` are the GPUs to use, of those seen from here."""
+        """`log` takes what the servers say, one after another; `devices` are the GPUs to use, of those seen from here.
+
+        `reach` is the address of this machine at which others join groups with the server's processes.
+        """
         self.settings, self.python, self.log, self.host, self.devices = settings, python, log, host, devices
+        self.reach = reach
         self.process: subprocess.Popen[bytes] | None = None
         self.address: Address | None = None
         self._begun: Address | None = None
@@ -159,6 +172,7 @@ class Server:
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key)
         environment["TMPDIR"] = str(self._scratch.folder)
+        environment |= met_in(self._scratch.folder, port, self.reach)
         if not self.settings.on_cpu:
             environment |= toolkit(self.python, environment)
         if self.devices is not None:
@@ -205,6 +219,19 @@ class Server:
                     )
                 time.sleep(_LOOK)
         return False
+
+
+def met_in(folder: Path, port: int, reach: str | None) -> dict[str, str]:
+    """Return the variables by which a server's processes meet in a private folder, where SGLang would listen everywhere.
+
+    Their groups listen on the loopback, or at the address `reach`, where they are joined by what runs on other machines.
+    The server's port, which no other has, names what they share in memory.
+    """
+    name = interface(reach)
+    chosen = {GLOO: name} if name and GLOO not in os.environ else {}
+    if reach is None and name and _NCCL not in os.environ:
+        chosen[_NCCL] = f"={name}"
+    return chosen | {_MEETING: f"file://{folder}/meeting", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
 
 
 def said_by(address: Address) -> tuple[str, int]:
