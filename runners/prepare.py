@@ -14,7 +14,7 @@ from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.models import architecture as sizes
-from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
+from runners.models.folder import Loaded, load_config, load_generation, load_tokenizer, require_fit, save
 from runners.models.impossible import impossible
 from runners.models.taken import chooses_code, taken
 from runners.models.template import require_ending
@@ -111,6 +111,7 @@ def copy_model(source: Path, place: Path) -> None:
     require_bounded_steps(source)
     require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
     require_fit(source, config)
+    load_generation(source)
     files = [
         *weight_files(source),
         *(path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +19,12 @@ from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import called, gpus_of
 from reodsl.store.code import is_code, read_all
-from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, leads_out, package_file
-from reodsl.store.plain import NotPlain, open_plain, read_plain
+from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
+from reodsl.store.plain import NotPlain, open_plain
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.execute.questions import questions
+from runners.models.bounds import require_bounded
 from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 from runners.own import source_problem
@@ -301,8 +301,8 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             if fault is not None:
                 yield fault
         elif source["kind"] == "folder":
-            yield from _folder(folder / source["path"], task.id)
-            yield from _context(folder / source["path"], context)
+            place = folder / source["path"]
+            yield from tuple(_folder(place, task.id)) or _settings(place, context)
         elif source["kind"] == "hub":
             yield from _hub(source, context)
         elif source["kind"] == "package" and package_file(source["package"], source["file"]) is None:
@@ -354,12 +354,14 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
             return
 
 
-def _context(place: Path, said: int) -> Iterator[Diagnostic]:
-    """E0807 where the spec gives a model a longer context than its config does: lengths were checked against the spec's."""
+def _settings(place: Path, said: int) -> Iterator[Diagnostic]:
+    """What is wrong with a model's config, such as a context below the spec's, to which lengths were held (E0807)."""
+    if not (place / "config.json").is_file():
+        return
     try:
-        has = json.loads(read_plain(place / "config.json", LARGEST_CONFIG)).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        # What is wrong with it is told as it is read.
+        has = require_bounded(place).get("max_position_embeddings")
+    except Problem as fault:
+        yield from fault.diagnostics
         return
     if isinstance(has, int) and said > has:
         yield error(
@@ -374,7 +376,7 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
     repo, revision = source["repo"], source.get("revision")
     snapshot = hub_snapshot("models", repo, revision)
     if snapshot is not None and any(snapshot.glob("*.safetensors")):
-        yield from _context(snapshot, context)
+        yield from _settings(snapshot, context)
         return
     option = f" --revision {revision}" if revision else ""
     yield error(

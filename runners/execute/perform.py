@@ -25,6 +25,7 @@ from runners.engine.versions import PLACE, recorded
 from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
 from runners.execute.usage import device_model, mark, peak_memory
+from runners.models.names import AGAIN
 from runners.sandbox import lacking
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
@@ -102,7 +103,13 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         # A process that trained with this one went away: as if it had been this one.
         lost = any(refusal.code == "E0938" for refusal in caught.diagnostics)
         return Outcome("died" if lost else "failed", diagnostics=caught.diagnostics)
-    except Exception as caught:
+    except BaseException as caught:
+        if type(caught).__module__ == "pyo3_runtime":
+            # The tokenizers library panics, on a text that nobody tried, with what is no Exception.
+            message = f"the model's tokenizer cannot be used: {first_line(caught)}"
+            return Outcome("failed", diagnostics=(error("E0805", message, where=order.task.id, help=AGAIN),))
+        if not isinstance(caught, Exception):
+            raise
         refusal = storage_problem(caught, store.root)
         diagnostics = refusal.diagnostics if refusal else (_unexpected(order, store, caught),)
         return Outcome("failed", diagnostics=diagnostics)

@@ -10,14 +10,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import misread, problem
 from reodsl.store.external import LARGEST_CONFIG
 from reodsl.store.plain import read_plain
 from runners.models.names import AGAIN
+
+if TYPE_CHECKING:
+    from torch import nn
 
 MOST_LAYERS = 1000
 MOST_LABELS = 1000

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.diagnostics import Problem, first_line, misread, problem
 from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from runners.models.bounds import require_bounded, require_small_tables
@@ -28,6 +28,7 @@ from runners.models.taken import class_of, taken
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import readable
 
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # Loading is a moment inside a task that shows its own progress.
 transformers_logging.disable_progress_bar()
 
@@ -109,12 +110,36 @@ def outline(folder: Path) -> Any:
     require_fit(folder, config)
     with _weightless():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    if (folder / "generation_config.json").is_file():
-        try:
-            model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
-        except Exception as fault:
-            raise _unfit(folder, f"generation_config.json cannot be read: {first_line(fault)}") from fault
+    generation = load_generation(folder)
+    if generation is not None:
+        model.generation_config = generation
     return model.eval()
+
+
+def load_generation(folder: Path) -> Any:
+    """The settings of `generation_config.json`; None where there is no such file. Raises E0805."""
+    if not (folder / "generation_config.json").is_file():
+        return None
+    try:
+        generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+        for name in _TOKENS:
+            ids = getattr(generation, name)
+            for each in ids if isinstance(ids, list) else [ids]:
+                if each is not None and (type(each) is not int or abs(each) >= 1 << 31):
+                    raise ValueError(f"`{name}` is {each!r:.40}, and no token")
+    except Exception as fault:
+        message = f"generation_config.json cannot be read: {misread(fault)[:300]}"
+        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
+    return generation
+
+
+def _saved(generation: Any) -> Any:
+    """The same settings, or their tokens alone where transformers would not write them (a temperature without sampling)."""
+    try:
+        generation.validate(strict=True)
+    except (ValueError, TypeError):
+        return GenerationConfig(**{name: getattr(generation, name) for name in _TOKENS})
+    return generation
 
 
 @contextmanager
@@ -193,6 +218,8 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         folder.parent.mkdir(parents=True, exist_ok=True)
         written = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
+            if model.can_generate():
+                model.generation_config = _saved(model.generation_config)
             model.save_pretrained(written, safe_serialization=True, state_dict=state)
             tokenizer.save_pretrained(written)
             spell_for_both(written, model, tokenizer)

@@ -38,7 +38,7 @@ def readable(folder: Path | None = None) -> Iterator[None]:
     except BaseException as fault:
         if isinstance(fault, Problem) or not (isinstance(fault, Exception) or _is_panic(fault)):
             raise
-        message = f"tokenizer.json cannot be read: {first_line(fault)}"
+        message = f"the tokenizer cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder) if folder else None, help=AGAIN) from fault
 
 
@@ -49,7 +49,7 @@ def require_bounded_steps(folder: Path) -> None:
     """
     with closing(Bounded(SECONDS, MEMORY_MIB)) as process:
         try:
-            said = process.ask({"tokenizer": str((folder / "tokenizer.json").absolute())})
+            said = process.ask({"tokenizer": str(folder.absolute())})
         except Beyond as why:
             said = {"raised": f"on a text of a line it {why}"}
     if said.get("growth", 0) >= MOST_GROWTH:
@@ -57,7 +57,7 @@ def require_bounded_steps(folder: Path) -> None:
             "raised": f"its steps make a text up to {said['growth']:.3g} times as long, and {MOST_GROWTH:,} is the most"
         }
     if "raised" in said:
-        message = f"tokenizer.json cannot be used: {' '.join(said['raised'].split())[:200]}"
+        message = f"the tokenizer cannot be used: {' '.join(said['raised'].split())[:200]}"
         raise problem("E0805", message, where=str(folder), help=AGAIN)
 
 

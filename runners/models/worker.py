@@ -4,8 +4,8 @@ Its arguments are the mebibytes and the seconds that it may take. Each line in i
 
 - `{"template", "values"}`: what a chat template makes of the values, as in transformers: `{"text"}`, or `{"raised"}`.
   Each may take a tenth of a second more than those before it left over.
-- `{"tokenizer"}`, the path of a `tokenizer.json`: `{"growth"}`, by how much its steps may lengthen a text, or `{"raised"}`
-  where it cannot be read, or fails on texts of what its patterns look for.
+- `{"tokenizer"}`, the path of a model folder: `{"growth"}`, by how much its tokenizer's steps may lengthen a text, or
+  `{"raised"}` where one of its files cannot be read, or it fails on texts of what its patterns look for.
 
 `{"beyond"}` says by what words of a bound the answer is not given. A process that takes too long is ended by its timer.
 """
@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import misread
 from runners.sandbox import limit_memory, write_all
 from runners.sandbox.parent import lines
 
@@ -33,6 +34,13 @@ LONGEST = 1 << 20
 LONGEST_WORDS = 300
 MOST_GROWTH = 1 << 12
 """By how much a text may be lengthened; real tokenizers stay far below it."""
+LARGEST_ID = 1 << 24
+"""Of a token: tables as long as the largest are made of them."""
+MOST_MORE = 1 << 14
+"""Tokens that are listed beside a tokenizer; each is compared with all."""
+LARGEST_MORE = 1 << 24
+"""Bytes of a file beside it."""
+_MORE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _REPEATED = 256
 _PROBES = (
     "What is 1 + 1?",
@@ -92,12 +100,16 @@ def _compiled(template: str) -> Any:
     return environment.from_string(template)
 
 
-def tried(path: str) -> float:
+def tried(folder: Path) -> float:
     """Read a tokenizer, encode texts that it may stumble over, and return by how much its steps may lengthen a text."""
     from tokenizers import Tokenizer
 
-    settings = json.loads(Path(path).read_bytes())
-    tokenizer = Tokenizer.from_file(path)
+    for name in _MORE:
+        if (folder / name).is_file():
+            _require_few(folder / name)
+    settings = _settings(folder / "tokenizer.json")
+    _require_low(settings)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     growth = max(lengthens(settings.get(part)) for part in ("normalizer", "pre_tokenizer", "decoder"))
     for text in (*_PROBES, *_stumbling(settings)) if growth < MOST_GROWTH else ():
         try:
@@ -107,6 +119,37 @@ def tried(path: str) -> float:
             continue
         tokenizer.decode(ids)
     return growth
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_bytes().decode("utf-8"))
+        if not isinstance(settings, dict):
+            raise ValueError("it is no JSON object")
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"{path.name}: {misread(fault)}") from None
+    return settings
+
+
+def _require_few(path: Path) -> None:
+    """Refuse a file beside a tokenizer.json that is large, or lists many tokens."""
+    if path.stat().st_size > LARGEST_MORE:
+        raise ValueError(f"{path.name} has more than {LARGEST_MORE:,} bytes")
+    settings = _settings(path)
+    for name in ("extra_special_tokens", "additional_special_tokens"):
+        if isinstance(settings.get(name), (dict, list)) and len(settings[name]) > MOST_MORE:
+            raise ValueError(f"{path.name} lists more than {MOST_MORE:,} `{name}`")
+
+
+def _require_low(settings: dict[str, Any]) -> None:
+    """Refuse a tokenizer.json that numbers its tokens beyond the bound."""
+    model, more = settings.get("model"), settings.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
+    ids += [each.get("id") for each in more if isinstance(each, dict)] if isinstance(more, list) else []
+    beyond = next((each for each in ids if isinstance(each, int) and each > LARGEST_ID), None)
+    if beyond is not None:
+        raise ValueError(f"a token is number {beyond:,}, and {LARGEST_ID:,} is the largest")
 
 
 def lengthens(part: Any) -> float:
@@ -178,7 +221,7 @@ def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
                 if len(text) <= LONGEST
                 else {"beyond": f"gives more than {LONGEST:,} characters"}
             )
-        return {"growth": tried(request["tokenizer"])}
+        return {"growth": tried(Path(request["tokenizer"]))}
     except MemoryError:
         return {"beyond": f"needs more than {memory_mib:,} MiB of memory"}
     except BaseException as fault:

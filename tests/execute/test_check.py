@@ -97,10 +97,19 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path, refusal: Callable[..
     (tmp_path / "weights" / "config.json").write_text("{}")
     (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
-    # The spec's lengths were held to a context of 64 tokens.
-    for config in ("[]", "{", '{"max_position_embeddings": 64}'):
+    # What a run would refuse is refused before it.
+    for config, code in (
+        ("[]", "E0805"),
+        ("{", "E0805"),
+        ('{"a": ' + "[" * 100_000, "E0805"),
+        ('{"num_hidden_layers": 100000000}', "E0817"),
+        ('{"quantization_config": {"quant_method": "awq"}}', "E0818"),
+    ):
         (tmp_path / "weights" / "config.json").write_text(config)
-        assert found(spec, tmp_path) == []
+        assert found(spec, tmp_path) == [code]
+    # The spec's lengths were held to a context of 64 tokens.
+    (tmp_path / "weights" / "config.json").write_text('{"max_position_embeddings": 64}')
+    assert found(spec, tmp_path) == []
     (tmp_path / "weights" / "config.json").write_text('{"max_position_embeddings": 48}')
     refused("E0807-context")
 

@@ -105,6 +105,14 @@ def test_a_runner_that_breaks_leaves_a_diagnostic_and_no_result(
     assert not any((bench.store.root / "tmp").iterdir())
 
 
+def test_a_tokenizer_that_panics_where_nobody_tried_it_is_named(bench: Bench) -> None:
+    bench.knobs(base__eval__s1={"fail": "panic"})
+    results = bench.run(make.spec(make.arm("base", make.base())))
+    (refusal,) = results.failed["base.eval.s1"]
+    assert (refusal.code, refusal.where) == ("E0805", "base.eval.s1")
+    assert "must be non-zero" in refusal.message
+
+
 def test_nothing_more_is_computed_once_nothing_can_be_kept(bench: Bench) -> None:
     bench.knobs(overthinker__train__s1={"fail": "full"})
     results = bench.run(make.four(seeds=(1, 2)))

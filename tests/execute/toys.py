@@ -37,8 +37,8 @@ def toy(job: Job) -> None:
     """Write files that depend on the payload and on what is read, in steps that an interrupted attempt keeps.
 
     `knobs.json` in the spec's folder may ask, by task id, for `steps`, seconds of `sleep` a step, a `pause` before
-    step 2 for as long as the file `go` is missing, a `fail` (`problem`, `error`, `exit`, `full`, `link`), or a `hang` where
-    `go` is missing (`native`, `deaf`, `thread`).
+    step 2 for as long as the file `go` is missing, a `fail` (`problem`, `error`, `exit`, `full`, `link`, `panic`), or a
+    `hang` where `go` is missing (`native`, `deaf`, `thread`).
     `log.txt` there gets a line a start and a line an end.
     """
     knobs = _knobs(job)
@@ -103,6 +103,10 @@ def _fail(job: Job, how: str | None) -> None:
             raise ZeroDivisionError("division by toy")
         case "full":
             raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
+        case "panic":
+            from tokenizers.pre_tokenizers import FixedLength
+
+            FixedLength(length=0).pre_tokenize_str("a text")
         case "exit":
             os._exit(9)
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJConfig
 
 from reodsl.diagnostics import Problem
 from runners.models.architecture import Architecture, build
-from runners.models.folder import load, load_model, outline, save
+from runners.models.folder import load, load_generation, load_model, outline, save
 from runners.models.tensors import read_state
 from runners.models.tokenizer import word_tokenizer
 
@@ -271,6 +271,44 @@ def test_a_broken_folder_is_one_clear_problem(
     assert str(folder) in found.where
     assert "\n" not in found.message
     assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("[1]", ""),
+        ('{"eos_token_id": [true]}', "`eos_token_id` is True"),
+        ('{"eos_token_id": "<eos>"}', "`eos_token_id` is '<eos>'"),
+        ('{"pad_token_id": 1000000000000000000000}', "`pad_token_id` is 1000"),
+        ('{"watermarking_config": {"x": 1}}', "'x'"),
+    ],
+)
+def test_settings_of_sampling_that_cannot_be_read_are_named(folder: Path, text: str, words: str) -> None:
+    (folder / "generation_config.json").write_text(text)
+    for read in (load_generation, outline):
+        with pytest.raises(Problem) as caught:
+            read(folder)
+        (refusal,) = caught.value.diagnostics
+        assert (refusal.code, refusal.where) == ("E0805", str(folder))
+        assert refusal.message.startswith("generation_config.json cannot be read: ")
+        assert words in refusal.message
+
+
+def test_settings_of_sampling_that_contradict_each_other_hinder_no_save(folder: Path, tmp_path: Path) -> None:
+    """Models are published with a temperature and without `do_sample`, which transformers reads and does not write."""
+    settings = {"temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2], "pad_token_id": 0}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    loaded = load(folder)
+    save(loaded.model, loaded.tokenizer, tmp_path / "again")
+    again = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert (again["eos_token_id"], again["pad_token_id"]) == ([1, 2], 0)
+    assert "temperature" not in again
+    whole = {**settings, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(whole))
+    loaded = load(folder)
+    save(loaded.model, loaded.tokenizer, tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "generation_config.json").read_text()).items() >= whole.items()
 
 
 @pytest.mark.parametrize(

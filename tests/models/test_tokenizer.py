@@ -124,11 +124,27 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a split that goes back": (_split("(z+)+$y"), "retry-limit"),
     "a map that is none": (
         _steps({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 40).decode()}),
-        "tokenizer.json cannot be used",
+        "the tokenizer cannot be used",
     ),
     "pieces of no length": ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "must be non-zero"),
     "a terabyte of padding": ({"padding": FIXED}, "ends its process by signal 6"),
     "a step of no kind": (_steps({"type": "Sorcery"}), "cannot be used"),
+    "a table as long as its last token": (
+        {"model": {"type": "WordLevel", "vocab": {"a": 4 * 10**9, "<unk>": 0}, "unk_token": "<unk>"}},
+        "a token is number 4,000,000,000",
+    ),
+    "an added token far away": (
+        {"added_tokens": [{"id": 2**32 - 1, "content": "<x>"}]},
+        "a token is number 4,294,967,295",
+    ),
+}
+BESIDE = {
+    "[" * 100_000: "it is nested too deeply",
+    "\ufeff{}": "it is not JSON",
+    "[1]": "it is no JSON object",
+    '{"model_max_length": ' + "9" * 5000 + "}": "thousands of digits",
+    json.dumps({"extra_special_tokens": {str(n): str(n) for n in range(20_000)}}): "more than 16,384",
+    json.dumps({"a": "b" * (1 << 24)}): "more than 16,777,216 bytes",
 }
 PUBLISHED = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -174,6 +190,21 @@ def test_a_tokenizer_beyond_the_bounds_is_refused(folder: Path, name: str) -> No
     assert (refusal.code, refusal.where) == ("E0805", str(folder))
     assert words in refusal.message
     assert "\n" not in refusal.message
+
+
+@pytest.mark.parametrize("text", BESIDE, ids=range(len(BESIDE)))
+def test_a_file_beside_a_tokenizer_is_named_where_it_is_beyond_the_bounds(folder: Path, text: str) -> None:
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+        before = (folder / name).read_bytes() if (folder / name).exists() else b"{}"
+        (folder / name).write_text(text)
+        with pytest.raises(Problem) as caught:
+            require_bounded_steps(folder)
+        (refusal,) = caught.value.diagnostics
+        assert refusal.code == "E0805"
+        assert f"{name}" in refusal.message
+        assert BESIDE[text] in refusal.message
+        (folder / name).write_bytes(before)
+    require_bounded_steps(folder)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
