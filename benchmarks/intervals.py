@@ -86,19 +86,19 @@ FAR: dict[str, Any] = {"reach": (1.6, 0.6), "pace": (24.0, 60.0)}
 NEAR: dict[str, Any] = {"reach": (1.6, 1.4), "pace": (28.0, 32.0)}
 SAME: dict[str, Any] = {"training": (0.0, 0.0)}
 SCENARIOS = (
-    Scenario("1 seed, 2 arms, equal", 1, 2, 200, **SAME),
-    Scenario("1 seed, 5 arms, apart", 1, 5, 100, **SAME, **FAR),
-    Scenario("1 seed, 13 arms, equal", 1, 13, 120, **SAME),
-    Scenario("1 seed, 5 arms, equal but for their training", 1, 5, 100),
-    Scenario("3 seeds, 2 arms, apart", 3, 2, 200, **FAR),
-    Scenario("3 seeds, 5 arms, equal", 3, 5, 100),
-    Scenario("3 seeds, 5 arms, near", 3, 5, 100, **NEAR),
-    Scenario("3 seeds, 13 arms, equal", 3, 13, 120),
-    Scenario("3 seeds, 13 arms, apart", 3, 13, 120, **FAR),
-    Scenario("10 seeds, 2 arms, equal", 10, 2, 120),
-    Scenario("10 seeds, 5 arms, apart", 10, 5, 80, **FAR),
-    Scenario("10 seeds, 5 arms, near", 10, 5, 80, **NEAR),
-    Scenario("10 seeds, 13 arms, equal", 10, 13, 80),
+    Scenario("1 seed, 2 arms, equal", 1, 2, 300, **SAME),
+    Scenario("1 seed, 5 arms, apart", 1, 5, 300, **SAME, **FAR),
+    Scenario("1 seed, 13 arms, equal", 1, 13, 300, **SAME),
+    Scenario("1 seed, 5 arms, equal but for their training", 1, 5, 300),
+    Scenario("3 seeds, 2 arms, apart", 3, 2, 300, **FAR),
+    Scenario("3 seeds, 5 arms, equal", 3, 5, 300),
+    Scenario("3 seeds, 5 arms, near", 3, 5, 300, **NEAR),
+    Scenario("3 seeds, 13 arms, equal", 3, 13, 300),
+    Scenario("3 seeds, 13 arms, apart", 3, 13, 300, **FAR),
+    Scenario("10 seeds, 2 arms, equal", 10, 2, 300),
+    Scenario("10 seeds, 5 arms, apart", 10, 5, 300, **FAR),
+    Scenario("10 seeds, 5 arms, near", 10, 5, 300, **NEAR),
+    Scenario("10 seeds, 13 arms, equal", 10, 13, 300),
 )
 
 
@@ -111,7 +111,7 @@ def equal(seeds: int, uneven: float) -> Scenario:
     }
     name = f"{seeds} seed{'s' * (seeds > 1)}{'' if uneven == 1 else change[uneven > 1]}"
     more = SAME if seeds == 1 else {"uneven": uneven}
-    return Scenario(name, seeds, 11, 300, judged=(1.6, 30.0), **more)
+    return Scenario(name, seeds, 11, 600, judged=(1.6, 30.0), **more)
 
 
 STARS = (equal(1, 1), *(equal(seeds, uneven) for uneven in (1, 9, 1 / 9) for seeds in (2, 3, 5, 10)))

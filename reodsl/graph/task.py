@@ -22,7 +22,7 @@ VERSIONS: dict[Kind, int] = {
     "evaluate": 8,
     "frontier": 1,
     "budgets": 2,
-    "score": 5,
+    "score": 6,
     "report": 6,
 }
 

@@ -4,15 +4,15 @@ Every seed meets every question, so the two are crossed. A mean over both errs b
 questions, by what the questions have in common over all seeds, and by the rest: draws of responses and what a training
 does to single questions. The rest is in both of the first two as they are estimated, and is taken off once.
 
-Two or three seeds tell little of the variance between seeds. The differences of other arms tell of it too, and an interval
-is never narrower than that of an evaluation's own noise, which the questions tell well.
+An interval is never narrower than that of the evaluation's own noise, which the questions estimate well. Two or three seeds
+estimate the variance between seeds poorly, so a test also counts what is typical of the study's differences.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reodsl.numbers.student import t_probability, t_quantile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PRIOR = 1.0
-"""Degrees of freedom that the typical difference of a study's arms has beside a difference's own seeds.
+"""Degrees of freedom that the typical variance of a study's differences has beside a difference's own seeds.
 
 Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
 studies have one and more (docs/INTERVALS.md).
@@ -69,14 +69,21 @@ class Spread:
             )
         return tuple(both)
 
+    def moderated(self, typical: float | None) -> Spread:
+        """Return this spread with `typical` as the variance of one more seed; the same where none is known (Smyth 2004)."""
+        if typical is None:
+            return self
+        df = PRIOR + self.seed_df
+        return replace(self, seeds=(PRIOR * typical + self.seed_df * self.seeds) / df, seed_df=df)
+
     def half_width(self, probability: float) -> float:
         """Return the reach of an interval to one side, past which the truth lies with `1 - probability`."""
         return max(t_quantile(probability, df) * math.sqrt(variance) for variance, df in self.sums)
 
     def p_value(self, value: float) -> float:
-        """The two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
+        """Return the two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
 
-        It is that of the interval that ends at 0, so the two never disagree.
+        The interval of this spread and of that probability ends at 0.
         """
         if value == 0 or self.variance == 0:
             return float(value == 0)
@@ -87,11 +94,10 @@ class Spread:
         )
 
 
-def spread_of(cells: Mapping[str, Floats], typical: float | None = None) -> Spread | None:
-    """The spread of the mean over benchmarks of the means of `cells`, each of shape [seeds, questions].
+def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
+    """Return the spread of the mean over benchmarks of the means of `cells`, each of shape [seeds, questions].
 
-    Benchmarks share their seeds and no questions. `typical` is the `typical_variance` of the differences that this is one
-    of. None where a benchmark has one question, which tells no spread.
+    Benchmarks share their seeds and no questions. None where a benchmark has one question, which shows no spread.
     """
     import numpy as np
 
@@ -106,13 +112,11 @@ def spread_of(cells: Mapping[str, Floats], typical: float | None = None) -> Spre
     seeds = len(next(iter(cells.values())))
     if seeds < 2:
         return Spread(questions, question_df)
-    between, df = float(seed_means(cells).var(ddof=1)) / seeds, float(seeds - 1)
-    if typical is not None:
-        between, df = (PRIOR * typical + df * between) / (PRIOR + df), PRIOR + df
+    between = float(seed_means(cells).var(ddof=1)) / seeds
     (rest, rest_df) = total([
         (share * interaction(each), (seeds - 1) * (each.shape[1] - 1)) for each in cells.values()
     ])  # fmt: skip
-    return Spread(questions, question_df, between, df, rest, rest_df)
+    return Spread(questions, question_df, between, float(seeds - 1), rest, rest_df)
 
 
 def seed_means(cells: Mapping[str, Floats]) -> Floats:

@@ -237,12 +237,19 @@ def difference(
     confidence: float,
     typical: Typical,
 ) -> Interval:
-    """A measure of one model minus that of another, paired, with its interval and its own probability."""
+    """Return a measure of one model minus that of another, paired, with its interval and its own probability.
+
+    The interval rests on the seeds of these two alone. The probability is the larger of two: by that interval, and with the
+    variance that is typical of the study's differences as one more seed.
+    """
     cells = {b: getattr(one, what)[b] - getattr(other, what)[b] for b in places}
-    like = typical.get((what, one.replicated and other.replicated))
-    spread = spread_of(cells, like if one.replicated or other.replicated else None)
+    spread = spread_of(cells)
     bare = interval_of(cells, spread, confidence)
-    return bare if spread is None else replace(bare, p=spread.p_value(bare.value))
+    if spread is None:
+        return bare
+    like = typical.get((what, one.replicated and other.replicated))
+    moderated = spread.moderated(like if one.replicated or other.replicated else None)
+    return replace(bare, p=max(each.p_value(bare.value) for each in (spread, moderated)))
 
 
 def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) -> list[Scores]:

@@ -162,11 +162,12 @@ def test_arms_of_committed_studies_differ_in_their_seeds_as_the_prior_says():
 
 
 def test_a_typical_variance_counts_as_one_more_seed():
-    cells = np.random.default_rng(9).normal(size=(3, 20))
-    own, with_others = spread_of({"x": cells}), spread_of({"x": cells}, 0.5)
-    assert with_others.seeds == pytest.approx((0.5 + 2 * own.seeds) / 3)
-    assert (own.seed_df, with_others.seed_df) == (2, 3)
-    assert with_others.rest == own.rest
+    own = spread_of({"x": np.random.default_rng(9).normal(size=(3, 20))})
+    moderated = own.moderated(0.5)
+    assert moderated.seeds == pytest.approx((0.5 + 2 * own.seeds) / 3)
+    assert (own.seed_df, moderated.seed_df) == (2, 3)
+    assert (moderated.rest, moderated.questions) == (own.rest, own.questions)
+    assert own.moderated(None) == own
 
 
 def test_nothing_that_varies_has_no_width_and_one_question_tells_none():

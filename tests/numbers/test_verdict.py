@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
-from reodsl.numbers.intervals import score_arms
+from reodsl.numbers.intervals import Measured, difference, score_arms
 from reodsl.numbers.multiple import holm
 from reodsl.numbers.student import t_probability, t_quantile
 from reodsl.numbers.verdict import Common, common_responses, judge
@@ -43,12 +43,16 @@ def judged(seeds=3, of=None, **more):
 
 
 def spread_between(one, two, seeds):
-    """The spread of a pair's difference, with what all pairs' seeds typically do."""
+    """The spread of a pair's difference."""
+    one, two = areas(one, seeds), areas(two, seeds)
+    return spread_of({b: two[b] - one[b] for b in one})
+
+
+def moderated_between(one, two, seeds):
+    """The spread of a pair's difference with the variance that all pairs' seeds typically have as one more seed."""
     every = [areas(name, seeds) for name in NAMES]
     by_seed = np.array([np.mean([each[b].mean(axis=1) for b in each], axis=0) for each in every])
-    typical = typical_variance(by_seed, paired=True)
-    one, two = areas(one, seeds), areas(two, seeds)
-    return spread_of({b: two[b] - one[b] for b in one}, typical)
+    return spread_between(one, two, seeds).moderated(typical_variance(by_seed, paired=True))
 
 
 def areas(name, seeds):
@@ -76,11 +80,25 @@ def test_every_pair_has_the_paired_difference_and_its_interval(seeds):
         assert (pair.low, pair.high) == pytest.approx((wanted - reach, wanted + reach), abs=1e-9)
 
 
-def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
+def test_a_p_value_is_that_of_the_wider_interval_that_ends_at_zero():
     for pair in judged().pairs:
-        spread = spread_between(pair.one, pair.two, 3)
         if 1e-12 < pair.p < 1:
-            assert spread.half_width(1 - pair.p / 2) == pytest.approx(abs(pair.value), rel=1e-6)
+            own, moderated = (
+                spread(pair.one, pair.two, 3).half_width(1 - pair.p / 2)
+                for spread in (spread_between, moderated_between)
+            )
+            assert max(own, moderated) == pytest.approx(abs(pair.value), rel=1e-6)
+
+
+def test_seeds_that_agree_by_chance_are_doubted_where_others_differ():
+    cells = np.random.default_rng(2).normal(0.5, 1, size=(3, 40))
+    cells -= cells.mean(axis=1, keepdims=True) - 0.5
+    one, two = (Measured({"x": each}, {}, {}, True) for each in (cells, np.zeros((3, 40))))
+    alone, among_others = (difference(one, two, "area", ["x"], 0.95, {("area", True): t}) for t in (None, 1.0))
+    assert (alone.low, alone.high) == (among_others.low, among_others.high)
+    assert alone.p < 0.01
+    spread = spread_of({"x": cells}).moderated(1.0)
+    assert among_others.p == spread.p_value(0.5) > 0.3
 
 
 @pytest.mark.parametrize("df", [1, 2, 7.5, 60])
