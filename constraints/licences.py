@@ -1,5 +1,6 @@
-"""`make sbom`: what this environment holds, as CycloneDX and as a list of licences; fails on a licence that does not fit.
+"""`make sbom`: what each list and each environment here holds, as CycloneDX, and the licences of what is installed.
 
+It fails on a licence that does not fit. Of what a list names and nobody has installed here, no licence is known.
 This project is distributed under Apache-2.0, and what it needs is installed beside it, not shipped in it.
 """
 
@@ -10,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,20 @@ EXCEPTIONS = {
     r"(nvidia|cuda)-.*": "the maker's terms: installed by the user with a CUDA build of torch, and never passed on by us",
     r"reodsl": "this project",
     r"axe-playwright-python": "MIT by the file in it, which its metadata does not name; axe itself is MPL-2.0",
+    r"openai-harmony|sentencepiece": "Apache-2.0 by the file in it or in its repository, which its metadata does not name",
+    r"blobfile": "in the public domain",
+    r"easydict|pycountry": "LGPL: SGLang imports it as it is; the user installs it from the index, and we pass nothing on",
     r"zss": "BSD-3-Clause by the file in it, which its metadata does not name",
 }
 """Packages whose licence does not count here, and why."""
 
 
-def terms(component: dict[str, Any]) -> list[str]:
-    """The licences that a component names, as it names them; of a text its first line."""
+PLACES = "import json, sys; print(json.dumps(sys.path))"
+"""Prints where a Python looks for packages."""
+
+
+def terms(component: dict[str, Any], places: list[str]) -> list[str]:
+    """The licences that a component names, as it names them; of a text its first line. It is installed in `places`."""
     found = []
     for each in component.get("licenses", []):
         licence = each.get("license", {})
@@ -76,16 +84,14 @@ def terms(component: dict[str, Any]) -> list[str]:
             named = str(licence.get("text", {}).get("content", ""))
         if not named.startswith("declared license file"):
             found.append(named.strip().splitlines()[0] if named.strip() else "")
-    return [each for each in dict.fromkeys(found) if each] or _in_metadata(str(component["name"]))
+    return [each for each in dict.fromkeys(found) if each] or _in_metadata(str(component["name"]), places)
 
 
-def _in_metadata(name: str) -> list[str]:
+def _in_metadata(name: str, places: list[str]) -> list[str]:
     """What the package's metadata says in the field of old, which the bill leaves out where it is no SPDX name."""
-    try:
-        said = metadata(name).get("License") or ""
-    except PackageNotFoundError:
-        return []
-    return said.strip().splitlines()[:1]
+    for each in distributions(name=name, path=places):
+        return (each.metadata.get("License") or "").strip().splitlines()[:1]
+    return []
 
 
 def fits(term: str) -> bool:
@@ -115,9 +121,9 @@ def _split(term: str, word: str) -> list[str]:
     return [*parts, term[start:]]
 
 
-def judged(component: dict[str, Any]) -> tuple[list[str], str]:
+def judged(component: dict[str, Any], places: list[str]) -> tuple[list[str], str]:
     """The licences of a component, and why they do not fit; empty where they do."""
-    name, found = str(component["name"]), terms(component)
+    name, found = str(component["name"]), terms(component, places)
     if any(re.fullmatch(pattern, name) for pattern in EXCEPTIONS):
         return found, ""
     if not found:
@@ -126,41 +132,50 @@ def judged(component: dict[str, Any]) -> tuple[list[str], str]:
     return found, "" if any(map(fits, found)) else "has a licence that is not among those that fit"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where sbom.json and licences.md go")
-    parser.add_argument(
-        "--with",
-        dest="python",
-        default=sys.executable,
-        help="the python of an environment that has cyclonedx-bom",
-    )
-    args = parser.parse_args()
-    folder: Path = args.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    bill = folder / "sbom.json"
+def bill(python: str, path: Path, *of: str) -> list[dict[str, Any]]:
+    """Write the bill of an environment or a list, by a Python that has cyclonedx-bom; its components by name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        args.python,
+        python,
         "-P",
         "-m",
         "cyclonedx_py",
-        "environment",
+        *of,
         "--output-reproducible",
         "--of",
         "JSON",
+        "-o",
+        str(path),
     ]
-    subprocess.run([*command, "-o", str(bill), sys.executable], check=True)
-    components = sorted(
-        json.loads(bill.read_text())["components"], key=lambda each: str(each["name"]).lower()
-    )
-    lines = ["| package | version | licence |", "| --- | --- | --- |"]
+    subprocess.run(command, check=True)
+    components: list[dict[str, Any]] = json.loads(path.read_text()).get("components", [])
+    return sorted(components, key=lambda each: str(each["name"]).lower())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where lists/ and environments/ go")
+    parser.add_argument("pythons", nargs="*", default=[sys.executable], help="those of the environments")
+    parser.add_argument("--with", dest="python", default=sys.executable, help="one that has cyclonedx-bom")
+    args = parser.parse_args()
+    folder: Path = args.folder
+    for each in sorted(Path(__file__).parent.glob("*.txt")):
+        count = len(bill(args.python, folder / "lists" / f"{each.stem}.json", "requirements", str(each)))
+        print(f"{each}: {count} packages")
     wrong = []
-    for each in components:
-        found, why = judged(each)
-        lines.append(f"| {each['name']} | {each['version']} | {', '.join(found).replace('|', '/')} |")
-        wrong += [f"{each['name']} {each['version']} {why}: {', '.join(found) or 'none'}"] if why else []
-    (folder / "licences.md").write_text("\n".join(lines) + "\n")
-    print(f"{len(components)} packages: {bill}, {folder / 'licences.md'}")
+    for python in args.pythons:
+        # The folder of the environment, as in `.venv/bin/python`.
+        name = Path(python).parents[1].name.lstrip(".")
+        path = folder / "environments" / f"{name}.json"
+        shown = subprocess.run([python, "-P", "-c", PLACES], check=True, capture_output=True, text=True)
+        lines = ["| package | version | licence |", "| --- | --- | --- |"]
+        for each in bill(args.python, path, "environment", python):
+            found, why = judged(each, json.loads(shown.stdout))
+            lines.append(f"| {each['name']} | {each['version']} | {', '.join(found).replace('|', '/')} |")
+            if why:
+                wrong.append(f"{name}: {each['name']} {each['version']} {why}: {', '.join(found) or 'none'}")
+        path.with_suffix(".md").write_text("\n".join(lines) + "\n")
+        print(f"{python}: {len(lines) - 2} packages, {path}, {path.with_suffix('.md')}")
     if wrong:
         raise SystemExit(
             "\n".join(

@@ -21,8 +21,15 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 """What it takes to install a checkout, so that nothing is fetched for it besides."""
 GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 """Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
-BESIDE = {"verifiers": ("verifiers>=0.4",)}
-"""Packages that no extra has: an environment over the project's own has them and what they need."""
+BESIDE = {
+    "verifiers": ("verifiers>=0.4",),
+    "trackers": ("reodsl[trackio]", "reodsl[wandb]", "reodsl[mlflow]"),
+    "inspect": ("inspect_ai>=0.3.285",),
+    "peer": ("trl==1.16.0",),
+}
+"""Environments over the project's own: what they have besides, with what that needs."""
+OTHER = {"trackers": ("pillow",), "inspect": ("fsspec",)}
+"""What such an environment has in another version than the project's own, which it hides."""
 ALONE = ("sbom",)
 """Extras that have an environment to themselves, without what the project takes."""
 WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe")
@@ -36,6 +43,9 @@ HEADS = {
     "docs": "What the site of the documents takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
     "verifiers": "The library `verifiers` and what it takes besides. Made by `make lock`.",
+    "trackers": "What `run --track` can send to, and what it takes besides. Made by `make lock`.",
+    "inspect": "The library `inspect_ai` and what it takes besides. Made by `make lock`.",
+    "peer": "What `make bench` measures against, and what it takes besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
     "axe": "A package of which one script is read: what it imports is not installed. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
@@ -133,8 +143,9 @@ def main() -> None:
     )
     parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
     args = parser.parse_args()
-    kept = {name: entry for each in ("sbom", "cpu", *GROUPS, *BESIDE) for name, entry in listed(each).items()}
-    new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
+    kept = {name: entry for each in ("sbom", "cpu", *GROUPS) for name, entry in listed(each).items()}
+    every = [kept, *map(listed, BESIDE)]
+    new = {name for each in every for name in each} if args.upgrade_all else set(map(canonical, args.upgrade))
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
     write("cpu", {name: entry for name, entry in run.items() if not CUDA.match(name)})
@@ -146,10 +157,13 @@ def main() -> None:
         write(
             name, {each: entry for each, entry in resolved(("run", *extras), held).items() if each not in run}
         )
-    for name, packages in BESIDE.items():
-        over = compiled([*packages, *pins(run)], constraints)
-        write(name, {each: entry for each, entry in over.items() if each not in run})
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name, packages in BESIDE.items():
+        same = {each: entry for each, entry in run.items() if each not in OTHER.get(name, ())}
+        wanted = requirements({**optional, name: list(packages)}, name)
+        held = pins({each: entry for each, entry in listed(name).items() if each not in new})
+        over = compiled([*wanted, *pins(same)], held)
+        write(name, {each: entry for each, entry in over.items() if each not in same})
     for name in ALONE:
         write(name, compiled(requirements(optional, name), constraints))
     for name in WHOLE:

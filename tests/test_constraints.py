@@ -20,6 +20,9 @@ PROFILES = (
     "docs",
     "gym",
     "verifiers",
+    "trackers",
+    "inspect",
+    "peer",
     "sbom",
     "smollm2",
     "torch-cpu",
@@ -82,13 +85,24 @@ def test_the_core_is_a_part_of_what_runs_in_the_same_versions() -> None:
 
 def test_nothing_slows_the_start_of_ray() -> None:
     """It imports jsonschema, which imports a parser of addresses where one is installed: seconds for every process."""
-    for profile in ("cpu", "cuda", "dev", "docs", "gym", "verifiers"):
+    for profile in ("cpu", "cuda", "dev", "docs", "gym", "verifiers", "trackers", "inspect", "peer"):
         assert "rfc3987-syntax" not in pins(profile), profile
 
 
-@pytest.mark.parametrize("profile", ["dev", "docs", "gym", "verifiers"])
-def test_what_is_installed_besides_is_listed_once(profile: str) -> None:
-    assert not set(pins(profile)) & set(pins("cpu"))
+@pytest.mark.parametrize(
+    ("profile", "other"),
+    [(name, set()) for name in ("dev", "docs", "gym", "verifiers", "peer")]
+    + [("trackers", {"pillow"}), ("inspect", {"fsspec"})],
+)
+def test_what_is_installed_besides_is_listed_once(profile: str, other: set[str]) -> None:
+    """But for what an environment over the project's own has in another version."""
+    both = set(pins(profile)) & set(pins("cpu"))
+    assert both == other
+    assert all(pins(profile)[name] != pins("cpu")[name] for name in both)
+
+
+def test_every_list_is_looked_at() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {*PROFILES, "axe"}
 
 
 def test_the_cuda_profile_is_the_cpus_and_cudas_libraries() -> None:
@@ -135,12 +149,16 @@ def test_what_is_copied_side_by_side_is_the_whole_list_but_torch(tmp_path: Path)
     assert together == listed
 
 
+ENVIRONMENTS = re.findall(r"^(\w+) *:= \.venv-", (FOLDER.parent / "Makefile").read_text(), re.MULTILINE)
+"""The Makefile's names of the environments besides the project's own."""
+
+
 def installs(folder: Path, *more: str) -> list[str]:
     """The calls of pip that a goal of the Makefile comes down to where nothing is installed; none is made."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     told = subprocess.run(
-        ["make", "-n", f"VENV={folder}", f"SGLANG={folder}", f"BILL={folder}", *more],
+        ["make", "-n", f"VENV={folder}", *(f"{each}={folder / each}" for each in ENVIRONMENTS), *more],
         check=True,
         capture_output=True,
         text=True,
@@ -150,12 +168,15 @@ def installs(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("profile", ["cpu", "cuda"])
-@pytest.mark.parametrize("goal", ["run", "test", "lint", "sglang", "sbom", "site"])
+@pytest.mark.parametrize(
+    "goal",
+    ["run", "test", "lint", "sglang", "sbom", "site", "audit", "bench", "trackers", "inspect"],
+)
 def test_wheels_alone_are_installed_each_by_its_hash(goal: str, profile: str, tmp_path: Path) -> None:
     """But for the checkout, which is built by what the list has, in no environment of its own."""
     calls = installs(tmp_path, goal, f"PROFILE={profile}")
     ours = [call for call in calls if call.endswith("-e .")]
-    assert ours == ([] if goal == "sglang" else ["install -q --no-deps --no-build-isolation -e ."])
+    assert ours == ([] if goal in ("sglang", "audit") else ["install -q --no-deps --no-build-isolation -e ."])
     assert len(calls) > len(ours)
     for call in set(calls) - set(ours):
         assert call.startswith("install -q --require-hashes --only-binary :all: "), call
@@ -173,8 +194,71 @@ def test_another_index_is_asked_for_torch_alone(tmp_path: Path) -> None:
     )
 
 
-def test_continuous_integration_lists_what_is_installed_and_its_licences() -> None:
-    assert "make sbom" in (FOLDER.parent / ".ci" / "run").read_text().splitlines()
+def test_every_environment_is_named_here() -> None:
+    assert {"PEER", "SGLANG", "TRACKERS", "INSPECT", "ENVS", "BILL"} == set(ENVIRONMENTS)
+
+
+def test_continuous_integration_lists_what_is_installed_and_its_licences_once_all_is_there() -> None:
+    lines = (FOLDER.parent / ".ci" / "run").read_text().splitlines()
+    assert lines.index("make sbom") > max(lines.index("make sglang"), lines.index("make environments"))
+    assert lines[-1].startswith("make audit || ")
+
+
+AUDIT = """
+import json, sys
+place = sys.argv[sys.argv.index("-r") + 1]
+told = []
+for line in open(place):
+    name, version = line.strip().split("==")
+    told.append({"name": name, "version": version, "vulns": VULNS if (name, version) == ("torch", "2.14.1") else []})
+    if name in SKIPPED:
+        told[-1] = {"name": name, "skip_reason": "not on the index"}
+print(json.dumps({"dependencies": told, "fixes": []}))
+"""
+FAULT = {"id": "PYSEC-1", "aliases": ["CVE-2026-1"], "fix_versions": ["2.15.0"]}
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "code", "words"),
+    [
+        (
+            AUDIT.replace("VULNS", repr([FAULT])).replace("SKIPPED", "('numpy',)"),
+            1,
+            "PYSEC-1, CVE-2026-1; mended in 2.15.0",
+        ),
+        (AUDIT.replace("VULNS", "[]").replace("SKIPPED", "()"), 0, ""),
+        (
+            AUDIT.replace("VULNS", "[]").replace("name in SKIPPED", "True"),
+            0,
+            "nothing is known of any version",
+        ),
+        ("raise SystemExit('no network')", 0, "nothing is known of any version"),
+    ],
+)
+def test_known_vulnerabilities_are_named_with_the_date_and_no_data_is_no_failure(
+    tmp_path: Path, stand_in: str, code: int, words: str
+) -> None:
+    (tmp_path / "audit.py").write_text(stand_in)
+    command = [sys.executable, str(FOLDER / "audit.py"), "--with", sys.executable, str(tmp_path / "audit.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    first, *rest = done.stdout.splitlines()
+    when = re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d UTC: (\d+) of (\d+) versions of the lists were looked up", first
+    )
+    assert when is not None, done
+    every = {
+        (name, version.partition("+")[0])
+        for each in (*PROFILES, "axe")
+        for name, version in pins(each).items()
+    }
+    assert int(when[2]) == len(every)
+    asked = 0 if "nothing" in words else len([name for name, _ in every if not (code and name == "numpy")])
+    assert int(when[1]) == asked
+    assert done.returncode == code
+    assert words in "\n".join(rest)
+    assert bool(rest) == bool(words)
+    if code:
+        assert rest[0] == "torch 2.14.1 (in cuda, sglang-cuda):"
 
 
 def test_what_a_run_imports_is_compiled_when_it_is_installed() -> None:
