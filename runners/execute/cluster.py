@@ -21,6 +21,9 @@ from runners.execute.placement import Bundle, bundles, cores_of, lacking
 _PROGRESS_EVERY = 0.3
 # The task is whole and another process of it is gone, with its node perhaps.
 _DIED = frozenset({"E0938"})
+_MEMORY = "it may need more memory than there is, and the system's log says so then"
+_CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
+_AWAY = "a node went away, or Ray ended on it: its log says why"
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
 
@@ -171,7 +174,7 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
                     "E0961",
                     f"{type(caught).__name__}: {first_line(caught, '')}",
                     where=order.task.id,
-                    help="running again goes on where it stopped",
+                    help=f"{_CAUSES.get(type(caught).__name__, _AWAY)}; running again goes on where it stopped",
                 ),
             ),
         )

@@ -21,6 +21,7 @@ from runners.execute.order import Order, Outcome
 # How often another run's task is looked at, and how often a task is tried again whose process died.
 _PATIENCE = 0.5
 _ATTEMPTS = 3
+_GOES_ON = "running again goes on where it stopped"
 # The store cannot be written, or is full.
 _NO_STORE = frozenset({"E0950", "E0951"})
 
@@ -129,7 +130,7 @@ class _Loop:
             case "done":
                 manifest = self.run.store.get(order.key)
                 if manifest is None:
-                    self._again(task_id, "its result is not in the store")
+                    self._again(task_id, "its result is not in the store", _GOES_ON)
                     return
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
@@ -141,7 +142,8 @@ class _Loop:
             case "damaged":
                 self._rebuild(order, outcome.damaged)
             case "died":
-                self._again(task_id, outcome.diagnostics[0].message)
+                died = outcome.diagnostics[0]
+                self._again(task_id, died.message, died.help or _GOES_ON)
             case "failed":
                 self._fail(task_id, outcome)
                 if any(each.code in _NO_STORE for each in outcome.diagnostics):
@@ -184,7 +186,7 @@ class _Loop:
         }
         self._offer(order.task.id)
 
-    def _again(self, task_id: str, why: str) -> None:
+    def _again(self, task_id: str, why: str, remedy: str) -> None:
         self.attempts[task_id] = self.attempts.get(task_id, 1) + 1
         if self.attempts[task_id] <= _ATTEMPTS:
             self._offer(task_id)
@@ -193,7 +195,7 @@ class _Loop:
             "E0961",
             f"the task's process died {_ATTEMPTS} times: {why}",
             where=task_id,
-            help="it may need more memory than there is; running again goes on where it stopped",
+            help=remedy,
         )
         self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
 

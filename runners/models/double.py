@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 
-from runners.models.folder import load_config, load_tokenizer, save
+from runners.models.folder import load_config, load_generation, load_tokenizer, save
 from runners.models.template import require_ending
 from runners.models.tokenizer import require_bounded_steps
 
@@ -66,6 +66,7 @@ END, PAD = "<|im_end|>", "<|endoftext|>"
 def double_of(folder: Path, place: Path, seed: int) -> None:
     """Write the double of the model in `folder`, which needs no weights there, to `place`. Raises as `load_config` does."""
     config = load_config(folder)
+    load_generation(folder)
     require_bounded_steps(folder)
     tokenizer = load_tokenizer(folder)
     require_ending(tokenizer.chat_template, folder)
@@ -96,7 +97,8 @@ def narrowed(config: Any) -> Any:
             setattr(small, name, value)
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
-        small.layer_types = kinds[: NARROW["num_hidden_layers"]]
+        layers = NARROW["num_hidden_layers"]
+        small.layer_types = (list(kinds) * layers)[:layers]
     return small
 
 

@@ -30,6 +30,7 @@ from typing import Any
 from reodsl.own import Answer, Question, Response
 from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
+from runners.sandbox.kernel import Refused
 from runners.sandbox.parent import lines
 
 FULL_MARKS = 1.0 - 1e-9
@@ -270,6 +271,9 @@ def main() -> None:
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
         gc.freeze()
+    except Refused as refused:
+        tell(json.dumps({"ready": False, "lacking": refused.strerror}).encode("ascii"))
+        return
     except Exception as failure:
         tell(
             json.dumps({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]}).encode("ascii")

@@ -30,7 +30,7 @@ from typing import Any
 
 from runners.programs.values import Uncarried, packed, unpacked
 from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, lacking, limit_memory, python_folders, write_all
-from runners.sandbox.kernel import end_with_parent
+from runners.sandbox.kernel import Refused, end_with_parent
 from runners.sandbox.parent import lines
 from runners.untrusted import decoded
 
@@ -381,6 +381,9 @@ def main(memory_mib: int) -> None:
         limit_memory(memory_mib)
         sandbox = Sandbox(python_folders())
         sandbox.enter()
+    except Refused as refused:
+        tell({"ready": False, "lacking": refused.strerror})
+        return
     except Exception as failure:
         tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:_LONGEST_WORDS]})
         return

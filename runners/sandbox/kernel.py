@@ -21,6 +21,10 @@ _VERSION, _BENEATH = 1, 1
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 
 
+class Refused(OSError):
+    """The kernel, or a container, refuses a part of the confinement."""
+
+
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]
 
@@ -57,6 +61,16 @@ def lacking() -> str | None:
     action = ctypes.c_uint(_REFUSE_ACTION)
     if _call(here.numbers["seccomp"], ctypes.c_uint(_IS_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)):
         return "the kernel has no seccomp filters, or a container hides them"
+    # With arguments that are wrong, at which the kernel looks only where it permits the call.
+    none, nothing = ctypes.c_int(-1), ctypes.c_void_p(None)
+    for name, wrong, arguments in (
+        ("landlock_add_rule", errno.EBADF, (none, ctypes.c_uint(_BENEATH), nothing, ctypes.c_uint(0))),
+        ("seccomp", errno.EFAULT, (ctypes.c_uint(_SET_FILTER), ctypes.c_uint(0), nothing)),
+    ):
+        _call(here.numbers[name], *arguments)
+        code = ctypes.get_errno()
+        if code != wrong:
+            return f"`{name}` is refused ({os.strerror(code)}), as a container may do"
     return None
 
 
@@ -144,7 +158,7 @@ def _call(number: int, *arguments: Any) -> int:
 def _checked(result: int) -> int:
     if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        raise Refused(code, f"the kernel or a container refuses it ({os.strerror(code)})")
     return result
 
 

@@ -239,5 +239,8 @@ def _cannot_start(kind: str, why: str) -> Problem:
         "E0741",
         f"no process that checks answers could be started: {why}",
         where=f"verifier `{kind}`",
-        help=f"install what it needs with `pip install {package}`, or give the workers more memory",
+        help=f"install what it needs: `pip install {package}`"
+        if "ModuleNotFoundError" in why
+        else "the machine, or a `ulimit` on it, may give its processes too little memory; else its package is broken: "
+        f"`pip install --force-reinstall {package}`",
     )

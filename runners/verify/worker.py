@@ -29,6 +29,7 @@ from typing import Any, TextIO
 from runners.programs.gym import create_dataset, entry_of, parts_of
 from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
+from runners.sandbox.kernel import Refused
 from runners.sandbox.parent import lines
 
 Check = Callable[[str, str, str], bool]
@@ -261,6 +262,9 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
         check = CHECKS[kind]()
         sandbox = Sandbox(python_folders(sys.modules), confined=missing is None)
         sandbox.enter()
+    except Refused as refused:
+        tell({"ready": False, "lacking": refused.strerror})
+        return
     except Exception as failure:
         tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500].rstrip(": ")})
         return

@@ -8,11 +8,13 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
+from runners.execute import cluster
 from runners.execute.cluster import Cluster
 from runners.execute.instance import start_ray
 from tests.execute.bench import Bench
@@ -65,6 +67,32 @@ def test_a_worker_that_dies_is_replaced(ray_bench: Bench) -> None:
     results = ray_bench.run(make.spec(make.arm("base", make.base())))
     assert not results.failed
     assert ray_bench.started().count("overthinker.train.s1") == 2
+
+
+def test_what_is_told_of_a_task_that_died_fits_its_cause() -> None:
+    """Memory is named where a worker crashed, and not where a node or a part of Ray went away."""
+    import ray
+
+    class Gone:
+        @staticmethod
+        def get(ref: Exception) -> None:
+            raise ref
+
+    order = SimpleNamespace(task=SimpleNamespace(id="base.eval.s1"))
+    helps = {
+        type(cause).__name__: cluster._outcome(Gone, cause, order).diagnostics[0].help  # type: ignore[arg-type]
+        for cause in (
+            ray.exceptions.WorkerCrashedError(),
+            ray.exceptions.OutOfMemoryError("ran out"),
+            ray.exceptions.LocalRayletDiedError(),
+            ray.exceptions.NodeDiedError("gone"),
+        )
+    }
+    assert [name for name, words in helps.items() if "memory" in str(words)] == [
+        "WorkerCrashedError",
+        "OutOfMemoryError",
+    ]
+    assert all("goes on where it stopped" in str(words) for words in helps.values())
 
 
 @pytest.mark.heavy
