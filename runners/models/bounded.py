@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
+from runners.sandbox.workers import START_SECONDS, Gone, Worker, wall_seconds
 from runners.untrusted import Undecodable
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST = 1 << 24
 """Bytes of an answer."""
-_ENDING_SECONDS = 10.0
 
 
 class Beyond(Exception):
@@ -29,13 +26,13 @@ class Bounded:
     def __init__(self, seconds: float, memory_mib: int) -> None:
         self.seconds, self.memory_mib = seconds, memory_mib
         self._lock = threading.Lock()
-        self._process: Started | None = None
+        self._process: Worker | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of `worker`. Raises Beyond; whoever asks then finds a new process."""
         with self._lock:
             if self._process is None:
-                self._process = Started(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
+                self._process = Worker(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
             try:
                 said = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
             except Gone as gone:
@@ -62,12 +59,7 @@ class Bounded:
         """Let the process go, and say what became of it."""
         started, self._process = self._process, None
         assert started is not None
-        if not late:
-            # What closed its pipe is about to end.
-            with suppress(subprocess.TimeoutExpired):
-                started.process.wait(_ENDING_SECONDS)
-        started.kill()
-        status = started.process.returncode
+        status = started.kill()
         if status == -signal.SIGPROF:
             return f"does not end within {self.seconds:g} seconds of a processor"
         return "does not end" if late or status >= 0 else f"ends its process by signal {-status}"

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import queue
 import re
+import signal
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +14,12 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Python
 from reodsl.store.code import Code
 from runners.own.source import opened, problem_at
-from runners.sandbox.refusal import cannot_confine
-from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
-from runners.untrusted import Undecodable
+from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
+from runners.untrusted import Undecodable, encoded
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY = 2**21
-_ASKED_TWICE = 2
 _HALVES = re.compile("[\ud800-\udfff]")
-
-
-def _start(first: bytes) -> tuple[Started, dict[str, Any]]:
-    """A worker that was told what it calls, and what it said to that. Raises Gone."""
-    process = Started(WORKER, longest=LONGEST_REPLY)
-    try:
-        return process, process.ask_line(first, START_SECONDS)
-    except BaseException:
-        process.kill()
-        raise
 
 
 class OwnFunction:
@@ -63,8 +45,6 @@ class OwnFunction:
         self._role = role
         # What a model asks of tools is the model's fault.
         self._forgiving = role == "tools"
-        self._workers = max(1, workers)
-        self._lock = threading.Lock()
         said = {
             "role": role,
             "file": str(code.path),
@@ -76,14 +56,16 @@ class OwnFunction:
             "memory_mib": memory_mib,
             "must": confined,
         }
-        self._first = json.dumps(said).encode("ascii") + b"\n"
-        self._all: list[Started] = []
-        # The one that was used last is first: no further process starts while one is idle.
-        self._idle: queue.LifoQueue[Started | None] = queue.LifoQueue()
-        for _ in range(self._workers):
-            self._idle.put(None)
-        self._ending, self._owner = False, os.getpid()
-        self._finalizer = weakref.finalize(self, _kill_all, self._all, self._owner)
+        self._pool = WorkerPool(
+            workers,
+            WORKER,
+            longest=LONGEST_REPLY,
+            settings=encoded(said),
+            what=f"calls `{code.name}`",
+            where=str(code.path),
+            confined=f"`{code.name}`",
+            help=f"give it more memory: `memory: {memory_mib / 512:g} GiB` would be twice as much",
+        )
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
         """The function's value for each row, in order.
@@ -110,61 +92,32 @@ class OwnFunction:
         return said
 
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
-        batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
-        with self._lock, ThreadPoolExecutor(self._workers) as threads:
-            self._ending = False
+        def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
             try:
-                # Of several that fail the first in order is told.
-                return [
-                    value for values in threads.map(self._batch, batches, repeat(fits)) for value in values
-                ]
-            except BaseException:
-                # Nobody waits for what the others still do.
-                self._ending = True
-                self.close()
-                threads.shutdown(cancel_futures=True)
-                raise
+                said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds))
+            except Undecodable as failure:
+                return self._unreadable(str(failure))
+            if said.get("status") == "lost":
+                raise Gone(status=-signal.SIGKILL)
+            return self._values(said, len(batch), fits)
+
+        batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
+        values = self._pool.map(ask, batches, again=lambda gone: not gone.late, ended=self._gone)
+        return [value for part in values for value in part]
+
+    def _gone(self, gone: Gone) -> list[Any]:
+        """Return what becomes of a batch whose process is gone. Raises E0744 where no model made it so."""
+        if gone.late and self._forgiving:
+            return [self._too_long()]
+        raise self._late() if gone.late else self._ended()
 
     def close(self) -> None:
         """End the processes; the next call starts new ones."""
-        _kill_all(self._all, self._owner)
+        self._pool.close()
 
-    def _batch(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
-        for attempt in range(_ASKED_TWICE):
-            process = self._idle.get()
-            try:
-                if process is None or process not in self._all:
-                    process = self._started()
-                said = process.ask({"rows": list(rows)}, wall_seconds(self.seconds))
-                if said.get("status") != "lost":
-                    return self._values(said, len(rows), fits)
-            except Gone as gone:
-                if process is not None and process in self._all:
-                    self._all.remove(process)
-                    process.kill()
-                process = None
-                if self._forgiving and gone.late:
-                    return [self._too_long()]
-                if gone.late or self._ending or attempt + 1 == _ASKED_TWICE:
-                    raise self._late() if gone.late else self._ended() from None
-            except Undecodable as failure:
-                return self._unreadable(str(failure))
-            finally:
-                self._idle.put(process)
-        raise self._ended()
-
-    def _started(self) -> Started:
-        try:
-            process, said = _start(self._first)
-        except (Gone, Undecodable):
-            raise self._not_started("it ended, or did not load, before it was ready") from None
-        if said.get("ready") is not True:
-            process.kill()
-            if "lacking" in said:
-                raise cannot_confine(str(said["lacking"]), f"`{self.code.name}`")
-            raise self._not_started(str(said.get("why", "")))
-        self._all.append(process)
-        return process
+    def pids(self) -> list[int]:
+        """Return the process ids of its live processes."""
+        return self._pool.pids()
 
     def _values(self, said: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
         match said:
@@ -235,14 +188,6 @@ class OwnFunction:
             f"`memory: {self.memory_mib / 512:g} GiB` would be twice that",
         )
 
-    def _not_started(self, why: str) -> Problem:
-        return problem(
-            "E0741",
-            f"no process that calls `{self.code.name}` could be started: {why}",
-            where=str(self.code.path),
-            help=f"give it more memory: `memory: {self.memory_mib / 512:g} GiB` would be twice as much",
-        )
-
 
 def open_function(
     chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
@@ -294,9 +239,3 @@ def _is_reply(value: object) -> bool:
 def _is_text(value: object) -> bool:
     """Return whether a value is a text, without halves of characters, which no tokenizer takes."""
     return isinstance(value, str) and not _HALVES.search(value)
-
-
-def _kill_all(processes: list[Started], owner: int) -> None:
-    if os.getpid() == owner:
-        while processes:
-            processes.pop().kill()

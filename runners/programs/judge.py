@@ -8,15 +8,16 @@ program does to its own process, its exit, its prints or its values' `__eq__`, i
 from __future__ import annotations
 
 import math
+import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from reodsl.diagnostics import Problem, problem
-from runners.programs.tests import Calls, Inputs, Tests
+from runners.programs.tests import Calls, Inputs, Script, Tests
 from runners.sandbox import LONGEST_REPLY
-from runners.sandbox.refusal import PROGRAMS, cannot_confine
-from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
+from runners.sandbox.refusal import PROGRAMS
+from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, decoded
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -50,20 +51,24 @@ class _Ended(Exception):
 class _Session:
     """One answer, or the tests of one, in a copy of a started process that ends with it."""
 
-    def __init__(self, process: Started, limits: Limits, **what: str) -> None:
+    def __init__(self, process: Worker, limits: Limits, **what: str) -> None:
         self._process, self._seconds = process, wall_seconds(limits.seconds)
         self._hear({**what, "seconds": limits.seconds})
 
     def run(self, text: str) -> tuple[str, str]:
         """How the program ended, and what it printed, given this input."""
         said = self._hear({"input": text})
+        if said["ended"] == "lost":
+            raise Gone(status=-signal.SIGKILL)
         return str(said["ended"]), str(said.get("output", ""))
 
     def ask(self, request: object) -> dict[str, Any]:
         """What the copy answers; none of it is to be trusted. Raises _Ended."""
         said = self._hear(request)
+        if said.get("ended") == "lost":
+            raise Gone(status=-signal.SIGKILL)
         if "said" not in said:
-            raise _Ended(_OUTCOMES.get(str(said.get("ended")), "wrong"))
+            raise _Ended("timeout" if said.get("ended") == "timeout" else "wrong")
         try:
             reply = decoded(str(said["said"]), LONGEST_REPLY)
         except Undecodable:
@@ -89,63 +94,77 @@ class _Session:
             raise _Ended("wrong") from None
 
 
-_OUTCOMES: dict[str, Outcome] = {"timeout": "timeout", "lost": "lost"}
-"""What becomes of an answer whose process ended like that. Any other end is the program's own doing."""
+class Judge(WorkerPool):
+    """Judges up to `workers` answers at a time, each by two processes of which one runs its tests.
 
+    What the clock or somebody else ended is judged once more.
+    """
 
-class Judge:
-    """Judges one answer at a time, by two processes that are started when they are needed."""
-
-    def __init__(self, limits: Limits, tolerance: float) -> None:
+    def __init__(self, limits: Limits, tolerance: float, workers: int = 1) -> None:
         """`tolerance`: how far a number with decimals may be off, as a share of the expected one."""
         self._limits, self._tolerance = limits, tolerance
-        self._answers: Started | None = None
-        self._tests: Started | None = None
+        memory = limits.memory_mib
+        processes: dict[str, Any] = {
+            "longest": LONGEST_LINE,
+            "what": "runs programs",
+            "where": PROGRAMS,
+            "confined": PROGRAMS,
+            "help": f"give it more memory: `tests(memory: {memory / 512:g} GiB)` would be twice as much",
+        }
+        self._tests = WorkerPool(workers, WORKER, str(memory), **processes)
+        super().__init__(workers, WORKER, str(memory), **processes)
 
-    def judge(self, text: str, tests: Tests) -> Outcome:
-        """What an answer's program is worth. Raises E0741 or E0742 where no process can run it."""
-        try:
-            return self._judge(text, tests)
-        except _Ended as ended:
-            return ended.outcome
-        except Gone as gone:
-            self.close()
-            return "late" if gone.late else "lost"
-        except BaseException:
-            self.close()
-            raise
+    def judge(self, programs: Sequence[tuple[str, Tests]]) -> list[Outcome]:
+        """What each answer's program is worth. Raises E0741 or E0742 where no process can run it."""
+        return self.map(
+            self._judge,
+            programs,
+            again=lambda gone: True,
+            ended=lambda gone: "late" if gone.late else "lost",
+        )
 
     def close(self) -> None:
-        """End both processes; the next answer starts new ones."""
-        for process in (self._answers, self._tests):
-            if process is not None:
-                process.kill()
-        self._answers = self._tests = None
+        """End all processes; the next answer starts new ones."""
+        super().close()
+        self._tests.close()
+
+    def forget_foreign(self) -> None:
+        """Leave the processes of another process alone."""
+        super().forget_foreign()
+        self._tests.forget_foreign()
 
     def pids(self) -> list[int]:
-        """The numbers of its processes, that of answers first."""
-        return [each.process.pid for each in (self._answers, self._tests) if each is not None]
+        """The numbers of its processes, those of answers first."""
+        return super().pids() + self._tests.pids()
 
-    def _judge(self, text: str, tests: Tests) -> Outcome:
-        self._answers = self._answers or self._started()
-        if isinstance(tests, Inputs):
-            with _Session(self._answers, self._limits, program=text) as program:
-                return self._by_inputs(program, tests)
-        if isinstance(tests, Calls):
-            with _Session(self._answers, self._limits, answer=text) as answer:
-                return self._by_calls(answer, tests)
-        self._tests = self._tests or self._started()
-        with (
-            _Session(self._tests, self._limits, tests=tests.text, entry=tests.entry) as judging,
-            _Session(self._answers, self._limits, answer=text) as answer,
-        ):
-            return _by_script(answer, judging)
+    def _judge(self, worker: Worker, program: tuple[str, Tests]) -> Outcome:
+        text, tests = program
+        if not isinstance(tests, Script):
+            return self._outcome(text, tests, worker, worker)
+        with self._tests.lease() as other:
+            return self._outcome(text, tests, worker, other)
+
+    def _outcome(self, text: str, tests: Tests, worker: Worker, other: Worker) -> Outcome:
+        try:
+            if isinstance(tests, Inputs):
+                with _Session(worker, self._limits, program=text) as program:
+                    return self._by_inputs(program, tests)
+            if isinstance(tests, Calls):
+                with _Session(worker, self._limits, answer=text) as answer:
+                    return self._by_calls(answer, tests)
+            with (
+                _Session(other, self._limits, tests=tests.text, entry=tests.entry) as judging,
+                _Session(worker, self._limits, answer=text) as answer,
+            ):
+                return _by_script(answer, judging)
+        except _Ended as ended:
+            return ended.outcome
 
     def _by_inputs(self, program: _Session, tests: Inputs) -> Outcome:
         for given, wanted in tests.pairs:
             ended, printed = program.run(given)
             if ended != "done" or not same_output(wanted, printed, self._tolerance):
-                return _OUTCOMES.get(ended, "wrong")
+                return "timeout" if ended == "timeout" else "wrong"
         return "right"
 
     def _by_calls(self, answer: _Session, tests: Calls) -> Outcome:
@@ -157,23 +176,6 @@ class Judge:
             if "value" not in reply or not same_value(wanted, reply["value"], self._tolerance):
                 return "wrong"
         return "right"
-
-    def _started(self) -> Started:
-        process = Started(WORKER, str(self._limits.memory_mib), longest=LONGEST_LINE)
-        try:
-            said = process.ask_line(b"", START_SECONDS)
-        except (Gone, Undecodable):
-            process.kill()
-            raise _cannot_start("it ended before it was ready", self._limits) from None
-        except BaseException:
-            process.kill()
-            raise
-        if said.get("ready") is not True:
-            process.kill()
-            if "lacking" in said:
-                raise cannot_confine(str(said["lacking"]), PROGRAMS)
-            raise _cannot_start(str(said.get("why", "")), self._limits)
-        return process
 
 
 def _by_script(answer: _Session, judging: _Session) -> Outcome:
@@ -277,12 +279,3 @@ def _written(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": [[name, _written(each)] for name, each in value.items()]}
     return [_written(each) for each in value] if isinstance(value, list) else value
-
-
-def _cannot_start(why: str, limits: Limits) -> Problem:
-    return problem(
-        "E0741",
-        f"no process that runs programs could be started: {why}",
-        where=PROGRAMS,
-        help=f"give it more memory: `tests(memory: {limits.memory_mib / 512:g} GiB)` would be twice as much",
-    )

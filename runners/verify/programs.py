@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import queue
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from runners.programs.judge import Judge, Limits, Outcome
-from runners.programs.tests import Unreadable, read_tests
+from runners.programs.tests import Tests, Unreadable, read_tests
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
 from runners.verify.cache import VerdictCache
 
@@ -35,10 +33,7 @@ class ProgramVerifier:
 
     def __init__(self, limits: Limits, tolerance: float, workers: int = 2) -> None:
         """`limits` are those of one answer; `tolerance` is that of numbers with decimals, a share of the expected one."""
-        self._judges = [Judge(limits, tolerance) for _ in range(max(1, workers))]
-        self._idle: queue.SimpleQueue[Judge] = queue.SimpleQueue()
-        for judge in self._judges:
-            self._idle.put(judge)
+        self._judge = Judge(limits, tolerance, workers)
         self._lock = threading.Lock()
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._counts: Counter[Status] = Counter()
@@ -46,14 +41,16 @@ class ProgramVerifier:
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts in the order of the answers. Raises E0741 and E0742 where no process can run programs."""
         keys = [_key(answer) for answer in answers]
-        with self._lock, ThreadPoolExecutor(len(self._judges)) as threads:
+        with self._lock:
             known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.get(key)) is not None}
-            fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in known}
-            try:
-                verdicts = dict(zip(fresh, threads.map(self._judge, fresh.values()), strict=True))
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
+            fresh = {
+                key: _program(answer) for key, answer in zip(keys, answers, strict=True) if key not in known
+            }
+            runs = {key: one for key, one in fresh.items() if isinstance(one, tuple)}
+            outcomes = dict(zip(runs, self._judge.judge(list(runs.values())), strict=True))
+        verdicts = {
+            key: one if isinstance(one, Verdict) else _VERDICTS[outcomes[key]] for key, one in fresh.items()
+        }
         for key, verdict in verdicts.items():
             self._cache.put(key, verdict)
         seen = set(known)
@@ -78,31 +75,24 @@ class ProgramVerifier:
 
     def close(self) -> None:
         """End its processes; grading again starts new ones."""
-        for judge in self._judges:
-            judge.close()
+        self._judge.close()
 
     def pids(self) -> list[int]:
         """The numbers of the processes that it has now."""
-        return [pid for judge in self._judges for pid in judge.pids()]
+        return self._judge.pids()
 
-    def _judge(self, answer: Answer) -> Verdict:
-        if not answer.text.strip():
-            return _VERDICTS["wrong"]
-        if len(answer.text) > LONGEST_PROGRAM:
-            return _VERDICTS["failed"]
-        try:
-            tests = read_tests(tuple(answer.gold.split(SEPARATOR)), answer.meta)
-        except Unreadable:
-            # Reading the data has said so already, unless they were not read here.
-            return _VERDICTS["failed"]
-        judge = self._idle.get()
-        try:
-            outcome = judge.judge(answer.text, tests)
-            if outcome in ("late", "lost"):
-                outcome = judge.judge(answer.text, tests)
-        finally:
-            self._idle.put(judge)
-        return _VERDICTS[outcome]
+
+def _program(answer: Answer) -> tuple[str, Tests] | Verdict:
+    """Return a program with its tests, or the verdict on what is not run."""
+    if not answer.text.strip():
+        return _VERDICTS["wrong"]
+    if len(answer.text) > LONGEST_PROGRAM:
+        return _VERDICTS["failed"]
+    try:
+        return answer.text, read_tests(tuple(answer.gold.split(SEPARATOR)), answer.meta)
+    except Unreadable:
+        # Reading the data has said so already, unless they were not read here.
+        return _VERDICTS["failed"]
 
 
 def _key(answer: Answer) -> Answer:

@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Sequence
 
 from runners.verify.answer import SEPARATOR, Answer
+from runners.verify.checks import Checks
 from runners.verify.judge import expressions
-from runners.verify.pool import WorkerPool
 
 SECONDS, MEMORY_MIB = 5.0, 1024
 
@@ -22,11 +22,11 @@ def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
     asked = dict.fromkeys(each for answers in parts.values() for each in answers if each)
     known = dict.fromkeys(asked, True)
     if asked and importlib.util.find_spec("math_verify") is not None:
-        pool = WorkerPool("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
+        checks = Checks("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
         try:
-            verdicts = pool.check([Answer("", each) for each in asked])
+            verdicts = checks.check([Answer("", each) for each in asked])
         finally:
-            pool.close()
+            checks.close()
         known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}
     read = {text: all(each and known[each] for each in answers) for text, answers in parts.items()}
     return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]

@@ -18,11 +18,11 @@ from runners.own import OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
+from runners.verify.checks import Checks
 from runners.verify.fast import tidy
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.verify.judged import JudgeVerifier
 from runners.verify.notation import plain, spelt
-from runners.verify.pool import WorkerPool
 from runners.verify.programs import ProgramVerifier
 from runners.verify.quantity import quantity, same_quantity
 
@@ -75,7 +75,7 @@ class PooledVerifier:
 
     `kind` is the workers' check, `seconds` the processor time of one answer, `memory_mib` a worker's address space.
     `tolerance` is how far a rounded number may be off, as a share of the reference; only `fast` reads it.
-    `confined` as for `WorkerPool`.
+    `confined` as for `Checks`.
     Equal questions within a batch are checked once. Time-outs and failures are kept too: a text that cost its
     deadline once does not cost it again. Usable from any thread; pickles as its settings.
     """
@@ -93,7 +93,7 @@ class PooledVerifier:
     ) -> None:
         self._settings = (kind, workers, seconds, memory_mib)
         self._fast, self._tolerance, self._confined = fast, tolerance, confined
-        self._pool = WorkerPool(kind, workers, seconds, memory_mib, confined)
+        self._checks = Checks(kind, workers, seconds, memory_mib, confined)
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._counts: Counter[Status] = Counter()
 
@@ -135,7 +135,7 @@ class PooledVerifier:
         """The verdict on each question, from the cache or from a worker."""
         known = {request: kept for request in requests if (kept := self._kept(request)) is not None}
         unknown = [request for request in requests if request not in known]
-        fresh = dict(zip(unknown, self._pool.check(unknown), strict=True)) if unknown else {}
+        fresh = dict(zip(unknown, self._checks.check(unknown), strict=True)) if unknown else {}
         for request, verdict in fresh.items():
             self._cache.put(request, verdict)
         return known | fresh
@@ -153,16 +153,16 @@ class PooledVerifier:
             checked=count["checked"],
             timeout=count["timeout"],
             failed=count["failed"],
-            workers_started=self._pool.started,
+            workers_started=self._checks.started,
         )
 
     def close(self) -> None:
         """Kill the workers; grading again starts new ones."""
-        self._pool.close()
+        self._checks.close()
 
     def pids(self) -> list[int]:
         """The process ids of the live workers."""
-        return self._pool.pids()
+        return self._checks.pids()
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_restore, (*self._settings, self._fast, self._tolerance, self._confined))

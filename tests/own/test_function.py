@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,7 +286,7 @@ def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyP
     code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
     function = OwnFunction(code, role, batch=8, seconds=5.0, memory_mib=2048)
     rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}]}[role]
-    said = json.loads(reply_for(json.loads(function._first), rows))
+    said = json.loads(reply_for(json.loads(function._pool._settings), rows))
     with pytest.raises(Problem) as caught:
         function._values(said, len(rows), lambda value: True)
     (found,) = caught.value.diagnostics
@@ -354,11 +356,10 @@ def test_a_list_of_another_length_is_refused(made: Made) -> None:
 def test_a_process_that_somebody_ends_is_replaced(made: Made) -> None:
     function = made(ONE)
     assert function.call(ROWS[:1]) == [1.0]
-    (process,) = function._all
-    process.process.kill()
-    process.process.wait()
+    (process,) = function.pids()
+    os.kill(process, signal.SIGKILL)
     assert function.call(ROWS) == [1.0, 0.0, 0.0]
-    assert function._all != [process]
+    assert function.pids() != [process]
 
 
 SOURCES = {

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -223,11 +224,11 @@ def test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once(
     thread.start()
     ended: set[int] = set()
     while len(ended) < kills:
-        for started in list(function._all):
-            process = psutil.Process(started.process.pid)
-            for each in {child.pid for child in process.children()} - ended:
-                ended.add(each)
-                os.kill(each if whom == "the copy" else process.pid, signal.SIGKILL)
+        for pid in function.pids():
+            with suppress(psutil.NoSuchProcess):
+                for each in {child.pid for child in psutil.Process(pid).children()} - ended:
+                    ended.add(each)
+                    os.kill(each if whom == "the copy" else pid, signal.SIGKILL)
         time.sleep(0.01)
     there.unlink()
     thread.join(timeout=60)
@@ -481,10 +482,10 @@ import json, os, signal, sys
 from pathlib import Path
 
 from reodsl.cli.main import entry
-from runners.sandbox.started import Started
+from runners.sandbox.workers import Worker
 from tests.undrawn import undraw
 
-ask, asked, at, whom = Started.ask_line, [], int(sys.argv.pop(1)), sys.argv.pop(1)
+ask, asked, at, whom = Worker.ask_line, [], int(sys.argv.pop(1)), sys.argv.pop(1)
 
 
 def killing(process, line, seconds):
@@ -497,7 +498,7 @@ def killing(process, line, seconds):
     return ask(process, line, seconds)
 
 
-Started.ask_line = killing
+Worker.ask_line = killing
 undraw(setattr)
 entry()
 """

@@ -58,7 +58,7 @@ def judge() -> Iterator[Judge]:
 
 
 def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> Outcome:
-    return judge.judge(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))
+    return judge.judge([(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))])[0]
 
 
 def left_of(judge: Judge) -> list[psutil.Process]:
@@ -250,7 +250,7 @@ def test_a_machine_that_cannot_confine_runs_no_program(
     )
     monkeypatch.setattr(judge_module, "WORKER", worker)
     with pytest.raises(Problem) as caught:
-        Judge(Limits(1.0, 512), 0.0).judge("print(1)", read_tests((PRINTS,)))
+        Judge(Limits(1.0, 512), 0.0).judge([("print(1)", read_tests((PRINTS,)))])
     refusal("runs/E0742-programs.txt", caught.value, task="tiny.train.s1")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from runners.sandbox.workers import wall_seconds
 from runners.verify import Answer, PooledVerifier, Verdict, make_verifier
-from runners.verify.pool import wall_seconds
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("hostile.json").read_text())
 MEMORY_MIB = 1024

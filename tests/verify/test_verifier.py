@@ -18,8 +18,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from runners.verify import SEPARATOR, Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
-from runners.verify import pool as pool_module
-from runners.verify import process as process_module
+from runners.verify import checks as checks_module
 
 TOWER = "10^{10^{10^{10}}}"
 
@@ -45,7 +44,7 @@ for line in sys.stdin:
 def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers without packages, for tests of what becomes of a worker: all is right to them, and the tower has no end."""
     (tmp_path / "light.py").write_text(LIGHT)
-    monkeypatch.setattr(process_module, "WORKER", tmp_path / "light.py")
+    monkeypatch.setattr(checks_module, "WORKER", tmp_path / "light.py")
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +125,7 @@ def test_what_a_worker_had_that_the_clock_ended_is_asked_of_another() -> None:
 @pytest.mark.usefixtures("light")
 def test_an_answer_that_the_clock_ends_twice_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
-    monkeypatch.setattr(pool_module, "wall_seconds", lambda seconds: 0.3)
+    monkeypatch.setattr(checks_module, "wall_seconds", lambda seconds: 0.3)
     verdicts = math.grade([Answer(TOWER, "1"), Answer(TOWER, "1")])
     assert verdicts == [Verdict(False, "timeout")] * 2
     assert math.stats().workers_started == 2
@@ -197,7 +196,7 @@ def run_worker(load: str, seconds: float, here: bool = True) -> subprocess.Compl
         f"module['TAKEN_HERE']['own'] = lambda meta: {here}\n"
         f"module['main']('own', {seconds}, 1024)\n"
     )
-    worker = str(pool_module.__file__).replace("pool.py", "worker.py")
+    worker = str(checks_module.__file__).replace("checks.py", "worker.py")
     request = b'{"gold": "1", "text": "1", "meta": ""}\n'
     return subprocess.run(
         [sys.executable, "-c", code, worker], input=request, capture_output=True, timeout=60
@@ -254,8 +253,8 @@ def test_what_no_worker_says_is_a_failed_answer(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has the worker's pipe: the next answers are asked of another worker."""
-    fake, honest = tmp_path / "worker.py", tmp_path / "honest.py"
-    honest.write_text(
+    fake = tmp_path / "worker.py"
+    honest = (
         "import sys\n"
         "print('{\"ready\": true}', flush=True)\n"
         "for line in sys.stdin:\n"
@@ -266,12 +265,12 @@ def test_what_no_worker_says_is_a_failed_answer(
         f"said = b'{{\"ready\": true}}\\n', {SAID[said]!r}, b''\n"
         "for part in said:\n    os.write(1, part)\n    os.read(0, 70000)\n"
     )
-    monkeypatch.setattr(process_module, "WORKER", fake)
+    monkeypatch.setattr(checks_module, "WORKER", fake)
     math = PooledVerifier("math", workers=1, seconds=1.0, memory_mib=1024, fast=True)
     (verdict,) = math.grade([Answer("x+1", "1+x")])
     # The first of two verdicts was asked for, and is this answer's; the second belongs to none.
     assert verdict == (Verdict(True, "checked") if said == "two verdicts" else Verdict(False, "failed"))
-    monkeypatch.setattr(process_module, "WORKER", honest)
+    fake.write_text(honest)
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
     assert math.stats().workers_started == 2
     math.close()

@@ -1,0 +1,280 @@
+"""Confined worker processes as their parent sees them: lines of JSON in, lines of JSON out, by a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reodsl.diagnostics import Problem, problem
+from runners.sandbox.confine import empty_environment
+from runners.sandbox.refusal import cannot_confine
+from runners.untrusted import Undecodable, decoded, encoded
+
+START_SECONDS = 120.0
+"""A worker that has not loaded its packages by then is taken for broken."""
+START_ATTEMPTS = 3
+WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
+_PIPE = 2**16
+_ROOT = Path(__file__).resolve().parents[2]
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+"""How a worker ends that an operator ended, or a system short of memory. No work ends so by itself."""
+
+Item = TypeVar("Item")
+Reply = TypeVar("Reply")
+
+
+def wall_seconds(seconds: float) -> float:
+    """Return how long work with so much processor time may take by the clock, so that a busy machine changes nothing."""
+    return WALL_FACTOR * seconds + GRACE_SECONDS
+
+
+class Gone(Exception):
+    """The end of a worker before its answer, or of one that answers with more bytes than any may.
+
+    `late`: its time by the clock was over, and `status` is how it ended otherwise. `lost`: one of them says nothing of the
+    work, which the clock or somebody else ended.
+    """
+
+    def __init__(self, late: bool = False, status: int = 0) -> None:
+        super().__init__()
+        self.late, self.status = late, status
+        self.lost = late or status in _KILLED
+
+
+class Worker:
+    """A started script with nothing of this process but where Python is. It answers each line with one line."""
+
+    def __init__(self, script: Path, *arguments: str, longest: int) -> None:
+        """`longest`: bytes of an answer beyond which the worker says what none says."""
+        path = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        # With `-P` neither the script's folder nor the working folder is on its import path.
+        # Its own session keeps a Ctrl-C at the terminal for this process.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(script), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+            env=empty_environment(os.environ, PYTHONPATH=path, PYTHONHASHSEED="0", **threads),
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._writes, self._reads = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._writes, False)
+        self._buffer, self._longest = b"", longest
+
+    def ask(self, message: object, seconds: float) -> dict[str, Any]:
+        """Return what is answered to a message, within so many seconds by the clock. Raises Gone, and Undecodable."""
+        return self.ask_line(encoded(message), seconds)
+
+    def ask_line(self, line: bytes, seconds: float) -> dict[str, Any]:
+        """Return what is answered to a line, as `ask` does; an empty one only waits."""
+        deadline = time.monotonic() + seconds
+        left = memoryview(line)
+        try:
+            while left:
+                _wait(self._writes, select.POLLOUT, deadline)
+                left = left[os.write(self._writes, left) :]
+            while b"\n" not in self._buffer:
+                _wait(self._reads, select.POLLIN, deadline)
+                part = os.read(self._reads, _PIPE)
+                if not part:
+                    raise Gone(status=self.kill())
+                self._buffer += part
+                if len(self._buffer) > self._longest:
+                    raise Gone
+        except OSError:
+            raise Gone(status=self.kill()) from None
+        whole, _, self._buffer = self._buffer.partition(b"\n")
+        said = decoded(whole, self._longest)
+        if not isinstance(said, dict):
+            raise Undecodable("it is no record")
+        return said
+
+    def is_idle(self) -> bool:
+        """Return whether it waits for a line, and has said nothing that nobody asked for."""
+        return not self._buffer and not _ready(self._reads, select.POLLIN, 0.0)
+
+    def kill(self) -> int:
+        """End the process now, reap it, and return its exit status; one that has ended keeps its own."""
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return self.process.wait()
+
+
+def _wait(pipe: int, event: int, deadline: float) -> None:
+    if not _ready(pipe, event, max(0.0, deadline - time.monotonic())):
+        raise Gone(late=True)
+
+
+def _ready(pipe: int, event: int, seconds: float) -> bool:
+    # `select` takes no descriptor beyond 1,024.
+    poll = select.poll()
+    poll.register(pipe, event)
+    return bool(poll.poll(seconds * 1000))
+
+
+class WorkerPool:
+    """Up to `size` workers of one script, started when they are needed and replaced when they end.
+
+    Works from any thread, inside daemonic processes and after a fork (a forked copy starts its own workers). None outlives
+    this object or its process.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        script: Path,
+        *arguments: str,
+        longest: int,
+        what: str,
+        where: str,
+        confined: str,
+        help: str,
+        settings: bytes = b"",
+    ) -> None:
+        """`settings`: the first line that a worker hears, if any. It answers that it is ready, or what it lacks.
+
+        The others are words for where it is not: `what` a worker does, `where` in the spec, which code has to be
+        `confined`, and what would `help`.
+        """
+        self._size, self._script, self._arguments, self._longest = max(1, size), script, arguments, longest
+        self._settings, self._what, self._where, self._confined = settings, what, where, confined
+        self._help, self.started = help, 0
+        self._own()
+
+    def _own(self) -> None:
+        """Begin without workers, in a process that may be a copy of the one that has some."""
+        self._owner, self._lock, self._ending = os.getpid(), threading.Lock(), False
+        self._workers: list[Worker] = []
+        # The one that was used last is first: no further process starts while one is idle.
+        self._idle: list[Worker] = []
+        self._finalizer = weakref.finalize(self, _kill_all, self._workers, self._owner)
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the live workers."""
+        return [worker.process.pid for worker in self._workers]
+
+    def map(
+        self,
+        ask: Callable[[Worker, Item], Reply],
+        items: Sequence[Item],
+        *,
+        again: Callable[[Gone], bool],
+        ended: Callable[[Gone], Reply],
+    ) -> list[Reply]:
+        """Return what `ask` gives for each item with some worker, in order; `ended` is for items whose worker is gone.
+
+        Such an item is asked once more where `again` says so. Of several that raise, the first in order is heard; all
+        workers end then. Raises E0741 where no worker can be started, and E0742 where none can be confined.
+        """
+
+        def answer(item: Item) -> Reply:
+            for attempt in range(2):
+                try:
+                    with self.lease() as worker:
+                        return ask(worker, item)
+                except Gone as gone:
+                    if attempt or self._ending or not again(gone):
+                        return ended(gone)
+            raise AssertionError
+
+        self.forget_foreign()
+        with self._lock, ThreadPoolExecutor(self._size) as threads:
+            self._ending = False
+            try:
+                return list(threads.map(answer, items))
+            except BaseException:
+                # Nobody waits for what the others still do.
+                self._ending = True
+                threads.shutdown(wait=False, cancel_futures=True)
+                self.close()
+                raise
+
+    @contextmanager
+    def lease(self) -> Iterator[Worker]:
+        """Give a worker for the block alone; it is ended where the block raises."""
+        worker = self._take()
+        try:
+            yield worker
+        except BaseException:
+            self.end(worker)
+            raise
+        if worker in self._workers:
+            self._idle.append(worker)
+
+    def end(self, worker: Worker) -> None:
+        """End one worker."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+        worker.kill()
+
+    def close(self) -> None:
+        """End all workers; the next call starts new ones. Whoever works with one sees that it is gone."""
+        self.forget_foreign()
+        while self._idle:
+            self.end(self._idle.pop())
+        for worker in list(self._workers):
+            worker.process.kill()
+
+    def forget_foreign(self) -> None:
+        """In a forked copy of the process the workers belong to the original: leave them alone."""
+        if self._owner != os.getpid():
+            self._finalizer.detach()
+            self._own()
+
+    def _take(self) -> Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_idle():
+                return worker
+            self.end(worker)
+        why = ""
+        for _ in range(START_ATTEMPTS):
+            worker = Worker(self._script, *self._arguments, longest=self._longest)
+            self._workers.append(worker)
+            self.started += 1
+            try:
+                said = worker.ask_line(self._settings, START_SECONDS)
+            except (Gone, Undecodable) as failure:
+                self.end(worker)
+                late = isinstance(failure, Gone) and failure.late
+                why = f"it did not load in {START_SECONDS:g} s" if late else "it ended while loading"
+                if self._ending:
+                    break
+                continue
+            except BaseException:
+                self.end(worker)
+                raise
+            if said.get("ready") is True:
+                return worker
+            self.end(worker)
+            if "lacking" in said:
+                raise cannot_confine(str(said["lacking"]), self._confined)
+            raise self._not_started(str(said.get("why", "")))
+        raise self._not_started(f"{why}, {START_ATTEMPTS} times")
+
+    def _not_started(self, why: str) -> Problem:
+        message = f"no process that {self._what} could be started: {why}"
+        return problem("E0741", message, where=self._where, help=self._help)
+
+
+def _kill_all(workers: list[Worker], owner: int) -> None:
+    if os.getpid() == owner:
+        while workers:
+            workers.pop().kill()

@@ -1,0 +1,87 @@
+"""Ask worker processes whether answers agree with their references."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from reodsl.diagnostics import Problem
+from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
+from runners.untrusted import Undecodable, encoded
+from runners.verify.answer import Answer, Verdict
+
+WORKER = Path(__file__).with_name("worker.py")
+LONGEST_LINE, LONGEST_MESSAGE = 60_000, 10_000
+_FAILED, _TIMEOUT = Verdict(False, "failed"), Verdict(False, "timeout")
+
+
+class Checks(WorkerPool):
+    """Up to `workers` processes of one kind of check, each with `memory_mib` of address space.
+
+    They are confined (`runners.sandbox`); with `confined` false they check answers also where that cannot be. An answer
+    has `seconds` of processor time. What the clock or somebody else ended is asked of another worker once: neither says
+    anything of the answer.
+    """
+
+    def __init__(
+        self, kind: str, workers: int, seconds: float, memory_mib: int, confined: bool = True
+    ) -> None:
+        package = "reasoning-gym" if kind == "reasoning_gym" else "math-verify"
+        super().__init__(
+            workers,
+            WORKER,
+            *(kind, str(seconds), str(memory_mib), "confined" if confined else "open"),
+            longest=LONGEST_MESSAGE,
+            what="checks answers",
+            where=f"verifier `{kind}`",
+            confined="verifier `package`",
+            help="the machine, or a `ulimit` on it, may give its processes too little memory; else its package is broken: "
+            f"`pip install --force-reinstall {package}`",
+        )
+        self._seconds, self._package = seconds, package
+
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdict of each answer, in order: `checked`, `timeout` or `failed`. Raises E0741 and E0742."""
+        lines = [_request_line(answer) for answer in answers]
+        sent = iter(
+            self.map(
+                self._ask,
+                [line for line in lines if line],
+                again=lambda gone: gone.lost,
+                ended=lambda gone: _TIMEOUT if gone.late else _FAILED,
+            )
+        )
+        return [next(sent) if line else _FAILED for line in lines]
+
+    def _ask(self, worker: Worker, line: bytes) -> Verdict:
+        """Return the verdict that a worker gives. It is believed only where it has the form of what workers say."""
+        try:
+            said = worker.ask_line(line, wall_seconds(self._seconds))
+        except Undecodable:
+            raise Gone from None
+        if said.get("retire") is True:
+            self.end(worker)
+        match said:
+            case {"correct": bool(correct), "outcome": "checked", "retire": bool()}:
+                return Verdict(correct, "checked")
+            case {"correct": False, "outcome": "timeout", "retire": bool()}:
+                return _TIMEOUT
+            case {"correct": False, "outcome": "failed", "retire": bool()}:
+                return _FAILED
+            case {"correct": False, "outcome": "lost", "retire": bool()}:
+                raise Gone(status=-signal.SIGKILL)
+        raise Gone
+
+    def _not_started(self, why: str) -> Problem:
+        if "ModuleNotFoundError" in why:
+            self._help = f"install what it needs: `pip install {self._package}`"
+        return super()._not_started(why)
+
+
+def _request_line(answer: Answer) -> bytes:
+    """Return the request as one ASCII line, or nothing when it is too long to send."""
+    if len(answer.gold) + len(answer.text) + len(answer.meta) > LONGEST_LINE:
+        return b""
+    line = encoded({"gold": answer.gold, "text": answer.text, "meta": answer.meta})
+    return line if len(line) <= LONGEST_LINE else b""
