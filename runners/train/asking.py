@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from reodsl.diagnostics import problem
-from reodsl.ir.model import Prompt, Wording
+from reodsl.ir.model import Model, Prompt, Wording
 from reodsl.ir.training import Ppo
 from runners.prompts import continuation_tokens, render_prompt
 from runners.seeds import purpose
@@ -42,6 +42,20 @@ class Asking:
     per: Literal["rollout", "question"] = "rollout"
     learn_prefix: bool = False
     longest: int | None = None
+
+    @staticmethod
+    def of(method: Ppo, model: Model, tokenizer: Any, seed: int) -> Asking:
+        """Return the prompts' settings of a stage with this method."""
+        return Asking(
+            model.prompt,
+            tokenizer,
+            method.batch.rollouts,
+            seed,
+            method.wordings,
+            method.wordings_per,
+            method.learns_prefix,
+            method.max_prompt,
+        )
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """One for each rollout; the budget and the question's wording are a function of seed, step and position.

@@ -41,12 +41,12 @@ from runners.train.optimizers import (
     whole_optimizer_state,
 )
 from runners.train.placed import place
-from runners.train.ppo_steps import ppo_steps
+from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, save_tensors
 from runners.train.sharding import Scorer, whole_state
 from runners.train.shards import load_anywhere, own_parts, save_anywhere
-from runners.train.steps import Steps, preference_steps, sft_steps
+from runners.train.stage import PreferenceStage, SftStage, StageContext, StageRunner
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 
@@ -84,7 +84,8 @@ def train_among(job: Job, ranks: Ranks) -> None:
     loaded = Loaded(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_anywhere(job.work, learner.model, learner.optimizers, ranks)
-    steps = _steps_of(stage, model, job, loaded, learner, seed, standing.steps)
+    frozen = _frozen(stage, job, learner) if stage.method.frozen else None
+    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, standing.steps))
     stage = _passed(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps)
@@ -143,17 +144,12 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     return replace(frozen, tally=learner.tally)
 
 
-def _steps_of(
-    stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int, begun: int
-) -> Steps:
-    frozen = _frozen(stage, job, learner) if stage.method.frozen else None
-    if isinstance(stage.method, Ppo):
-        return ppo_steps(
-            stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun, stage.steps
-        )
-    if isinstance(stage.method, Sft):
-        return sft_steps(stage.method, model, job, loaded, learner, seed)
-    return preference_steps(stage.method, model, job, loaded, learner, seed, frozen)
+def _open_stage(context: StageContext) -> StageRunner:
+    """Open the stage on this process, by its method."""
+    method = context.stage.method
+    if isinstance(method, Ppo):
+        return PpoStage(context, method) if context.learner.ranks.first else PpoFollower(context, method)
+    return SftStage(context, method) if isinstance(method, Sft) else PreferenceStage(context, method)
 
 
 def _passed(stage: Stage, sequences: int) -> Stage:
@@ -164,7 +160,7 @@ def _passed(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps) -> None:
+def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: StageRunner) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
     ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
     left_out = _left_out(steps.facts)
@@ -249,7 +245,13 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
 
 
 def _finish(
-    job: Job, stage: Stage, loaded: Loaded, learner: Learner, standing: Standing, steps: Steps, carried: bool
+    job: Job,
+    stage: Stage,
+    loaded: Loaded,
+    learner: Learner,
+    standing: Standing,
+    steps: StageRunner,
+    carried: bool,
 ) -> None:
     cpu = torch.device("cpu")
     weights = None

@@ -9,7 +9,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
-from runners.train import ppo_steps as module
+from runners.train import ppo_stage as module
 from runners.train.deal import GPU_TOKENS, token_bound
 from runners.train.exhaustion import room
 from runners.train.follower import Part

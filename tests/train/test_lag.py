@@ -12,7 +12,7 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Loss
 from runners.engine.protocol import Request, Response, Sampling
-from runners.train import ppo_steps, segments
+from runners.train import ppo_stage, segments
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.ppo_loss import policy_loss
@@ -64,7 +64,7 @@ def test_in_turn_and_beside_give_the_same_bytes(bench, monkeypatch):
     """An engine on the trainer's own device cannot work beside it, and computes the same."""
     stage = lagging(segment=5, save_every=1)
     whole = bench.train(stage, "beside", start="base", data="questions")
-    monkeypatch.setattr(ppo_steps, "_beside", lambda job: False)
+    monkeypatch.setattr(ppo_stage, "_beside", lambda job: False)
     same(whole, bench.train(stage, "in_turn", start="base", data="questions"))
 
 

@@ -16,7 +16,7 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Lost
-from runners.train import ppo_steps
+from runners.train import ppo_stage
 from tests.engine.sglang.test_renewal import Told
 from tests.train.conftest import Stopped
 from tests.train.test_lag import lagging
@@ -47,7 +47,7 @@ class Stood:
 
     def __init__(self, monkeypatch, dies_at=()):
         self.sent, self.versions, self.asked, self.dies_at = [], {}, 0, dies_at
-        monkeypatch.setattr(ppo_steps, "open_engine", self.open)
+        monkeypatch.setattr(ppo_stage, "open_engine", self.open)
         monkeypatch.setattr(weights, "update", self.update)
         monkeypatch.setattr(rounds, "_ask", self.reply)
 

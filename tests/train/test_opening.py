@@ -9,12 +9,12 @@ import pytest
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from runners.train import ppo_steps
+from runners.train import ppo_stage
 from runners.train.follower import Part, silent
 from runners.train.processes import Processes
 from runners.train.ranks import Ranks
 from runners.train.run import _frozen
-from runners.train.steps import Steps
+from runners.train.stage import StageRunner
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import ppo
@@ -44,22 +44,22 @@ def test_all_processes_wait_for_the_engine_before_any_collective_and_it_is_close
         return Deaf(said)
 
     weights = Learner.weights
-    monkeypatch.setattr(ppo_steps, "open_engine", opened)
+    monkeypatch.setattr(ppo_stage, "open_engine", opened)
     monkeypatch.setattr(Ranks, "wait", lambda _: said.append("wait"))
     monkeypatch.setattr(Learner, "weights", lambda own: (said.append("weights"), weights(own))[1])
     with pytest.raises(Problem, match="do not reach"):
         bench.train(ppo(), "deaf", start="base", data="questions")
     assert said == ["open", "wait", "weights", "close"]
     said.clear()
-    monkeypatch.setattr(ppo_steps, "await_value", lambda _: said.append("weights"))
-    ppo_steps._following(ppo().method, SimpleNamespace(ranks=Ranks()), 1, True, None)
+    monkeypatch.setattr(ppo_stage, "await_value", lambda _: said.append("weights"))
+    ppo_stage.PpoFollower(SimpleNamespace(learner=SimpleNamespace(ranks=Ranks())), None)
     assert said == ["wait", "weights"]
 
 
 def test_nothing_is_opened_where_the_work_folder_cannot_be_made(bench, monkeypatch):
     """Nobody would close the engine: a server would stay on its GPUs."""
     (bench.root / "full.work").write_text("a file where a folder belongs")
-    monkeypatch.setattr(ppo_steps, "open_engine", lambda *_: pytest.fail("an engine was opened"))
+    monkeypatch.setattr(ppo_stage, "open_engine", lambda *_: pytest.fail("an engine was opened"))
     with pytest.raises(OSError, match="full"):
         bench.train(ppo(), "full", start="base", data="questions")
 
@@ -71,7 +71,9 @@ def test_all_is_closed_where_one_cannot_be():
         said.append("engine")
         raise RuntimeError("the server is gone")
 
-    steps = Steps(lambda number: ({}, {}), {}, closing=(fails, lambda: said.append("verifier")))
+    steps = StageRunner()
+    steps.opened.callback(lambda: said.append("verifier"))
+    steps.opened.callback(fails)
     with pytest.raises(RuntimeError, match="is gone"), steps:
         pass
     assert sorted(said) == ["engine", "verifier"]

@@ -19,7 +19,7 @@ from reodsl.language import compile_file
 from runners.engine.embedded import EmbeddedEngine
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
-from runners.train import ppo_steps
+from runners.train import ppo_stage
 from runners.train import run as module
 from runners.train.rollouts import collect
 from runners.verify import Answer, ExactVerifier, final_answer, make_verifier
@@ -190,7 +190,7 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
         rounds.append(collect(*args))
         return rounds[-1]
 
-    monkeypatch.setattr(ppo_steps, "collect", kept)
+    monkeypatch.setattr(ppo_stage, "collect", kept)
     plain = ppo(OUTCOME, steps=3)
     stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
     out = bench.train(stage, "prefixes", start="base", data="questions")

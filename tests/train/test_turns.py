@@ -8,7 +8,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.training import Optimizer
 from runners.engine.embedded import EmbeddedEngine
 from runners.models.folder import load
-from runners.train import ppo_steps
+from runners.train import ppo_stage
 from runners.train.optimizers import build_optimizers, moments_to_come
 from runners.train.ranks import joined
 from runners.train.sharding import local, shard
@@ -47,10 +47,11 @@ def test_neither_holds_what_it_needs_while_the_other_works(bench, monkeypatch):
 
     for name, word in (("generate",) * 2, ("force",) * 2, ("release",) * 2, ("load_weights", "load")):
         spy(EmbeddedEngine, name, word)
-    spy(ppo_steps, "update", "update")
+    spy(ppo_stage, "update", "update")
     bench.train(ppo(steps=2), "turns", start="base", data="questions")
-    # The first learner is known from its first update on; closing an engine releases it once more.
-    assert found == [*TWO_STEPS[3:], *TWO_STEPS, ("release", True, True)]
+    # The first learner is known from its first update on. Nobody needs weights after the last step, and closing the engine
+    # releases it once more.
+    assert found == [*TWO_STEPS[3:], *TWO_STEPS[:4], ("release", False, False)]
 
 
 @pytest.mark.parametrize(("apart", "told"), [(False, True), (True, False)])
@@ -63,7 +64,7 @@ def test_an_engine_is_told_what_training_will_take_of_its_devices_unless_it_has_
         found.append(given[4])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ppo_steps, "open_engine", opened)
+    monkeypatch.setattr(ppo_stage, "open_engine", opened)
     with pytest.raises(KeyboardInterrupt):
         bench.train(ppo(), f"told_{apart}", start="base", data="questions", resources=Resources(apart=apart))
     model = load(bench.root / "base" / "checkpoint").model
