@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import problem
 from runners.sandbox.workers import START_SECONDS, Gone, Worker, wall_seconds
 from runners.untrusted import Undecodable
 
@@ -29,14 +30,32 @@ class Bounded:
         self._process: Worker | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of `worker`. Raises Beyond; whoever asks then finds a new process."""
+        """Return the answer of `worker`. Raises Beyond; whoever asks then finds a new process.
+
+        A process that somebody else ends, such as a system short of memory, is asked once more; the second time it is E0741.
+        """
+        for _ in range(2):
+            try:
+                return self._ask(request)
+            except Gone as gone:
+                number = -gone.status
+        raise problem(
+            "E0741",
+            f"the process that reads what a model's maker wrote was ended twice, by signal {number}",
+            help="see whether the system was short of memory, and run again, which goes on where it stopped",
+        )
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if self._process is None:
                 self._process = Worker(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
             try:
                 said = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
             except Gone as gone:
-                raise Beyond(self._end(gone.late)) from None
+                why = self._end(gone.late)
+                if gone.lost and not gone.late:
+                    raise
+                raise Beyond(why) from None
             except Undecodable as fault:
                 self._end(late=True)
                 raise Beyond(f"gives what cannot be read: {fault}") from None

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
-from runners.models import template
+from runners.models import bounded, template
 from runners.models.template import Failed, rendered, require_ending
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens
@@ -118,3 +118,20 @@ def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     slow = tokenizer_with("{% for i in range(60000) %}{% set x = i * i %}{% endfor %}x")
     prompt = Prompt(kind="chat", template="{question}")
     assert len(prompt_tokens(prompt, slow, ["x"] * 60)) == 60
+
+
+def test_a_process_that_somebody_ends_is_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prompt, tokenizer = Prompt(kind="chat", template="{question}"), tokenizer_with("x 1?")
+    whole = prompt_tokens(prompt, tokenizer, ["x"])
+    process = template._process(template.SECONDS)._process
+    assert process is not None
+    process.process.kill()
+    assert prompt_tokens(prompt, tokenizer, ["x"]) == whole
+    worker = tmp_path / "worker.py"
+    worker.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(bounded, "WORKER", worker)
+    with pytest.raises(Problem, match="ended twice, by signal 9") as caught:
+        require_ending("x", tmp_path)
+    assert caught.value.diagnostics[0].code == "E0741"

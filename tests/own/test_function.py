@@ -16,6 +16,7 @@ import pytest
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.code import read_code
 from runners.own import OwnFunction, source_problem
+from runners.own import function as function_module
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
 
@@ -360,6 +361,23 @@ def test_a_process_that_somebody_ends_is_replaced(made: Made) -> None:
     os.kill(process, signal.SIGKILL)
     assert function.call(ROWS) == [1.0, 0.0, 0.0]
     assert function.pids() != [process]
+
+
+def test_a_process_that_somebody_ends_as_it_starts_is_started_once_more(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, script = tmp_path / "died", tmp_path / "dying.py"
+    script.write_text(
+        "import os, pathlib, runpy\n"
+        f"mark = pathlib.Path({str(mark)!r})\n"
+        "if not mark.exists():\n"
+        "    mark.touch()\n"
+        "    os.kill(os.getpid(), 9)\n"
+        f"runpy.run_path({str(function_module.WORKER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(function_module, "WORKER", script)
+    assert made(ONE).call(ROWS) == [1.0, 0.0, 0.0]
+    assert mark.exists()
 
 
 SOURCES = {

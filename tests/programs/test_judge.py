@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,6 +217,22 @@ def test_time_ends_a_program_and_what_comes_after_is_judged() -> None:
         assert left_of(judge) == []
     finally:
         judge.close()
+
+
+@confined
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_process_that_somebody_ends_makes_no_answer_wrong(which: int) -> None:
+    """The system ends one when memory is short: before an answer, at one, and as it starts."""
+    verifier = ProgramVerifier(Limits(30.0, 512), 1e-4, workers=1)
+    slow = "sum(range(10**7))\ndef f(x): return x + 1"
+    try:
+        assert verifier.grade([Answer("def f(x): return x + 1", ASSERTS)]) == [Verdict(True, "checked")]
+        os.kill(verifier.pids()[which], signal.SIGKILL)
+        assert verifier.grade([Answer("def f(x): return 1 + x", ASSERTS)]) == [Verdict(True, "checked")]
+        threading.Timer(0.2, os.kill, (verifier.pids()[which], signal.SIGKILL)).start()
+        assert verifier.grade([Answer(slow, ASSERTS)]) == [Verdict(True, "checked")]
+    finally:
+        verifier.close()
 
 
 @confined
