@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import html
 import json
-import time
+import re
+import threading
+import unicodedata
+import urllib.parse
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -21,6 +29,11 @@ _SHOWN = 200
 _LATER = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OF_THIS_ANSWER = frozenset({400, 413, 422})
 _CHARACTERS_PER_TOKEN = 4
+_SPELT = 8
+"""Letters and digits of a key that are not shown in a row."""
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +59,27 @@ class Refused(Exception):
 
 
 class Chat:
-    """A model at an address. `key` is sent and never shown; a reply has `seconds` by the clock. Usable from many threads."""
+    """A model at an address. `key` is sent and never shown; a reply has `seconds` by the clock, from the first byte that is
+    sent to the last that comes. Usable from many threads, for which one thread speaks."""
 
     def __init__(self, address: str, model: str, key: str, seconds: float, at_once: int) -> None:
         self.address, self._model, self._key, self._seconds = address, model, key, seconds
         base = address.rstrip("/").removesuffix("/chat/completions")
         # A server on this machine is behind no proxy.
         here = address.startswith("http://")
-        self._client = httpx.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+        # What is packed may take any memory to unpack.
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._client = httpx.AsyncClient(
+            headers=headers,
             timeout=seconds,
             trust_env=not here,
             limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
         )
         self._url = f"{base}/chat/completions"
+        self._spellings = frozenset(_spellings(key)) if key else frozenset()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
 
     def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> Reply:
         """The model's reply to a message, under instructions. Raises Refused."""
@@ -73,13 +93,15 @@ class Chat:
             "temperature": temperature,
         }
         try:
-            status, headers, body = self._send("POST", self._url, request)
+            status, headers, body = self._wait(self._send("POST", self._url, request))
         except (httpx.TimeoutException, TimeoutError):
             raise Refused(
                 f"no reply came within {self._seconds:g} s",
                 f"allow more: `seconds: {2 * self._seconds:g} seconds`, or ask less at a time: `at_once`",
                 again=True,
             ) from None
+        except CancelledError:
+            raise Refused("the run ends", "give the same command once more to go on") from None
         except httpx.ConnectError:
             raise Refused(
                 "nothing answers there",
@@ -97,7 +119,7 @@ class Chat:
         reply = _reply_of(body, len(instructions) + len(message))
         if reply is None:
             raise Refused(
-                f"what it sends is no chat completion: {self._shown(body)}",
+                f"what it sends is no chat completion: {self.shown(body)}",
                 "give the address of OpenAI's interface, which ends in `/v1`",
                 again=True,
             )
@@ -106,7 +128,8 @@ class Chat:
     def other_model(self) -> str | None:
         """The one model that the server has, where it says so and it is another: some answer to any name."""
         try:
-            _, _, body = self._send("GET", self._url.removesuffix("/chat/completions") + "/models")
+            url = self._url.removesuffix("/chat/completions") + "/models"
+            _, _, body = self._wait(self._send("GET", url))
             names = [str(each["id"]) for each in decoded(body, LARGEST_REPLY)["data"]]
         except (
             httpx.HTTPError,
@@ -119,32 +142,48 @@ class Chat:
         ):
             # What is wrong with the server is told as it is asked.
             return None
-        return shown(names[0]) if len(names) == 1 and names[0] != self._model else None
+        return self.shown(names[0]) if len(names) == 1 and names[0] != self._model else None
 
     def close(self) -> None:
-        """Let go of its connections."""
-        self._client.close()
+        """Let go of its connections, and of who waits for one."""
+        if not self._loop.is_closed():
+            self._wait(self._end())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
-    def _send(
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.aclose()
+
+    def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _send(
         self, method: str, url: str, request: dict[str, Any] | None = None
     ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body, of bounded size and time: httpx itself only bounds the silence between two bytes."""
-        deadline = time.monotonic() + self._seconds
         # Not ASCII alone: servers bound the bytes of a request.
         content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace") if request else None
         headers = {"Content-Type": "application/json"} if request else {}
-        with self._client.stream(method, url, content=content, headers=headers) as response:
+        async with (
+            asyncio.timeout(self._seconds),
+            self._client.stream(method, url, content=content, headers=headers) as response,
+        ):
+            if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+                raise ValueError("it is packed, though it was asked not to be")
             body = b""
-            for chunk in response.iter_bytes():
+            async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > LARGEST_REPLY:
                     raise ValueError("too long")
-                if time.monotonic() > deadline:
-                    raise TimeoutError
             return response.status_code, response.headers, body
 
     def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> Refused:
-        says = f"HTTP {status}: {self._shown(_words_of(body))}".rstrip(": ")
+        says = f"HTTP {status}: {self.shown(_words_of(body))}".rstrip(": ")
         if status in (401, 403):
             with_key = "refuses the key" if self._key else "asks for a key"
             return Refused(
@@ -178,12 +217,12 @@ class Chat:
             answer=status in _OF_THIS_ANSWER,
         )
 
-    def _shown(self, body: bytes | str) -> str:
-        """The first words of what a server says, without its key, which some repeat."""
-        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-        if self._key:
-            text = text.replace(self._key, "…")
-        return shown(text)
+    def shown(self, body: bytes | str) -> str:
+        """Return the first words of what a server says, or a word in their place where they spell its key, as some do."""
+        words = shown(body.decode("utf-8", "replace") if isinstance(body, bytes) else body)
+        forms = [_letters(form) for form in _unescaped(words)]
+        spelt = any(part in form for part in self._spellings for form in forms)
+        return "… (its words hold the key)" if spelt else words
 
 
 def shown(text: str) -> str:
@@ -191,6 +230,35 @@ def shown(text: str) -> str:
     line = "".join(each if each.isprintable() else " " for each in text[: 4 * _SHOWN])
     words = " ".join(line.split())
     return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
+
+
+def _spellings(key: str) -> Iterator[str]:
+    """Yield the parts of a key, as it is, backwards, in hexadecimal digits and in base64 wherever in a text it begins."""
+    data = key.encode()
+    yield from _parts(key)
+    yield from _parts(key[::-1])
+    yield from _parts(data.hex())
+    for before in range(3):
+        whole = base64.b64encode(b"\0" * before + data).decode()
+        yield from _parts(whole[4 if before else 0 : -4] if len(whole) > 2 * _SPELT else "")
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the runs of `_SPELT` letters and digits of a text, and of a shorter one all of it."""
+    plain = _letters(text)
+    yield from (plain[at : at + _SPELT] for at in range(max(1, len(plain) - _SPELT + 1)) if plain)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text))).casefold()
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """Yield a text as it is, and as JSON, HTML and addresses would read it."""
+    yield text
+    yield _ESCAPED.sub(lambda each: chr(int(each[1] or each[2], 16)), text)
+    yield html.unescape(text)
+    yield urllib.parse.unquote(text)
 
 
 def _reply_of(body: bytes, asked: int) -> Reply | None:

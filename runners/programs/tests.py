@@ -15,12 +15,15 @@ Nothing here runs any of it.
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from runners.untrusted import Undecodable, decoded
+
+LONGEST_TESTS = 2**26
+"""Bytes of the tests or the metadata of a question."""
 _NAMES = ("entry_point", "fn_name", "func_name")
 _SETUPS = ("test_imports", "test_setup_code")
 
@@ -64,8 +67,8 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> Tests:
     facts = _facts(meta)
     name = next((str(facts[key]) for key in _NAMES if facts.get(key)), "")
     try:
-        said = json.loads(references[0]) if len(references) == 1 else None
-    except (ValueError, RecursionError):
+        said = decoded(references[0], LONGEST_TESTS) if len(references) == 1 else None
+    except Undecodable:
         said = None
     if said is None:
         return _script(references, facts, name)
@@ -90,10 +93,10 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> Tests:
 def _facts(meta: str) -> dict[str, Any]:
     """What the question's metadata say, those of a JSON text in it too (`metadata` of LiveCodeBench)."""
     try:
-        facts = json.loads(meta) if meta else {}
+        facts = decoded(meta, LONGEST_TESTS) if meta else {}
         inner = facts.get("metadata") if isinstance(facts, dict) else None
-        inside = json.loads(inner) if isinstance(inner, str) and inner else inner
-    except (ValueError, RecursionError):
+        inside = decoded(inner, LONGEST_TESTS) if isinstance(inner, str) and inner else inner
+    except Undecodable:
         return {}
     return {**(inside if isinstance(inside, dict) else {}), **(facts if isinstance(facts, dict) else {})}
 
@@ -123,9 +126,9 @@ def _calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
     for given, wanted in pairs:
         try:
             if isinstance(given, str):
-                given = [json.loads(line) for line in given.split("\n") if line.strip()]
-                wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
-        except (ValueError, RecursionError):
+                given = [decoded(line, LONGEST_TESTS) for line in given.split("\n") if line.strip()]
+                wanted = decoded(wanted, LONGEST_TESTS) if isinstance(wanted, str) else wanted
+        except Undecodable:
             raise Unreadable("the arguments of a function, or its result, are no JSON") from None
         if not isinstance(given, list):
             raise Unreadable("the arguments of a function are no list")

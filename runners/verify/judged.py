@@ -218,7 +218,7 @@ class JudgeVerifier:
             where=self._judge.address,
             notes=[
                 f"it was asked about {shown(json.loads(message)['question'])!r}, and ended with "
-                f"{shown(text[-100:])!r}",
+                f"{self._chat.shown(text[-100:])!r}",
                 self._kept(),
             ],
             help=f"give it more: `max_tokens: {2 * self._judge.max_tokens} tokens`"

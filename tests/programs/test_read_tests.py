@@ -63,3 +63,11 @@ def test_shapes(references: list[str], meta: dict[str, object], tests: Tests) ->
 def test_what_has_no_shape(reference: str, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read_tests((reference,), "")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000, "[" * 900 + "]" * 900, "\ud800"])
+def test_tests_beyond_the_bounds_are_unreadable(value: str) -> None:
+    for tests in (value, f'{{"fn_name": "f", "inputs": [[{value}]], "outputs": [1]}}'):
+        with pytest.raises(Unreadable):
+            read_tests((tests,))
+    assert read_tests(("assert f(1) == 2",), f'{{"fn_name": {value}}}') == read_tests(("assert f(1) == 2",))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import socket
 import threading
-from collections.abc import Callable
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Judge
-from runners.judges import Reply
+from runners.judges import Chat, Refused, Reply
 from runners.verify import SEPARATOR, Answer, open_verifier
 from runners.verify.judged import LONGEST_ANSWER, JudgeVerifier, message_of, verdict_of
 from tests.judging import completion, served
@@ -143,7 +149,7 @@ def failing(status: int, words: str = "") -> Callable[[dict[str, Any]], Any]:
 
 LONG = completion("still thinking", "length")
 NO_ANSWERS: dict[str, tuple[str, str, int, Any]] = {
-    "refuses the key": ("E0747", "HTTP 401: bad key …", 1, failing(401, "bad key s3cret")),
+    "refuses the key": ("E0747", "HTTP 401: … (its words hold the key)", 1, failing(401, "bad key s3cret")),
     "no model": ("E0747", "it has no model `big`", 1, failing(404, "unknown model")),
     "too often": ("E0747", "asked too often", 3, failing(429, "slow down")),
     "fails": ("E0747", "it fails (HTTP 503", 3, failing(503)),
@@ -333,3 +339,125 @@ def test_a_key_that_is_none_is_told_before_anything_is_asked(
     with pytest.raises(Problem, match=words) as caught:
         JudgeVerifier(judge("http://127.0.0.1:1/v1", key="JUDGE_KEY"), tmp_path)
     assert value is None or value not in str(caught.value)
+
+
+@contextmanager
+def speaks(parts: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """The address of a server that sends these bytes to whoever connects, and reads what it is asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ending = threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.recv(2**16)
+            for part in parts():
+                if ending.is_set():
+                    return
+                client.sendall(part)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    ending.set()
+    listener.close()
+
+
+def slowly(part: bytes, first: bytes = b"") -> Callable[[], Iterator[bytes]]:
+    def parts() -> Iterator[bytes]:
+        yield first
+        while True:
+            yield part
+            time.sleep(0.02)
+
+    return parts
+
+
+NEVER = {
+    "headers a byte at a time": slowly(b"x", b"HTTP/1.1 200 OK\r\nx: "),
+    "processing": slowly(b"HTTP/1.1 102 Processing\r\n\r\n"),
+    "a name that never ends in what is packed": slowly(
+        b"n" * 64, b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08\x08\0\0\0\0\0\0"
+    ),
+    "a body a byte at a time": slowly(b" ", b"HTTP/1.1 200 OK\r\n\r\n"),
+    "nothing": slowly(b""),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_judge_that_never_ends_is_let_go_at_its_deadline(name: str) -> None:
+    with speaks(NEVER[name]) as address:
+        chat = Chat(address, "big", "", 0.5, 1)
+        started = time.monotonic()
+        with pytest.raises(Refused) as caught:
+            chat.ask("grade", "this", 8)
+        assert time.monotonic() - started < 20
+        chat.close()
+    packed = name.startswith("a name")
+    assert caught.value.words == (
+        "the connection broke (ValueError)" if packed else "no reply came within 0.5 s"
+    )
+
+
+def test_what_is_packed_is_never_unpacked() -> None:
+    body = gzip.compress(gzip.compress(b" " * 2**26))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    with speaks(lambda: iter([head.encode() + body])) as address:
+        chat = Chat(address, "big", "", 30.0, 1)
+        with pytest.raises(Refused, match="the connection broke"):
+            chat.ask("grade", "this", 8)
+        chat.close()
+
+
+def test_closing_ends_who_waits() -> None:
+    with speaks(slowly(b"")) as address:
+        chat = Chat(address, "big", "", 600.0, 1)
+        threading.Timer(0.5, chat.close).start()
+        with pytest.raises(Refused, match="the run ends"):
+            chat.ask("grade", "this", 8)
+
+
+KEY = "sk-proj-4/8aZ+Qw17/tgB"
+SPELLINGS = {
+    "as it is": KEY,
+    "escaped": KEY.replace("/", "\\/"),
+    "in escapes": "".join(f"\\u{ord(each):04x}" for each in KEY),
+    "spaced": " ".join(KEY),
+    "dashed and in capitals": "-".join(KEY).upper(),
+    "as of addresses": urllib.parse.quote(KEY, safe=""),
+    "as of HTML": "".join(f"&#{ord(each)};" for each in KEY),
+    "in hexadecimal digits": KEY.encode().hex(),
+    "in base64": base64.b64encode(b"Bearer " + KEY.encode()).decode(),
+    "backwards": KEY[::-1],
+    "wide": "".join(chr(ord(each) + 0xFEE0) for each in KEY),
+    "half of it": KEY[: len(KEY) // 2 + 2],
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_key_is_shown_in_no_spelling(name: str) -> None:
+    spelling = SPELLINGS[name]
+
+    def replies(body: str) -> Callable[[], Iterator[bytes]]:
+        head = f"HTTP/1.1 401 No\r\nContent-Length: {len(body.encode())}\r\nConnection: close\r\n\r\n"
+        return lambda: iter([(head + body).encode()])
+
+    with speaks(replies(f'{{"error": {{"message": "not {spelling} ')) as address:
+        chat = Chat(address, "big", KEY, 30.0, 1)
+        with pytest.raises(Refused) as caught:
+            chat.ask("grade", "this", 8)
+        assert "its words hold the key" in caught.value.words
+        chat.close()
+    with speaks(replies(json.dumps({"data": [{"id": spelling}]}))) as address:
+        chat = Chat(address, "big", KEY, 30.0, 1)
+        assert chat.other_model() == "… (its words hold the key)"
+        chat.close()
+
+
+def test_words_without_the_key_are_shown() -> None:
+    chat = Chat("http://127.0.0.1:9/v1", "big", KEY, 1.0, 1)
+    assert chat.shown("the project has no model sk-4") == "the project has no model sk-4"
+    chat.close()

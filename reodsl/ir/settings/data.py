@@ -248,7 +248,7 @@ class Judge:
     most_tokens: Annotated[
         int | None,
         Setting(
-            TOKENS,
+            Num("tokens", whole=True, low=1, high=10**12),
             "that it may read and write for one task in all; left out, no limit",
             "most_tokens: 5M tokens",
         ),
