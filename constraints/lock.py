@@ -24,7 +24,8 @@ GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 BESIDE = {
     "verifiers": ("verifiers>=0.4",),
     "trackers": ("reodsl[trackio]", "reodsl[wandb]", "reodsl[mlflow]"),
-    "inspect": ("inspect_ai>=0.3.285",),
+    # soupsieve 3 needs a Python newer than 3.11.4.
+    "inspect": ("inspect_ai>=0.3.285", "soupsieve<3"),
     "peer": ("trl==1.16.0",),
 }
 """Environments over the project's own: what they have besides, with what that needs."""
@@ -67,7 +68,12 @@ def entries(text: str) -> Entries:
         r"\n(?=\S)", "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     ):
         if block.strip():
-            found[canonical(block.split("==")[0].strip())] = block.strip()
+            name = canonical(block.split("==")[0].strip())
+            if name in found:
+                raise SystemExit(
+                    f"{name} has versions for different Pythons: bound it, so that one is for all"
+                )
+            found[name] = block.strip()
     return found
 
 
