@@ -1,26 +1,32 @@
 """Models and data sets from a hub, by huggingface_hub, into the cache where runs look for them.
 
-Large files go on inside where they were cut off, also after this process has gone; huggingface_hub alone begins them
-anew. What is fetched is one commit, and the branch's name leads to it once all of its files are there. The token is the
-user's, as for `reodsl.share.hub`.
+Files go on inside where they were cut off, also after this process has gone, and come with the sizes and checksums that
+the hub named before. What is fetched is one commit, and the branch's name leads to it once all of its files are there.
+The token is the user's, as for `reodsl.share.hub`.
 """
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import httpx
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import build_hf_headers, filter_repo_objects  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    filter_repo_objects,
+    hf_raise_for_status,
+    http_stream_backoff,
+    tqdm,
+)
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir import Spec
@@ -28,14 +34,22 @@ from reodsl.ir.base import values_of
 from reodsl.ir.data import HubData
 from reodsl.ir.model import Hub
 from reodsl.ir.names import DATA_FILES
-from reodsl.store.external import MODEL_FILES, UNFINISHED, hub_cache, hub_place, hub_snapshot, local_copies
+from reodsl.store.external import MODEL_FILES, UNFINISHED, hub_place, hub_snapshot, local_copies
 from reodsl.store.files import write_atomic
 from reodsl.store.locks import hold
 from reodsl.store.plain import hash_plain
 
 _FORMS = {"models": MODEL_FILES, "datasets": tuple(f"*{suffix}" for suffix in DATA_FILES)}
-_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHA256 = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LONGEST_NAME = 255
+_TRIES = 5
+"""How often a connection that breaks is made anew without a byte between."""
+_PATIENCE = 30.0
+"""Seconds without a byte."""
+_SHOWN = 10_000_000
+"""Bytes of a file whose progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +77,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Large:
-    """A file whose hub names its checksum, so that it can go on where it was cut off."""
+class File:
+    """A file of a repository, with its checksum: SHA-256 of large ones, and git's of the others."""
 
     name: str
     checksum: str
@@ -73,12 +87,16 @@ class Large:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a hub has of it: the commit, the bytes of the files that runs read, and those of them that are large."""
+    """What a hub has of it: the commit, and the files that runs read."""
 
     wanted: Wanted
     commit: str
-    size: int
-    large: tuple[Large, ...] = ()
+    files: tuple[File, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(each.size for each in self.files)
 
 
 def named_by(spec: Spec) -> tuple[Wanted, ...]:
@@ -91,39 +109,50 @@ def named_by(spec: Spec) -> tuple[Wanted, ...]:
 def look_up(wanted: Wanted) -> Offer:
     """Ask the hub what it has. Raises E0850 for a model and E0708 for a data set that it does not give."""
     with _telling(wanted):
-        info = _api().repo_info(
+        info: Any = _api().repo_info(
             wanted.repo, repo_type=wanted.kind[:-1], revision=wanted.revision, files_metadata=True
         )
-    files = {each.rfilename: each for each in getattr(info, "siblings", None) or ()}
-    taken = [files[name] for name in filter_repo_objects(files, allow_patterns=list(_FORMS[wanted.kind]))]
-    large = tuple(
-        Large(each.rfilename, each.lfs.sha256, each.size or 0)
-        for each in taken
-        if each.lfs is not None and _CHECKSUM.fullmatch(each.lfs.sha256)
-    )
-    return Offer(wanted, str(info.sha), sum(each.size or 0 for each in taken), large)
+        siblings = {each.rfilename: each for each in info.siblings or ()}
+        names = filter_repo_objects(siblings, allow_patterns=list(_FORMS[wanted.kind]))
+        if not _COMMIT.fullmatch(str(info.sha)):
+            raise ValueError
+        return Offer(wanted, str(info.sha), tuple(_file(wanted, siblings[name]) for name in names))
+
+
+def _file(wanted: Wanted, sibling: Any) -> File:
+    """A file as the hub tells of it. Raises ValueError for one that has no place in a repository."""
+    checksum = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
+    parts = sibling.rfilename.split("/")
+    if (
+        any(part in ("", ".", "..") or len(part) > _LONGEST_NAME for part in parts)
+        or "\0" in sibling.rfilename
+    ):
+        raise ValueError
+    if type(sibling.size) is not int or sibling.size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
+        why = f"the hub names no size or no checksum of `{sibling.rfilename[:80]}`"
+        raise _failure(wanted, why, "HF_ENDPOINT names the hub; unset it for the usual one")
+    return File(sibling.rfilename, checksum, sibling.size)
 
 
 def fetch(offer: Offer) -> Path:
-    """Get the files that runs read, and say where they are. Raises as `look_up`; what was fetched stays."""
+    """Get the files that runs read, and say where they are. Raises as `look_up`; what was fetched stays.
+
+    The cache is laid out as huggingface_hub has it, but by the names and checksums that were offered: that library takes
+    places in it from what the hub says of each file, and follows them out of the cache.
+    """
     wanted = offer.wanted
     place = hub_place(wanted.kind, wanted.repo)
-    # Each of its retries would be a warning; what all of them come to is told once.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    folder = place / "snapshots" / offer.commit
     with _telling(wanted):
         (place / "blobs").mkdir(parents=True, exist_ok=True)
         write_atomic(place / UNFINISHED, offer.commit.encode())
-        for file in offer.large:
-            _fetch_large(offer, file, place / "blobs")
-        folder = Path(
-            _api().snapshot_download(
-                wanted.repo,
-                repo_type=wanted.kind[:-1],
-                revision=offer.commit,
-                cache_dir=hub_cache(),
-                allow_patterns=list(_FORMS[wanted.kind]),
-            )
-        )
+        for file in offer.files:
+            shown = folder / file.name
+            if not shown.exists():
+                _fetch_file(offer, file, place / "blobs")
+                shown.parent.mkdir(parents=True, exist_ok=True)
+                shown.unlink(missing_ok=True)
+                shown.symlink_to(os.path.relpath(place / "blobs" / file.checksum, shown.parent))
         if wanted.revision != offer.commit:
             ref = place / "refs" / (wanted.revision or "main")
             ref.parent.mkdir(parents=True, exist_ok=True)
@@ -132,38 +161,77 @@ def fetch(offer: Offer) -> Path:
     return folder
 
 
-def _fetch_large(offer: Offer, file: Large, blobs: Path) -> None:
-    """Get what is missing of a file, under the name by which huggingface_hub finds it."""
+def _fetch_file(offer: Offer, file: File, blobs: Path) -> None:
+    """Get what is missing of a file."""
     whole, part = blobs / file.checksum, blobs / f"{file.checksum}.reodsl-part"
-    wanted = offer.wanted
     if whole.exists():
         return
     with hold(part.with_suffix(".lock")) as ours:
         if not ours:
-            raise _failure(wanted, "another process is fetching it", "wait for that one")
-        url = huggingface_hub.hf_hub_url(
-            wanted.repo,
-            file.name,
-            repo_type=wanted.kind[:-1],
-            revision=offer.commit,
-            endpoint=_api().endpoint,
-        )
+            raise _failure(offer.wanted, "another process is fetching it", "wait for that one")
         with part.open("ab") as begun:
-            http_get(
-                url,
-                begun,
-                resume_size=begun.tell(),
-                headers=build_hf_headers(),
-                expected_size=file.size,
-                displayed_filename=file.name,
-            )
-        if hash_plain(part) != file.checksum:
+            tries = _TRIES
+            while begun.tell() < file.size:
+                before = begun.tell()
+                try:
+                    _stream(offer, file, begun)
+                except httpx.TransportError:
+                    tries = _TRIES if begun.tell() > before else tries - 1
+                    if not tries:
+                        raise
+                    time.sleep(1)
+        if _checksum_of(part, file) != file.checksum:
             part.unlink()
             raise _failure(
-                wanted, f"`{file.name}` came with another checksum", "the same command gets it anew"
+                offer.wanted, f"`{file.name}` came with another checksum", "the same command gets it anew"
             )
         part.replace(whole)
         part.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def _stream(offer: Offer, file: File, begun: BinaryIO) -> None:
+    """Write what is missing of a file, and no byte more than was offered. Raises OSError for a hub that sends otherwise."""
+    wanted = offer.wanted
+    url = huggingface_hub.hf_hub_url(
+        wanted.repo, file.name, repo_type=wanted.kind[:-1], revision=offer.commit, endpoint=_api().endpoint
+    )
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if begun.tell():
+        headers["Range"] = f"bytes={begun.tell()}-"
+    with http_stream_backoff(
+        "GET", url, headers=headers, timeout=_PATIENCE, retry_on_exceptions=()
+    ) as response:
+        hf_raise_for_status(response)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise OSError(f"`{file.name}` comes compressed, which nobody asked for")
+        if response.status_code == httpx.codes.OK:
+            begun.seek(0)
+            begun.truncate()
+        quiet = True if file.size < _SHOWN else None
+        with (
+            tqdm(  # type: ignore[no-untyped-call]
+                total=file.size,
+                initial=begun.tell(),
+                unit="B",
+                unit_scale=True,
+                desc=file.name[-40:],
+                disable=quiet,
+            ) as bar
+        ):
+            for chunk in response.iter_raw():
+                if begun.tell() + len(chunk) > file.size:
+                    raise OSError(f"`{file.name}` is larger than the {file.size:,} bytes that the hub named")
+                begun.write(chunk)
+                bar.update(len(chunk))
+    if begun.tell() < file.size:
+        raise httpx.RemoteProtocolError(f"`{file.name}` ended early")
+
+
+def _checksum_of(path: Path, file: File) -> str:
+    """The checksum of a file, of the kind that the hub named."""
+    if len(file.checksum) == _SHA256:
+        return hash_plain(path)
+    return hashlib.sha1(b"blob %d\0" % file.size + path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def _api() -> huggingface_hub.HfApi:
@@ -185,7 +253,7 @@ def _telling(wanted: Wanted) -> Iterator[None]:
         raise _failure(
             wanted, why, "the same command goes on from here; HF_ENDPOINT names another hub"
         ) from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
         raise _failure(
             wanted, "what answers there is no hub", "HF_ENDPOINT names the hub; unset it for the usual one"
         ) from None
