@@ -43,7 +43,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden grammar sbom audit lock vscode site clean
+.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -163,10 +163,6 @@ lock: $(DEV)
 
 golden: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --update-goldens
-
-# The parser's tables, after a change of reodsl/syntax/grammar.lark.
-grammar: $(DEV)
-	$(BIN)/python -P reodsl/syntax/grammar.py
 
 # The VS Code extension as a file to install: editors/vscode/reodsl-VERSION.vsix. Needs npm.
 vscode: $(DEV)

@@ -183,7 +183,6 @@ def test_no_file_reads_one_that_reads_it(package: str) -> None:
 HEAVY_LIBRARIES = {
     "altair",
     "io",
-    "lark",
     "numpy",
     "polars",
     "pydantic",

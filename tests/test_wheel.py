@@ -117,8 +117,8 @@ def test_the_wheel_holds_the_standard_library_and_both_packages(installed: Path)
     assert here
     assert {path.name for path in (installed / "reodsl" / "stdlib").rglob("*.reo")} == here
     assert (installed / "runners" / "registry.py").exists()
-    tables = Path("reodsl") / "syntax" / "tables.json"
-    assert (installed / tables).read_bytes() == (ROOT / tables).read_bytes()
+    grammar = Path("reodsl") / "syntax" / "grammar.lark"
+    assert (installed / grammar).read_bytes() == (ROOT / grammar).read_bytes()
 
 
 def test_a_spec_checks_and_is_planned_outside_the_checkout(installed: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.units import UNITS
-from reodsl.syntax.tables import tables
+from reodsl.syntax import grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ def words() -> Words:
     children = {child for kind in KINDS.values() for child in kind.children}
     called = {name for name, kind in KINDS.items() if kind.form == "call"}
     return Words(
-        keywords=tuple(sorted(set(tables().words) - constants)),
+        keywords=tuple(sorted(set(grammar.words()) - constants)),
         constants=tuple(sorted(constants)),
         kinds=tuple(sorted({*DECLARED, *children, "track", "metric"})),
         functions=tuple(sorted({*SIGNATURES, *FUNCTIONS, "quantile", *called})),
         units=tuple(sorted(UNITS)),
-        number=dict(tables().terminals)["NUMBER"],
+        number=next(t.pattern.to_regexp() for t in grammar.terminals() if t.name == "NUMBER"),
     )

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
 from typing import Any
 
+from lark.exceptions import UnexpectedToken
+from lark.parsers.lalr_analysis import Shift
+from lark.parsers.lalr_interactive_parser import InteractiveParser
+from lark.parsers.lalr_parser_state import ParserState
+
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, Balanced, balance, too_deep
-from reodsl.syntax.build import Builder, Rejected
+from reodsl.syntax.build import Rejected
+from reodsl.syntax.grammar import load_grammar
 from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.mistakes import VALUE_RULES, Place, explain
 from reodsl.syntax.scanner import MOST_TOKENS, Token, clipped, escape_warnings, scan
 from reodsl.syntax.source import Source
-from reodsl.syntax.tables import tables
 from reodsl.syntax.tree import depth_exceeding
 
 MAX_REPORTED = 100
 END = "$END"
+Row = dict[str, tuple[Any, Any]]
 # States that no tree within the limit of nesting needs: a level takes a few of them.
 _DEEPEST = 32 * MAX_NESTING
 
@@ -142,109 +147,44 @@ def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Dia
     return tuple(diagnostics)
 
 
-class Unfit(Exception):
-    """Raised where the grammar has no place for a token."""
-
-
-class InteractiveParser:
-    """Feed tokens to lark's tables one at a time, as lark's own `InteractiveParser` does.
-
-    `states` is the stack of states, and `values` has what was made for each of them but the first.
-    """
-
-    def __init__(self, start: str) -> None:
-        self._steps, self._rules = tables().steps, tables().rules
-        self._methods = _methods()
-        first, self._last = tables().starts[start]
-        self.states = [first]
-        self.values: list[Any] = []
-
-    def feed_token(self, token: Token) -> Any:
-        """Read a token; after `END` return the start rule's value. Raises Unfit, and what `Builder` raises."""
-        kind, states, values = token.type, self.states, self.values
-        while True:
-            step = self._steps[states[-1]].get(kind)
-            if step is None:
-                raise Unfit
-            if step >= 0:
-                states.append(step)
-                values.append(token)
-                return None
-            origin, length, _ = self._rules[~step]
-            method = self._methods[~step]
-            if length == 1:
-                # The usual case: a value passes from one level of precedence to the next.
-                states[-1] = self._steps[states[-2]][origin]
-                if method is not None:
-                    values[-1] = method([values[-1]])
-            else:
-                below = values[len(values) - length :]
-                del states[len(states) - length :], values[len(values) - length :]
-                states.append(self._steps[states[-1]][origin])
-                values.append(below[0] if method is None else method(below))
-            if kind == END and states[-1] == self._last:
-                return values[-1]
-
-    def accepts(self, states: list[int]) -> set[str]:
-        """List the terminals that can be read in these states.
-
-        The table's row has more: LALR shares rows between contexts, and finds out after some reductions.
-        """
-        return {
-            kind for kind in self._steps[states[-1]] if kind.isupper() and self._reads(states.copy(), kind)
-        }
-
-    def _reads(self, states: list[int], kind: str) -> bool:
-        while True:
-            step = self._steps[states[-1]].get(kind)
-            if step is None or step >= 0:
-                return step is not None
-            self._reduce(states, ~step)
-            if kind == END and states[-1] == self._last:
-                return True
-
-    def rules_next(self, states: list[int]) -> set[str]:
-        """List the rules that may begin in these states."""
-        return {name for name in self._steps[states[-1]] if name.islower()}
-
-    def rules_complete(self, states: list[int]) -> set[str]:
-        """List the rules that may be complete in these states."""
-        return {self._rules[~step][0] for step in self._steps[states[-1]].values() if step < 0}
-
-    def settle(self, states: list[int], start: int) -> list[int]:
-        """Complete the value, name or list of parameters on top of the stack, down to `start`."""
-        states = states.copy()
-        while len(states) > start:
-            rules = {~step for step in self._steps[states[-1]].values() if step < 0}
-            if len(rules) != 1 or self._rules[min(rules)][0] not in _WHOLE:
-                break
-            if self.rules_complete(states) == {"any_name"} and self.rules_next(states):
-                break  # `not` and `let` are names only if nothing else can come of them
-            self._reduce(states, rules.pop())
-        return states
-
-    def _reduce(self, states: list[int], rule: int) -> None:
-        origin, length, _ = self._rules[rule]
-        if length:
-            del states[-length:]
-        states.append(self._steps[states[-1]][origin])
-
-
 # The rules that `settle` completes.
 _WHOLE = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
 
 
-@cache
-def _methods() -> list[Callable[[list[Any]], Any] | None]:
-    """List for each rule the method that makes its value; None where a child passes through."""
-    builder = Builder()
-    return [getattr(builder, method) if method else None for _, _, method in tables().rules]
+def rules_next(row: Row) -> set[str]:
+    """List the rules that may begin in a state."""
+    return {name for name in row if name.islower()}
+
+
+def rules_complete(row: Row) -> set[str]:
+    """List the rules that may be complete in a state."""
+    return {str(rule.origin.name) for action, rule in row.values() if action is not Shift}
+
+
+def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
+    """Complete the value, name or list of parameters on top of the stack, down to `start`."""
+    states = states.copy()
+    while len(states) > start:
+        row = table[states[-1]]
+        rules = {rule for action, rule in row.values() if action is not Shift}
+        if len(rules) != 1 or not rules_complete(row) <= _WHOLE:
+            break
+        if rules_complete(row) == {"any_name"} and rules_next(row):
+            break  # `not` and `let` are names only if nothing else can come of them
+        rule = rules.pop()
+        if rule.expansion:
+            del states[-len(rule.expansion) :]
+        states.append(table[states[-1]][str(rule.origin.name)][1])
+    return states
 
 
 @cache
 def _symbols() -> dict[int, str]:
     """Name for each state the symbol that leads to it, which is always the same one."""
-    return {step: symbol for row in tables().steps for symbol, step in row.items() if step >= 0}
+    table = load_grammar().parser.parser._parse_table
+    return {
+        to: symbol for row in table.states.values() for symbol, (action, to) in row.items() if action is Shift
+    }
 
 
 @dataclass(slots=True)
@@ -263,7 +203,8 @@ class Reader:
     def __init__(self, balanced: Balanced, start: str, whole: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
         self.brackets_broken = any(d.code in ("E0131", "E0132") for d in balanced.diagnostics)
-        self.parser = InteractiveParser(start)
+        self.lark = load_grammar().parse_interactive(start=start)
+        self.parser = self.lark.parser_state
         self.marks = [self._mark(-1, 0)]
         self.diagnostics: list[Diagnostic] = []
         last = self.tokens[-1].span if self.tokens else whole
@@ -283,12 +224,12 @@ class Reader:
         index, count = 0, len(self.tokens)
         while len(self.diagnostics) <= MAX_REPORTED:
             token = self.tokens[index] if index < count else self.end
-            states = self.parser.states.copy()
+            states = self.parser.state_stack.copy()
             try:
                 if len(states) > _DEEPEST:
                     raise Rejected(too_deep(token.span))
-                result = self.parser.feed_token(token)
-            except Unfit:
+                result = self.lark.feed_token(token)  # type: ignore[arg-type]
+            except UnexpectedToken:
                 self._report(index, explain(self._place(index, states)))
             except Rejected as rejected:
                 self._report(index, rejected.diagnostic)
@@ -319,7 +260,7 @@ class Reader:
             self.marks[-1] = self._mark(index, self.depths[index])
 
     def _mark(self, index: int, depth: int) -> _Mark:
-        return _Mark(self.parser.states.copy(), self.parser.values.copy(), index + 1, depth)
+        return _Mark(self.parser.state_stack.copy(), self.parser.value_stack.copy(), index + 1, depth)
 
     def _measure(self, index: int) -> None:
         self.longest = max(self.longest, index - self.marks[-1].start)
@@ -327,16 +268,24 @@ class Reader:
     def _place(self, index: int, states: list[int]) -> Place:
         """Describe the place of an error, from the states before the token that does not fit."""
         mark = self.marks[-1]
-        settled = self.parser.settle(states, len(mark.states))
+        table = self.parser.parse_conf.states
+        settled = settle(table, states, len(mark.states))
+        row = table[settled[-1]]
+        # Values are left alone by `accepts`, which asks for states only.
+        values: list[Any] = [None] * (len(states) - 1)
+        lexer = self.lark.lexer_thread
+        before = InteractiveParser(
+            self.lark.parser, ParserState(self.parser.parse_conf, lexer, states, values), lexer
+        )
         return Place(
             tokens=[*self.tokens[mark.start : index + 4], self.end],
             index=index - mark.start,
             in_block=mark.depth > 0,
             alone=not self.items,
             read=" ".join(_symbols()[state] for state in settled[len(mark.states) :]),
-            rules=self.parser.rules_next(settled),
-            complete=self.parser.rules_complete(settled),
-            accepted=self.parser.accepts(states),
+            rules=rules_next(row),
+            complete=rules_complete(row),
+            accepted=before.accepts(),  # type: ignore[no-untyped-call]
         )
 
     def _report(self, index: int, diagnostic: Diagnostic) -> None:
@@ -350,8 +299,8 @@ class Reader:
     def _recover(self, index: int) -> int:
         """Go back to before the item, and return the index of what follows it, or of its block."""
         mark = self.marks[-1]
-        self.parser.states[:] = mark.states
-        self.parser.values[:] = mark.values
+        self.parser.state_stack[:] = mark.states
+        self.parser.value_stack[:] = mark.values
         while index < len(self.tokens):
             token, depth = self.tokens[index], self.depths[index]
             if depth < mark.depth:
@@ -367,7 +316,7 @@ class Reader:
             if depth == mark.depth and token.type == "LBRACE":
                 # The head is wrong; a nameless declaration stands in for it, so that its block is still read.
                 for _ in range(2):
-                    self.parser.feed_token(Token("NAME", "", token.span))
+                    self.lark.feed_token(Token("NAME", "", token.span))  # type: ignore[arg-type]
                 return index
             index += 1
         return index

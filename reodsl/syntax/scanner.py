@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from reodsl.diagnostics.model import Diagnostic, Span, error, warning
+from reodsl.syntax import grammar
 from reodsl.syntax.literals import Fault, read_number, read_string
 from reodsl.syntax.source import Source
-from reodsl.syntax.tables import tables
 from reodsl.syntax.tree import Comment
 
 
@@ -25,8 +25,8 @@ class Token:
     mended: bool = False
 
 
-KEYWORDS = frozenset(tables().words.values())
-SIGNS = tables().signs
+KEYWORDS = frozenset(grammar.words().values())
+SIGNS = grammar.signs()
 OPENERS = frozenset({"LPAR", "LSQB", "LBRACE"})
 CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 
@@ -85,7 +85,7 @@ _TALL = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold l
 @cache
 def _pattern() -> re.Pattern[str]:
     """Join all terminals in one pattern; the last of them takes any character, so nothing is skipped."""
-    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in tables().terminals))
+    return re.compile("|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in grammar.terminals()))
 
 
 def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
@@ -97,7 +97,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
     tokens, path = scanned.tokens, source.path
     drop_next = False
     last_line, line, start = 0, 1, 0
-    words = tables().words
+    words = grammar.words()
     for match in _pattern().finditer(source.text):
         kind, text = match.lastgroup, match.group()
         at = match.start()

@@ -1,91 +1,93 @@
-"""The grammar itself: no conflicts, and shipped tables that are lark's of this grammar."""
+"""The grammar in lark: no conflicts, lark's own lexer, and a cache that nobody else can write."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import lark
 import pytest
 
 from reodsl.syntax import Source, grammar, parse, tree
 from reodsl.syntax.brackets import balance
-from reodsl.syntax.build import Builder, Rejected
-from reodsl.syntax.parser import InteractiveParser, Unfit
 from reodsl.syntax.scanner import scan
-from reodsl.syntax.tables import TABLES, tables
-from tests.syntax.test_recovery import MISTAKES
 from tests.syntax.trees import SPECS, source
 from tests.syntax.words import WORDS
 
-LARK = grammar.load_lark(transformer=Builder())
-
 
 def test_builds_without_conflicts_or_colliding_terminals() -> None:
-    grammar.build_tables(strict=True)
-
-
-def test_the_shipped_tables_are_those_of_the_grammar() -> None:
-    built = grammar.dump_tables(grammar.build_tables())
-    assert TABLES.read_text() == built, "the grammar and its tables differ: run `make grammar`"
-
-
-def test_the_tables_are_the_same_in_every_process() -> None:
-    code = "from reodsl.syntax.grammar import *; print(dump_tables(build_tables()), end='')"
-    for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        out = subprocess.run(
-            [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
-        )
-        assert out.stdout == TABLES.read_text()
-
-
-def test_every_rule_has_its_method() -> None:
-    for origin, length, method in tables().rules:
-        assert hasattr(Builder, method) if method else length == 1, origin
+    lark.Lark(
+        grammar.GRAMMAR.read_text(),
+        parser="lalr",
+        lexer="basic",
+        start=["expression", "module"],
+        postlex=grammar.KeepAll(),
+        strict=True,
+    )
 
 
 def test_reads_what_lark_reads() -> None:
-    """The parser and the scanner against lark's own, on the same grammar."""
+    """The scanner and the items of a module against lark's own lexer and parser."""
     for path in SPECS:
         text = source(path)
         scanned = scan(text)
-        kept = [token for token in LARK.lex(text.text) if token.type != "COMMENT"]
+        kept = [token for token in grammar.load_grammar().lex(text.text) if token.type != "COMMENT"]
         assert [
             (t.type, t.text, t.span.line, t.span.column, t.span.end_line, t.span.end_column)
             for t in scanned.tokens
         ] == [(t.type, str(t), t.line, t.column, t.end_line, t.end_column) for t in kept]
-        parse_state = LARK.parse_interactive("", start="module").parser_state
+        plain = grammar.load_grammar().parse_interactive("", start="module")
         for token in balance(scanned.tokens).tokens:
-            parse_state.feed_token(token)  # type: ignore[arg-type]
-        _, items = parse_state.feed_token(lark.Token("$END", ""), True)
+            plain.feed_token(token)  # type: ignore[arg-type]
+        _, items = plain.feed_token(lark.Token("$END", ""))
         module = parse(text).module
         assert [item for item in items if isinstance(item, tree.Import)] == list(module.imports)
         assert [item for item in items if not isinstance(item, tree.Import)] == list(module.items)
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_accepts_what_lark_accepts(name: str) -> None:
-    ours = InteractiveParser("module")
-    theirs = LARK.parse_interactive("", start="module")
-    for token in balance(scan(Source(name, MISTAKES[name])).tokens).tokens:
-        assert ours.accepts(ours.states) == theirs.accepts()
-        try:
-            ours.feed_token(token)
-        except Unfit:
-            with pytest.raises(lark.UnexpectedToken):
-                theirs.feed_token(token)  # type: ignore[arg-type]
-            return
-        except Rejected:
-            return
-        theirs.feed_token(token)  # type: ignore[arg-type]
+READ = "from reodsl.syntax import *; r = parse(Source('a', 'study s {} }')); print(r.module.items, r.diagnostics)"
 
 
-def test_reading_needs_no_lark() -> None:
-    code = "import sys; from reodsl.syntax import *; parse(Source('a', 'study s {}')); print('lark' in sys.modules)"
-    run = [sys.executable, "-c", code]
-    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "False\n"
+def read_with(cache: Path) -> str:
+    """What a new process reads that has this folder for its cache."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-c", READ], env=env, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_every_process_reads_the_same_whatever_is_in_the_cache(tmp_path: Path) -> None:
+    file = tmp_path / "reodsl" / "grammar.pickle"
+    first = read_with(tmp_path)
+    assert file.is_file()
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert read_with(tmp_path) == first
+    file.write_bytes(file.read_bytes()[:500])
+    assert read_with(tmp_path) == first
+    file.write_bytes(b"")
+    assert read_with(tmp_path) == first
+
+
+@pytest.mark.parametrize("fault", ["open to others", "another user", "a file", "no folder"])
+def test_a_cache_that_others_could_write_is_not_read(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "reodsl"
+    assert grammar.cache_file() == str(folder / "grammar.pickle")
+    match fault:
+        case "open to others":
+            folder.chmod(0o777)
+        case "another user":
+            monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+        case "a file":
+            folder.rmdir()
+            folder.write_text("")
+        case "no folder":
+            monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
+    assert grammar.cache_file() is False
 
 
 @pytest.mark.parametrize("word", WORDS)
