@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -13,18 +12,15 @@ from reodsl.cli.place import existing_store
 
 
 @click.command(
-    short_help="Write a run's evaluations for inspect_ai or lighteval.",
+    short_help="Write a run's evaluations for inspect_ai.",
     epilog="""\b
 Examples:
   reodsl export quickstart --to inspect              exports/inspect, for: inspect view --log-dir exports/inspect
-  reodsl export quickstart --to lighteval            exports/lighteval, as lighteval --output-dir leaves it
   reodsl export quickstart --to inspect --arm reo_exp --out logs
 """,
 )
 @click.argument("run", shell_complete=completing.runs)
-@click.option(
-    "--to", required=True, type=click.Choice(["inspect", "lighteval"]), help="The form of the files."
-)
+@click.option("--to", required=True, type=click.Choice(["inspect"]), help="The form of the files.")
 @click.option(
     "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
 )
@@ -33,21 +29,21 @@ Examples:
     "--out",
     type=Place(),
     metavar="DIR",
-    help="Where to put them. Default: exports/inspect or exports/lighteval.",
+    help="Where to put them. Default: exports/inspect.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
 def command(
     run: str,
-    to: Literal["inspect", "lighteval"],
+    to: str,
     arms: tuple[str, ...],
     store_dir: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a run's evaluations as logs of inspect_ai or results of lighteval.
+    """Write a run's evaluations as logs of inspect_ai.
 
     RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
-    budget; accuracy by budget and REG stand beside the results. Evaluations that are not finished are left out, and told.
+    budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
     """
     from reodsl.cli.destination import folder_to_fill
     from reodsl.cli.output import print_json, show
@@ -61,7 +57,7 @@ def command(
     record = pick(records(store), run)
     place = folder_to_fill(out or Path("exports") / to)
     shared = gather(store, record, arms)
-    files = export(shared, to, place)
+    files = export(shared, place)
     show(shared.findings)
     if as_json:
         print_json(

@@ -1,1 +1,1 @@
-"""A run's results in the forms of others: evaluation logs of inspect_ai and lighteval, and models for a hub."""
+"""A run's results in the forms of others: evaluation logs of inspect_ai, and models for a hub."""

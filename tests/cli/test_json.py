@@ -91,7 +91,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "report": [("report", "small", "--out", "again")],
     "watch": [("watch", "small"), ("watch", "--once")],
     "ls": [("ls",), ("ls", "small"), ("ls", "--verify")],
-    "export": [("export", "small", "--to", "inspect"), ("export", "small", "--to", "lighteval")],
+    "export": [("export", "small", "--to", "inspect")],
     "gc": [("gc", "--dry-run")],
 }
 

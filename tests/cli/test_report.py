@@ -83,8 +83,8 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
         "charts",
         "spec.reo.json",
     }
-    code, out, err = call("export", "tiny", "--to", "lighteval")
-    assert (code, out, err) == (0, "exports/lighteval: 4 files\n", "")
+    code, out, err = call("export", "tiny", "--to", "inspect")
+    assert (code, out, err) == (0, "exports/inspect: 2 files\n", "")
     code, out, err = call("push", "tiny", "tiny", "me/mite", "--dry-run", "--license", "mit")
     assert (code, err) == (0, "")
     listed, _, card = out.partition("\n\n")

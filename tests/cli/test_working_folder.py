@@ -71,7 +71,7 @@ RUNS = [
     "accept study.reo vanilla.train.s1 --because speed --amend vanilla.optim.lr=1e-4",
     "ls --verify",
     "watch quickstart",
-    "export quickstart --to lighteval",
+    "export quickstart --to inspect",
     "push quickstart vanilla me/tiny --dry-run",
     "reward study.reo vanilla --run quickstart",
     "rehearse study.reo --tokens 16 --steps 1",

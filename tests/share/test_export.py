@@ -1,4 +1,4 @@
-"""Exports have the fields of inspect_ai's and lighteval's own files, and numbers that are counted here by hand."""
+"""Exports have the fields of inspect_ai's own files, and numbers that are counted here by hand."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 @pytest.fixture(scope="module")
 def logs(study: Shared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
-    assert len(export(study, "inspect", folder)) == 6 * 2
+    assert len(export(study, folder)) == 6 * 2
     return folder
 
 
@@ -109,42 +109,7 @@ def test_inspect_reads_the_logs_and_counts_the_same(logs: Path) -> None:
     assert inspect_log.read_eval_log(found[0], header_only=True).eval.model.startswith("quickstart/")
 
 
-def test_lighteval_results(study: Shared, tmp_path: Path) -> None:
-    files = export(study, "lighteval", tmp_path)
-    assert len(files) == 6 * 3
-    path = tmp_path / "results/quickstart/reo_exp.s1/results_2026-01-01T12-00-30.json"
-    results = json.loads(path.read_text("utf-8"))
-    # `EvaluationTracker.results` has these.
-    assert sorted(results) == sorted(
-        ["config_general", "results", "versions", "config_tasks", "summary_tasks", "summary_general"]
-    )
-    assert results["config_general"]["model_name"] == "quickstart/reo_exp.s1"
-    one = next(each for each in study.evaluations if each.name == "reo_exp.s1")
-    hard = [float(right) for right in one.samples("hard")["correct"]]
-    name = "avg@n:n=2"
-    assert results["results"]["hard|0"][name] == pytest.approx(statistics.mean(hard))
-    assert results["results"]["hard|0"][f"{name}_stderr"] == pytest.approx(statistics.stdev(hard) / 2)
-    both = [results["results"][task][name] for task in ("easy|0", "hard|0")]
-    assert results["results"]["all"][name] == pytest.approx(statistics.mean(both))
-    assert set(results["versions"]) == set(results["config_tasks"]) == {"easy|0", "hard|0"}
-
-
-def test_lighteval_details_make_its_responses_again(study: Shared, tmp_path: Path) -> None:
-    """lighteval makes a `Doc` and a `ModelResponse` of a row, each of which refuses what it does not know."""
-    export(study, "lighteval", tmp_path)
-    date = "2026-01-01T12-00-30"
-    path = tmp_path / f"details/quickstart/vanilla.s1/{date}/details_easy|0_{date}.parquet"
-    rows = pl.read_parquet(path)
-    assert rows.columns == sorted(rows.columns) == ["doc", "metric", "model_response"]
-    first = rows.row(0, named=True)
-    assert set(first["model_response"]) <= {"input", "text"}
-    doc = {"query", "choices", "gold_index", "specific", "id", "task_name", "generation_size", "num_samples"}
-    assert set(first["doc"]) == doc
-    assert len(first["doc"]["choices"]) == len(first["doc"]["gold_index"]) == 2
-    assert first["metric"]["avg@n:n=2"] in (0.0, 1.0)
-
-
 def test_what_is_there_already_is_replaced_whole(study: Shared, tmp_path: Path) -> None:
-    first = {path: path.read_bytes() for path in export(study, "inspect", tmp_path)}
-    assert {path: path.read_bytes() for path in export(study, "inspect", tmp_path)} == first
+    first = {path: path.read_bytes() for path in export(study, tmp_path)}
+    assert {path: path.read_bytes() for path in export(study, tmp_path)} == first
     assert set(tmp_path.iterdir()) == set(first)
