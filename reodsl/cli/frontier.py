@@ -13,6 +13,7 @@ from reodsl.cli.inputs import placed, token_count
 from reodsl.cli.options import Place
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
+from reodsl.diagnostics.excerpt import visible
 
 if TYPE_CHECKING:
     from reodsl.numbers.curves import Curves
@@ -93,9 +94,9 @@ def command(
         reached = Counter(
             model for winner in edge.winners if winner.benchmark == benchmark for model in winner.models
         )
-        best = ", ".join(f"{model} {count}" for model, count in reached.most_common())
+        best = ", ".join(f"{visible(model)} {count}" for model, count in reached.most_common())
         click.echo(
-            f"{benchmark}: {plural(len(curve.budgets), 'budget')} up to {curve.budgets[-1]} tokens; best at: {best}"
+            f"{visible(benchmark)}: {plural(len(curve.budgets), 'budget')} up to {curve.budgets[-1]} tokens; best at: {best}"
         )
     if out is not None:
         lacks = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"

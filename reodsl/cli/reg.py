@@ -9,6 +9,7 @@ import click
 from reodsl.cli.inputs import frontier_of, placed, token_count, token_grid
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem
+from reodsl.diagnostics.excerpt import visible
 
 
 @click.command(
@@ -105,9 +106,9 @@ def command(
         print_json(facts)
         return
     columns = list(next(iter(table.nested().values())))
-    name_width = max(len("model"), *(len(model) for model in models))
+    name_width = max(len("model"), *(len(visible(model)) for model in models))
     width = 14 if relative_to is None else 24
-    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{name:>{width}}" for name in columns)]))
+    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{visible(name):>{width}}" for name in columns)]))
     for model in models:
         cells = []
         for name in columns:
@@ -115,18 +116,20 @@ def command(
             change = "" if row.difference is None or model == relative_to else f" {row.difference:+.1f}"
             percent = "" if not change or row.change_pct is None else f" {row.change_pct:+.0f}%"
             cells.append(f"{f'{mark}{row.reg:.1f}{change}{percent}':>{width}}")
-        click.echo("  ".join([f"{model:<{name_width}}", *cells]))
+        click.echo("  ".join([f"{visible(model):<{name_width}}", *cells]))
     click.echo(
         f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     )
     if relative_to is not None:
         left_out = [name for name in columns if table[relative_to, name].change_pct is None]
-        beside = f"Beside it stands the difference from {relative_to}"
+        beside = f"Beside it stands the difference from {visible(relative_to)}"
         if questions is None:
             click.echo(f"{beside}; --questions gives it in percent too, where that REG is apart from 0")
         elif left_out:
-            click.echo(f"{beside}, in percent too but where that REG may be 0: {', '.join(left_out)}")
+            click.echo(
+                f"{beside}, in percent too but where that REG may be 0: {', '.join(map(visible, left_out))}"
+            )
         else:
             click.echo(f"{beside}, and in percent of it")
     for fault in faults:
-        click.echo(f"~ approximate: {fault.message}")
+        click.echo(f"~ approximate: {visible(fault.message)}")

@@ -178,7 +178,7 @@ def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diag
                 where=where,
                 help="write a fraction from 0 to 1",
             )
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return error(
                 "E0422",
                 f"accuracy[{i}] is {value}",
@@ -190,7 +190,7 @@ def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diag
             percent = value > 1 and largest <= 100
             return error(
                 "E0422",
-                f"accuracy[{i}] is {value:g}, outside 0 to 1"
+                f"accuracy[{i}] is {f'{value:g}' if isinstance(value, float) else shown(value)}, outside 0 to 1"
                 + (": it looks like percent" if percent else ""),
                 where=where,
                 help="divide by 100: accuracies are fractions"

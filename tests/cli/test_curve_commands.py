@@ -305,3 +305,15 @@ def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.C
     tiny = lines("like", "--questions", "30")
     assert tiny[1] == "base 44.8 +41.6 44.8 +41.6"
     assert tiny[5].endswith("but where that REG may be 0: easy, mean")
+
+
+def test_no_name_in_a_file_reaches_the_terminal_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters would move the cursor, name the window or clear the screen."""
+    name = "m\x1b]0;title\x07\x1b[2J\r"
+    Path("theirs.json").write_text(json.dumps({name: ONE["mine"]}))
+    options = ["--frontier", "edge.json", "--base", "it", "--grid", "0,64", "--relative-to", name]
+    for command in (["frontier", "theirs.json"], ["reg", "theirs.json", *options]):
+        assert call(*command) == 0
+        out, err = capsys.readouterr()
+        assert "m\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{d}" in out
+        assert not {"\x1b", "\x07", "\r"} & set(out + err)

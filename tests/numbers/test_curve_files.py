@@ -95,6 +95,7 @@ def test_categories_and_small_integers_in_parquet(tmp_path):
         ('{"b": {"budgets": [0], "accuracy": [-Infinity]}}', "E0422", "is -inf"),
         ('{"b": {"budgets": [0], "accuracy": ["0.5"]}}', "E0422", "'0.5', which is not a number"),
         ('{"b": {"budgets": [0], "accuracy": [50]}}', "E0422", "percent"),
+        ('{"b": {"budgets": [0], "accuracy": [1' + "0" * 4000 + "]}}", "E0422", "..., outside 0 to 1"),
         ('{"b": {"budgets": [64, 0], "accuracy": [0, 0]}}', "E0423", "0 follows 64"),
         ('{"b": {"budgets": [1e999], "accuracy": [0]}}', "E0422", "inf"),
         ('{"b": {"budgets": [' + "9" * 5000 + '], "accuracy": [0]}}', "E0420", "has thousands of digits"),

@@ -94,7 +94,9 @@ def test_seeds_that_agree_by_chance_are_doubted_where_others_differ():
     cells = np.random.default_rng(2).normal(0.5, 1, size=(3, 40))
     cells -= cells.mean(axis=1, keepdims=True) - 0.5
     one, two = (Measured({"x": each}, {}, {}, True) for each in (cells, np.zeros((3, 40))))
-    alone, among_others = (difference(one, two, "area", ["x"], 0.95, {("area", True): t}) for t in (None, 1.0))
+    alone, among_others = (
+        difference(one, two, "area", ["x"], 0.95, {("area", True): t}) for t in (None, 1.0)
+    )
     assert (alone.low, alone.high) == (among_others.low, among_others.high)
     assert alone.p < 0.01
     spread = spread_of({"x": cells}).moderated(1.0)
