@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.graph.job import Job
+from reodsl.graph.job import Job, Progress
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
@@ -25,13 +25,19 @@ from runners.seeds import purpose
 
 
 def data(job: Job) -> None:
-    """Writes `questions.parquet`, and `references.json` where references are doubtful.
+    """Write `questions.parquet`, `references.json` where references are doubtful, `left_out.json` where rows were dropped.
 
     Raises a Problem (E07xx) that says what is wrong with a source.
     """
     declared = Data.model_validate(job.task.payload["data"])
     read = read_sources(declared, job.folder, job.resources)
-    take_rows(join_sources(declared, read), declared.take).write_parquet(job.out / "questions.parquet")
+    joined = join_sources(declared, read)
+    take_rows(joined, declared.take).write_parquet(job.out / "questions.parquet")
+    repeated = sum(table.height for table in read) - joined.height
+    if repeated:
+        facts = {"rows": joined.height, "left_out_repeated": repeated}
+        (job.out / "left_out.json").write_text(json.dumps(facts) + "\n", "utf-8")
+        job.progress(Progress(1, 1, facts))
     doubtful = doubts(declared, read)
     if doubtful is not None:
         (job.out / "references.json").write_text(

@@ -46,8 +46,8 @@ class Doubts:
         self._tell(diagnostics)
 
     def hear(self, event: Event) -> None:
-        """Take in an event: report once what a training leaves out, and that most of its responses have no answer."""
-        if self.quiet or event.progress is None or self.ready.graph[event.task].kind != "train":
+        """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
+        if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
             return
         from reodsl.report.left_out import report_left_out
         from reodsl.report.unanswered import untrained

@@ -1,4 +1,4 @@
-"""Report how much of its data a training leaves out, and the setting that decides it."""
+"""Report how much of their data trainings and data sets leave out, and the setting that decides it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from reodsl.graph.task import Graph, Task
 
 MOST = 0.1
 """The share of the data past which leaving it out is a warning, as most people would not expect it."""
+FACTS = {"train": "train.json", "data": "left_out.json"}
+"""The file of a result that counts what was left out, by kind of task; data sets that leave nothing out have none."""
 _PREFIX = "left_out_"
+DROPS = "duplicates = drop"
+_HELP = {
+    "question_min(…)": "take more rollouts, or a checkpoint that solves more of them",
+    DROPS: "keep such rows out of the data; `duplicates = error` lists them",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A number of rows that a training leaves out of all it was given: `unit` is `questions`, `traces` or `pairs`."""
+    """A number of rows that are left out of all: `unit` is `questions`, `traces` or `pairs`, and for a data set `rows`."""
 
     count: int
     total: int
@@ -33,49 +40,58 @@ class LeftOut:
 
 
 def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOut]:
-    """Return what a stage leaves out, by its method and by `facts`: those of `train.json` or of a step's progress."""
-    unit = next((name for name in ("questions", "traces", "pairs") if name in facts), None)
-    counts = {name: int(facts.get(_PREFIX + name, 0)) for name in ("too_long", "without_budget")}
+    """Return what a stage or a data set leaves out, by its method and by `facts`.
+
+    These are the facts of `train.json`, of a data set's `left_out.json`, or of a task's progress.
+    """
+    unit = next((name for name in ("questions", "traces", "pairs", "rows") if name in facts), None)
+    counts = {name: int(facts.get(_PREFIX + name, 0)) for name in ("too_long", "without_budget", "repeated")}
     if unit is None or not any(counts.values()):
         return []
     name, what = ("max_prompt", "prompt is") if "max_prompt" in method else ("max_tokens", "tokens are")
     reasons = {
         "too_long": (f"whose {what} longer than `{name}`", f"{name} = {method.get(name)} tokens"),
         "without_budget": ("for which no checkpoint gives a budget", "question_min(…)"),
+        "repeated": ("that ask an earlier question again", DROPS),
     }
     total = int(facts[unit]) + sum(counts.values())
     return [LeftOut(count, total, unit, *reasons[why]) for why, count in counts.items() if count]
 
 
 def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
-    """Return a warning (W0807) for each count past a tenth of a training's data, and a note (N0807) for a smaller one."""
+    """Return a warning (W0807) for each count past a tenth of a task's data, and a note (N0807) for a smaller one.
+
+    Repeated rows are reported of their data set, and not again of a training on it.
+    """
+    trained = task.kind == "train"
+    method = task.payload["stage"]["method"] if trained else {}
     diagnostics = []
-    for each in left_out_counts(task.payload["stage"]["method"], facts):
+    for each in left_out_counts(method, facts):
+        if trained and each.setting == DROPS:
+            continue
         make, code = (warning, "W0807") if each.share > MOST else (note, "N0807")
         diagnostics.append(
             make(
                 code,
-                f"{each.count:,} of {each.total:,} {each.unit} are not trained on: those {each.reason}",
+                f"{each.count:,} of {each.total:,} {each.unit} are {'not trained on' if trained else 'dropped'}: those {each.reason}",
                 where=task.id,
                 notes=[f"`{each.setting}` decides it"],
-                help="raise it, or keep such rows out of the data"
-                if each.setting.startswith("max_")
-                else "take more rollouts, or a checkpoint that solves more of them",
+                help=_HELP.get(each.setting, "raise it, or keep such rows out of the data"),
             )
         )
     return diagnostics
 
 
 def left_out(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagnostic]]:
-    """Return the findings of every training that is done, by its task; an unreadable one has none.
+    """Return the findings of every training and data set that is done, by its task; an unreadable one has none.
 
     `folders` holds the results by task id.
     """
     findings = {}
     for task in graph.tasks:
-        if task.kind == "train" and task.id in folders:
+        if task.kind in FACTS and task.id in folders:
             try:
-                facts = json.loads((folders[task.id] / "train.json").read_bytes())
+                facts = json.loads((folders[task.id] / FACTS[task.kind]).read_bytes())
             except (OSError, ValueError):
                 continue
             findings[task.id] = report_left_out(task, facts)

@@ -16,7 +16,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from runners.draws import met
 from runners.rewards.splits import budget_places, question_places
-from runners.train.questions import Question, questions_of, read_table
+from runners.train.questions import Question, questions_of, read_table, repeated_rows
 from runners.train.rollouts import Reference
 
 
@@ -53,6 +53,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         "questions": len(questions),
         "left_out_too_long": too_long,
         "left_out_without_budget": asked - len(questions),
+        **repeated_rows(job.inputs["data"]),
     }
     return Pool(questions, places, own_places, references, facts)
 

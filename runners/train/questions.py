@@ -40,6 +40,12 @@ def read_table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "questions.parquet", glob=False)
 
 
+def repeated_rows(folder: Path) -> dict[str, int]:
+    """Return how many rows a `data` artifact dropped as repeated, as a fact of `train.json`; empty where none."""
+    path = folder / "left_out.json"
+    return {"left_out_repeated": json.loads(path.read_bytes())["left_out_repeated"]} if path.exists() else {}
+
+
 def questions_of(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
 ) -> tuple[list[Question], int]:

@@ -16,7 +16,7 @@ from runners.clock import now, spent
 from runners.draws import drawn
 from runners.models.folder import Loaded
 from runners.train.preference import preference_step
-from runners.train.questions import pairs_of, read_table, traces_of
+from runners.train.questions import pairs_of, read_table, repeated_rows, traces_of
 from runners.train.saved import Row
 from runners.train.sft import batch_of, sft_step
 from runners.train.update import Learner
@@ -84,7 +84,11 @@ class SftStage(StageRunner):
         if "trace_prefix" in table.columns:
             _require_a_batch(len(self.traces), method.batch, "traces", context.job)
         self.lengths = tuple(len(trace.prompt) + len(trace.tokens) for trace in self.traces)
-        self.facts = {"traces": len(self.traces), "left_out_too_long": left_out}
+        self.facts = {
+            "traces": len(self.traces),
+            "left_out_too_long": left_out,
+            **repeated_rows(context.job.inputs["data"]),
+        }
         self.sequences = len(self.traces)
 
     def take(self, number: int) -> Numbers:
@@ -106,7 +110,11 @@ class PreferenceStage(StageRunner):
             table, context.model.prompt, context.loaded.tokenizer, method.max_tokens
         )
         _require_a_batch(len(self.pairs), method.batch, "pairs", context.job)
-        self.facts = {"pairs": len(self.pairs), "left_out_too_long": left_out}
+        self.facts = {
+            "pairs": len(self.pairs),
+            "left_out_too_long": left_out,
+            **repeated_rows(context.job.inputs["data"]),
+        }
         self.sequences = len(self.pairs)
 
     def take(self, number: int) -> Numbers:

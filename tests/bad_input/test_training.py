@@ -101,3 +101,21 @@ def test_questions_that_are_left_out_are_reported_at_the_start_and_in_the_report
     assert "left out too long" in told.err
     (page,) = place.folder.glob("runs/*/report.html")
     assert "max_prompt = 9 tokens" in page.read_text("utf-8")
+
+
+def test_rows_that_are_dropped_are_reported_at_the_start_and_in_the_report(place: Place) -> None:
+    """The same four questions twice: half of the rows are dropped."""
+    four = "generated(chain_easy, count: 4, seed: 1)"
+    place.write(
+        SPEC.replace(f"source = {four}", f"source = [{four}, {four}], duplicates = drop")
+        + "\nstudy alone { arm tiny = tiny }\n"
+    )
+    told = place.call("run", "tiny.reo", "--local", "--target", "alone")
+    assert told.code == 0, told.err
+    assert (
+        told.err.count("warning[W0807]: 4 of 8 rows are dropped: those that ask an earlier question again")
+        == 1
+    )
+    assert told.err.index("W0807") < told.err.index("done     tiny.train.s1")
+    (page,) = place.folder.glob("runs/*/report.html")
+    assert "duplicates = drop" in page.read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics.render import render
 from reodsl.graph.task import Graph, Task
-from reodsl.report.left_out import left_out, report_left_out
+from reodsl.report.left_out import left_out, left_out_counts, report_left_out
 
 
 def training(method: dict[str, object]) -> Task:
@@ -45,6 +45,25 @@ def test_each_reason_is_counted_of_all() -> None:
     assert bare.notes == ("`question_min(…)` decides it",)
 
 
+DATA = Task("mine.data", "data", {"data": {"duplicates": "drop"}}, {})
+
+
+@pytest.mark.parametrize(("rows", "dropped", "code"), [(20, 2, "N0807"), (20, 3, "W0807")])
+def test_rows_that_a_data_set_drops_are_reported_of_it_alone(rows: int, dropped: int, code: str) -> None:
+    """2 of 22 are an eleventh, 3 of 23 more than an eighth."""
+    (found,) = report_left_out(DATA, {"rows": rows, "left_out_repeated": dropped})
+    assert found.code == code
+    assert (
+        found.message
+        == f"{dropped} of {rows + dropped} rows are dropped: those that ask an earlier question again"
+    )
+    assert found.notes == ("`duplicates = drop` decides it",)
+    facts = {"questions": rows, "left_out_repeated": dropped}
+    assert report_left_out(PPO, facts) == []
+    (counted,) = left_out_counts({}, facts)
+    assert (counted.count, counted.total) == (dropped, rows + dropped)
+
+
 def test_nothing_left_out_is_nothing_to_report() -> None:
     assert report_left_out(PPO, {"questions": 5, "left_out_too_long": 0}) == []
     assert report_left_out(PPO, {"reward": 0.5, "loss": 0.1}) == []
@@ -60,3 +79,7 @@ def test_results_are_read_and_unreadable_ones_passed_over(tmp_path: Path) -> Non
     assert (found.code, found.where) == ("W0807", PPO.id)
     (tmp_path / "train.json").write_text("{")
     assert left_out(graph, {PPO.id: tmp_path}) == {}
+    assert left_out(Graph((DATA,)), {DATA.id: tmp_path}) == {}
+    (tmp_path / "left_out.json").write_text('{"rows": 3, "left_out_repeated": 2}')
+    ((dropped,),) = left_out(Graph((DATA,)), {DATA.id: tmp_path}).values()
+    assert (dropped.code, dropped.where) == ("W0807", DATA.id)
