@@ -64,7 +64,7 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     Repeated rows are reported of their data set, and not again of a training on it.
     """
     trained = task.kind == "train"
-    method = task.payload["stage"]["method"] if trained else {}
+    method, what = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
     diagnostics = []
     for each in left_out_counts(method, facts):
         if trained and each.setting == DROPS:
@@ -73,7 +73,7 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
         diagnostics.append(
             make(
                 code,
-                f"{each.count:,} of {each.total:,} {each.unit} are {'not trained on' if trained else 'dropped'}: those {each.reason}",
+                f"{each.count:,} of {each.total:,} {each.unit} are {what}: those {each.reason}",
                 where=task.id,
                 notes=[f"`{each.setting}` decides it"],
                 help=_HELP.get(each.setting, "raise it, or keep such rows out of the data"),
