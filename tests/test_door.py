@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import pydoc
+import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +54,26 @@ experiment tiny = sft {
 '''
     )
     return path
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_cell_runs_inside_the_event_loop_of_its_notebook(spec: Path, tmp_path: Path) -> None:
+    """Also again after one that was interrupted, as a kernel does it, in the same process."""
+
+    async def cell(length: int) -> float:
+        return len(reodsl.load(spec, length=length).run(tmp_path / "out", local=True).samples("tiny", 1))
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        loop = asyncio.new_event_loop()
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell(9))
+        assert loop.run_until_complete(cell(1)) == 4
+        loop.close()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("undrawn")

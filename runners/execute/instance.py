@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -60,8 +61,9 @@ def start_ray(address: str | None) -> ExitStack:
         except Exception as caught:
             raise _no_ray(first_line(caught), address, heard=True) from caught
         finally:
-            # Ray takes the signal for itself; what stops a run cleanly is ours.
-            signal.signal(signal.SIGTERM, before)
+            # Ray takes the signal for itself; what stops a run cleanly is ours. Off the main thread neither can.
+            if before is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)
         return stack.pop_all()
 
 

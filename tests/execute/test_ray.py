@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -122,6 +123,14 @@ def test_an_interruption_ends_the_workers_and_keeps_their_work(ray_bench: Bench)
     (ray_bench.folder / "go").touch()
     assert not ray_bench.run(make.four()).failed
     assert "overthinker.train.s1" not in ray_bench.of("waiting")[1:]
+
+
+def test_ray_starts_in_another_thread_and_takes_no_signal() -> None:
+    """A notebook may run a cell's work there."""
+    before = signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(lambda: start_ray(None).close()).result()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize(
