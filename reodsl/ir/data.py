@@ -30,7 +30,7 @@ class Python(data_settings.Python, IR):
     """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
 
     It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
-    `memory` GiB. No result depends on these two, which `incidental` names: a batch that takes more is an error.
+    `memory` GiB. No result is made anew for these two, which `incidental` names: a batch that takes more is an error.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"seconds", "memory"})

@@ -72,6 +72,10 @@ def details(price: Price) -> list[str]:
     if price.unpriced is not None:
         return [price.unpriced]
     lines = _work(price)
+    if price.checked_within:
+        lines.append(
+            f"answers of a batch that all use up their limits are checked within {duration(price.checked_within)}"
+        )
     peaks = [f"{role} {memory(peak)}" for role, peak in price.memory.items()]
     parts = [f"peak memory {', '.join(peaks)}"] if peaks else []
     if price.disk >= 1e5:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.data import Comparison, Grading, Judge
+from reodsl.ir.data import Comparison, Grading, Judge, Python, Tests
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -23,6 +23,10 @@ from reodsl.price.value import Price
 
 EXACT_PER_SECOND = 12_000.0
 """Answers compared as words, the decoding of their tokens included."""
+CHECKERS = 2
+"""Processes that run programs and own code at once, at least."""
+LIMIT_SECONDS = 2.0
+"""Processor time after which the kernel ends a program that ignores its limit, beyond that limit."""
 BYTES_PER_ROLLOUT = 8.0
 """Of `rollouts.parquet`, and as many for each cut."""
 BYTES_PER_TOKEN = 1.5
@@ -162,6 +166,7 @@ def _ppo(
         read_again=drawn * forced.read_again,
         trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
         verified=drawn * verified + times * watched,
+        checked_within=checked_within(stage.data.verifier, verified),
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
@@ -284,6 +289,7 @@ def _responses(
         forced=forced.tokens,
         read_again=forced.read_again,
         verified=verified,
+        checked_within=max(checked_within(grading.verifier, verified) for grading in gradings),
         seconds={
             "start": devices.start,
             "generation": generation,
@@ -320,6 +326,13 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
 def _left(checking: float, making: float, devices: Devices) -> float:
     """What checking takes longer than making responses: servers tell of each as it ends, and leave cores free for that."""
     return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
+
+
+def checked_within(verifier: Comparison, answers: float) -> float:
+    """Return the seconds that a batch of answers takes at most, each of which uses up its limits; 0 where no code is run."""
+    if not isinstance(verifier, (Tests, Python)):
+        return 0.0
+    return answers * (verifier.seconds + LIMIT_SECONDS) / CHECKERS
 
 
 def _rate(verifier: Comparison, devices: Devices) -> float:

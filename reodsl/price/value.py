@@ -18,11 +18,12 @@ class Price:
 
     `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
     prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
-    checked. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by role, `disk` what
-    the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's questions. `devices`
-    is the name of what it runs on, `capacity` the memory of one of them in bytes, None where nobody says. `unpriced` says
-    why there is no price. With `beside` rollouts and training run at the same time but for the `sync` seconds in which
-    engines get weights, which `training` includes.
+    checked, and `checked_within` the seconds that a batch of them takes at most. `seconds` is by term, on all of `gpus`
+    devices at once. `memory` is the peak of one device by role, `disk` what the store keeps, both in bytes. `steps` are
+    training steps, each with `draws` draws of its batch's questions. `devices` is the name of what it runs on,
+    `capacity` the memory of one of them in bytes, None where nobody says. `unpriced` says why there is no price. With
+    `beside` rollouts and training run at the same time but for the `sync` seconds in which engines get weights, which
+    `training` includes.
     """
 
     generated: float = 0.0
@@ -30,6 +31,7 @@ class Price:
     read_again: float = 0.0
     trained: float = 0.0
     verified: float = 0.0
+    checked_within: float = 0.0
     seconds: Mapping[Term, float] = field(default_factory=dict)
     gpus: int = 0
     memory: Mapping[str, float] = field(default_factory=dict)
@@ -146,6 +148,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "prefix_tokens_read_again": round(price.read_again),
         "trained_tokens": round(price.trained),
         "verifications": round(price.verified),
+        "verified_within_seconds": price.checked_within,
         "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},
         "overlapped_seconds": price.overlapped_seconds,
         "total_seconds": price.total_seconds,

@@ -6,8 +6,9 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Resources
@@ -18,14 +19,25 @@ from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, encoded
 
 WORKER = Path(__file__).with_name("worker.py")
-LONGEST_REPLY = 2**21
+LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
+"""Bytes of what is said of a batch, and more of each row of it."""
+Unsettled = Literal["timeout", "failed"]
 _HALVES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A row without a value, in a process of its own: how its verdict is counted, and the problem that it is elsewhere."""
+
+    status: Unsettled
+    problem: Problem
 
 
 class OwnFunction:
     """A function of the user's for one role, called in up to `workers` processes, `batch` rows at a time.
 
-    A batch has `seconds` of processor time, and its process `memory_mib` of address space. Processes are confined; with
+    A batch has `seconds` of processor time, and each row of it where the function takes one at a time: it has a process of
+    its own then. A process has `memory_mib` of address space. Processes are confined; with
     `confined` false they run the function also where that cannot be. None is started before the first call, and none
     outlives this object or its process.
     """
@@ -45,6 +57,7 @@ class OwnFunction:
         self._role = role
         # What a model asks of tools is the model's fault.
         self._forgiving = role == "tools"
+        self._worked = False
         said = {
             "role": role,
             "file": str(code.path),
@@ -59,7 +72,7 @@ class OwnFunction:
         self._pool = WorkerPool(
             workers,
             WORKER,
-            longest=LONGEST_REPLY,
+            longest=LONGEST_REPLY + batch * LONGEST_ALONE,
             settings=encoded(said),
             what=f"calls `{code.name}`",
             where=str(code.path),
@@ -73,7 +86,23 @@ class OwnFunction:
         Raises E0744 for what goes wrong inside it, E0745 for values that are not what is asked, E0742 where its process
         cannot be confined, and E0741 where none starts.
         """
-        return [float(value) for value in self._all_of(rows, _is_number)]
+        values = self._all_of(rows, _is_number)
+        for value in values:
+            if isinstance(value, Failed):
+                raise value.problem
+        return [float(value) for value in values]
+
+    def grade(self, rows: Sequence[Mapping[str, Any]]) -> list[bool | Unsettled]:
+        """Return whether each answer is right, or how it failed where the function takes one at a time.
+
+        What an answer makes of the function is that answer's own. Raises as `call` does where it has graded none so far.
+        """
+        values = self._all_of(rows, _is_number)
+        failed = [value for value in values if isinstance(value, Failed)]
+        self._worked |= len(failed) < len(values)
+        if failed and not self._worked:
+            raise failed[0].problem
+        return [value.status if isinstance(value, Failed) else value == 1 for value in values]
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
         """The questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
@@ -94,15 +123,19 @@ class OwnFunction:
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
             try:
-                said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds))
+                said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:
                 return self._unreadable(str(failure))
-            if said.get("status") == "lost":
+            each = said.get("rows") if said.get("status") == "each" else None
+            parts = [part for part in each if isinstance(part, dict)] if isinstance(each, list) else []
+            if any(part.get("status") == "lost" for part in (said, *parts)):
                 raise Gone(status=-signal.SIGKILL)
+            if len(parts) == len(batch):
+                return [self._value(part, fits) for part in parts]
             return self._values(said, len(batch), fits)
 
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
-        values = self._pool.map(ask, batches, again=lambda gone: not gone.late, ended=self._gone)
+        values = self._pool.map(ask, batches, self._gone)
         return [value for part in values for value in part]
 
     def _gone(self, gone: Gone) -> list[Any]:
@@ -119,6 +152,12 @@ class OwnFunction:
         """Return the process ids of its live processes."""
         return self._pool.pids()
 
+    def _value(self, said: Mapping[str, Any], fits: Callable[[object], bool]) -> Any:
+        try:
+            return self._values(said, 1, fits)[0]
+        except Problem as fault:
+            return Failed("timeout" if said.get("status") == "timeout" else "failed", fault)
+
     def _values(self, said: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
         match said:
             case {"status": "done", "values": list(values)} if len(values) == count and all(
@@ -127,6 +166,8 @@ class OwnFunction:
                 return values
             case {"status": "done"}:
                 return self._unreadable("its values are not of the form that is asked for")
+            case {"status": "unreadable", "message": str(message)}:
+                return self._unreadable(message)
             case {"status": "unfit", "message": str(message)}:
                 raise self._unfit(message)
             case {"status": "error", "message": str(message), **more}:

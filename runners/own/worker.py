@@ -1,13 +1,14 @@
 """A process that calls a function of the user's on batches of rows; time and memory are bounded.
 
 The process is confined (`runners.sandbox`) before the user's file is run for the first time, and each batch is a copy of it
-that ends with the batch: the file is run anew, so that no batch knows of another. Packages that the file imports at its top
+that ends with the batch: the file is run anew, so that no batch knows of another. Where the function takes one answer or
+response, each of them has a copy of its own, and its own time. Packages that the file imports at its top
 are loaded once, before the copies are made.
 
 The first line in is `{"role", "file", "root", "function", "module", "source", "seconds", "memory_mib", "must"}`, and its
 answer `{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line in is
 `{"rows": […]}`, and its answer `{"status", …}`: `done` with `values`, `error` with `message` and perhaps `line` and
-`inside`, `timeout`, `failed`, or `lost`.
+`inside`, `timeout`, `failed`, or `lost`; or `each`, with one of these for each of its `rows`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.kernel import Refused
 from runners.sandbox.parent import lines
+from runners.untrusted import Undecodable, decoded
 
 FULL_MARKS = 1.0 - 1e-9
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""
+LONGEST_ALONE = 2**14
+"""Bytes of what is said of one answer: a number, or what went wrong."""
 _LONGEST_WORDS = 500
 ROWS: dict[str, tuple[str, str, type]] = {
     "verifier": ("answer", "answers", Answer),
@@ -124,6 +128,28 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     else:
         raise Unfit(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
     return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+
+
+def takes_one(said: dict[str, Any]) -> bytes:
+    """Return whether the function takes one answer or response at a time; no row is at hand where this is found out."""
+    if said["role"] not in ("verifier", "reward") or (said["module"] and said["function"] == FUNCTION):
+        return b""
+    sys.stdout = sys.stderr = _Bounded()
+    name = next(iter(inspect.signature(load_function(said)).parameters), "")
+    return b"one" if name == ROWS[said["role"]][0] else b""
+
+
+def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what becomes of rows in a copy of this process. What a copy says is read within bounds, and may be anything."""
+    reply = sandbox.call(lambda: reply_for(said, rows), said["seconds"])
+    if reply.status != "done" or not reply.data:
+        return {"status": "failed" if reply.status == "done" else reply.status}
+    alone = len(rows) == 1 and said["role"] in ("verifier", "reward")
+    try:
+        message = decoded(reply.data, LONGEST_ALONE if alone else LONGEST_REPLY)
+    except Undecodable as failure:
+        return {"status": "unreadable", "message": str(failure)}
+    return message if isinstance(message, dict) else {"status": "unreadable", "message": "it is no record"}
 
 
 def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
@@ -280,12 +306,19 @@ def main() -> None:
         )
         return
     tell(b'{"ready": true}')
+    alone: bool | None = None
     for line in asked:
         rows = json.loads(line)["rows"]
-        reply = sandbox.call(lambda rows=rows: reply_for(said, rows), said["seconds"])  # type: ignore[misc]
-        whole = reply.status == "done" and bool(reply.data) and b"\n" not in reply.data
-        status = "failed" if reply.status == "done" else reply.status
-        tell(reply.data if whole else json.dumps({"status": status}).encode("ascii"))
+        if alone is None:
+            alone = sandbox.call(lambda: takes_one(said), said["seconds"]).data == b"one"
+        if alone:
+            message: dict[str, Any] = {
+                "status": "each",
+                "rows": [settle(sandbox, said, [row]) for row in rows],
+            }
+        else:
+            message = settle(sandbox, said, rows)
+        tell(json.dumps(message).encode("ascii"))
 
 
 if __name__ == "__main__":

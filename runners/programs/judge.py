@@ -27,9 +27,9 @@ LONGEST_LINE = 16 * LONGEST_REPLY
 _LONGEST_NAME = 3500
 """Hexadecimal digits of a number that names something in a record: Python writes no longer one as a text."""
 
-Outcome = Literal["right", "wrong", "timeout", "failed", "late", "lost"]
-"""`failed`: it could not be judged, because a test hands over what cannot be sent. `late`: its time by the clock was over,
-and `lost`: somebody else ended a process; neither says anything of the answer."""
+Outcome = Literal["right", "wrong", "timeout", "failed", "lost"]
+"""`failed`: it could not be judged, because a test hands over what cannot be sent. `lost`: somebody else ended
+its process twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Session:
 class Judge(WorkerPool):
     """Judges up to `workers` answers at a time, each by two processes of which one runs its tests.
 
-    What the clock or somebody else ended is judged once more.
+    What somebody else ended is judged once more.
     """
 
     def __init__(self, limits: Limits, tolerance: float, workers: int = 1) -> None:
@@ -119,8 +119,7 @@ class Judge(WorkerPool):
         return self.map(
             self._judge,
             programs,
-            again=lambda gone: True,
-            ended=lambda gone: "late" if gone.late else "lost",
+            lambda gone: "timeout" if gone.late else "lost",
         )
 
     def close(self) -> None:

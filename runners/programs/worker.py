@@ -289,7 +289,9 @@ def exchange(copy: Copy, text: bytes) -> bytes:
     output, sent = b"", 0
     writes: list[int] = [copy.writes]
     while len(output) <= LONGEST_REPLY:
-        readable, writable, _ = select.select([copy.reads], writes, [])
+        readable, writable = copy.wait([copy.reads], writes)
+        if not readable and not writable:
+            break
         if readable:
             part = os.read(copy.reads, 2**16)
             if not part:
@@ -311,7 +313,7 @@ def exchange(copy: Copy, text: bytes) -> bytes:
 def read_line(copy: Copy) -> bytes | None:
     """The next line of a copy; None where it ends, or says more than it may."""
     while b"\n" not in copy.said:
-        part = os.read(copy.reads, 2**16)
+        part = os.read(copy.reads, 2**16) if copy.wait([copy.reads], [])[0] else b""
         if not part or len(copy.said) > LONGEST_REPLY:
             return None
         copy.said += part
@@ -353,7 +355,9 @@ def serve_session(sandbox: Sandbox, parent: int, tell: Callable[[dict[str, Any]]
             break
         answer: bytes | None = None
         with suppress(OSError):
-            write_all(copy.writes, line + b"\n")
+            request = line + b"\n"
+            while request and copy.wait([], [copy.writes])[1]:
+                request = request[os.write(copy.writes, request[:_PIPE_STEP]) :]
             answer = read_line(copy)
         if answer is None:
             tell({"ended": copy.close()[0]})

@@ -20,10 +20,12 @@ import math
 import mimetypes
 import os
 import resource
+import select
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -35,6 +37,8 @@ from runners.sandbox.syscalls import COMPUTE, FORK
 
 LONGEST_REPLY = 2**20
 _SPENT = 3
+_WINDOW = 1.0
+"""Seconds of the clock within which a process that computes gets some of a processor, however busy the machine is."""
 _NEEDED = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo")
 # Signals by which somebody else ends a process: an operator, or a system short of memory.
@@ -64,11 +68,29 @@ class Copy:
     `said` is for whoever reads lines of it: what has come and was not taken yet.
     """
 
-    def __init__(self, pid: int, writes: int, reads: int) -> None:
+    def __init__(self, pid: int, writes: int, reads: int, seconds: float) -> None:
         self.writes, self.reads = writes, reads
         self.said = b""
-        self._pid = pid
+        self._pid, self._seconds = pid, seconds
+        self._spent = self._waited = 0.0
         self._ended: tuple[Ending, float] | None = None
+
+    def wait(self, reads: Sequence[int], writes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return which of its pipes are ready; none once it has computed and waited for its seconds.
+
+        Whoever finds none has to end, and it ends with that process. It waits while it gets nothing of a processor.
+        """
+        while self._ended is None:
+            readable, writable, _ = select.select(reads, writes, (), _WINDOW)
+            if readable or writable:
+                return readable, writable
+            # The clock of another process's processor time, as `clock_getcpuclockid` has it.
+            spent = time.clock_gettime((~self._pid << 3) | 2)
+            self._waited += 0.0 if spent > self._spent else _WINDOW
+            self._spent = spent
+            if spent + self._waited >= self._seconds:
+                self._ended = "timeout", self._seconds
+        return [], []
 
     def end_input(self) -> None:
         """Let it read the end of its stdin."""
@@ -81,8 +103,7 @@ class Copy:
         if self._ended is None:
             self.end_input()
             os.close(self.reads)
-            _, status, usage = os.wait4(self._pid, 0)
-            self._ended = _ending(status), usage.ru_utime + usage.ru_stime
+            self._ended = _end_of(self._pid, self._seconds)
         return self._ended
 
 
@@ -130,7 +151,7 @@ class Sandbox:
             data = _read_all(reads)
         finally:
             os.close(reads)
-            ending = _ending(os.waitpid(copy, 0)[1])
+            ending, _ = _end_of(copy, seconds)
         if ending == "done" and len(data) > LONGEST_REPLY:
             return Reply("failed")
         return Reply(ending, data if ending == "done" else b"")
@@ -145,7 +166,7 @@ class Sandbox:
         copy = self._fork(work, seconds, (its_stdin, its_stdout), 1)
         os.close(its_stdin)
         os.close(its_stdout)
-        return Copy(copy, writes, reads)
+        return Copy(copy, writes, reads, seconds)
 
     def _fork(self, work: Callable[[], bytes], seconds: float, streams: tuple[int, int], writes: int) -> int:
         parent = os.getpid()
@@ -194,14 +215,18 @@ class Sandbox:
         os._exit(_SPENT if reply.status == "timeout" else 1)
 
 
-def _ending(status: int) -> Ending:
-    """How a copy ended, by what `wait` says."""
-    code = os.waitstatus_to_exitcode(status)
+def _end_of(copy: int, seconds: float) -> tuple[Ending, float]:
+    """Wait for the end of a copy, and return how it ended and its processor time.
+
+    One that used up its time timed out, whatever ended it.
+    """
+    _, status, usage = os.wait4(copy, 0)
+    code, spent = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
     if code == 0:
-        return "done"
-    if -code in _OUTSIDE:
-        return "lost"
-    return "timeout" if code == _SPENT or -code == signal.SIGXCPU else "failed"
+        return "done", spent
+    if code == _SPENT or spent >= seconds:
+        return "timeout", spent
+    return "lost" if -code in _OUTSIDE else "failed", spent
 
 
 def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
@@ -251,7 +276,7 @@ def _limit_time(seconds: float | None, for_good: bool = False) -> None:
     if seconds is not None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         most = math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1 if for_good else hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most if for_good else hard))
 
 
 def _expire(signum: int, frame: FrameType | None) -> None:

@@ -33,6 +33,8 @@ _READS_TERMINAL, _FIONCLEX, _FIOCLEX = 0x5401, 0x5450, 0x5451
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
 # SIGCHLD | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID: what fork() asks for. No thread, no namespace.
 _FORK = 0x01200011
+# FUTEX_WAKE, REQUEUE, CMP_REQUEUE and WAKE_OP, plain and private: a process of one thread has nobody to wait for.
+_WAKES = tuple(wake | private for wake in (1, 3, 4, 5) for private in (0, 128))
 
 COMPUTE: dict[str, Condition | None] = {
     # memory
@@ -51,16 +53,19 @@ COMPUTE: dict[str, Condition | None] = {
     **dict.fromkeys(("times", "getrusage", "getrandom")),
     # what it is and where it runs; limits of its own, which can be lowered
     **dict.fromkeys(("getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getrlimit")),
-    **dict.fromkeys(("uname", "sysinfo", "sched_getaffinity", "sched_yield", "futex", "rseq")),
+    **dict.fromkeys(("uname", "sysinfo", "sched_getaffinity", "sched_yield", "rseq")),
+    "futex": Condition(1, _WAKES),
     **dict.fromkeys(("set_robust_list", "arch_prctl", "exit", "exit_group")),
     "prlimit64": Condition(0, (0,)),
 }
-"""What a process needs that computes, reads what it may and answers over a pipe: it cannot even sleep."""
+"""What a process needs that computes, reads what it may and answers over a pipe: it cannot even sleep, or wait for a
+lock."""
 
 FORK: dict[str, Condition | None] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "wait4", "pipe2", "dup2", "dup3", "close_range")),
     **dict.fromkeys(("prctl", "seccomp", "landlock_restrict_self", "fork")),
     "clone": Condition(0, (_FORK,)),
+    "futex": None,
 }
 """What a process needs besides that starts copies of itself, locks them and waits for them."""
 

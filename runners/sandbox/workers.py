@@ -25,6 +25,8 @@ START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""
 START_ATTEMPTS = 3
 WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
+LIMIT_SECONDS = 2.0
+"""Processor time after which the kernel ends what ignores its own limit, beyond that limit."""
 _PIPE = 2**16
 _ROOT = Path(__file__).resolve().parents[2]
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
@@ -36,20 +38,20 @@ Reply = TypeVar("Reply")
 
 def wall_seconds(seconds: float) -> float:
     """Return how long work with so much processor time may take by the clock, so that a busy machine changes nothing."""
-    return WALL_FACTOR * seconds + GRACE_SECONDS
+    return WALL_FACTOR * (seconds + LIMIT_SECONDS) + GRACE_SECONDS
 
 
 class Gone(Exception):
     """The end of a worker before its answer, or of one that answers with more bytes than any may.
 
-    `late`: its time by the clock was over, and `status` is how it ended otherwise. `lost`: one of them says nothing of the
-    work, which the clock or somebody else ended.
+    `late`: its time by the clock was over, and `status` is how it ended otherwise. `lost`: somebody else ended it, which
+    says nothing of its work.
     """
 
     def __init__(self, late: bool = False, status: int = 0) -> None:
         super().__init__()
         self.late, self.status = late, status
-        self.lost = late or status in _KILLED
+        self.lost = status in _KILLED
 
 
 class Worker:
@@ -174,14 +176,14 @@ class WorkerPool:
         self,
         ask: Callable[[Worker, Item], Reply],
         items: Sequence[Item],
-        *,
-        again: Callable[[Gone], bool],
         ended: Callable[[Gone], Reply],
     ) -> list[Reply]:
         """Return what `ask` gives for each item with some worker, in order; `ended` is for items whose worker is gone.
 
-        Such an item is asked once more where `again` says so. Of several that raise, the first in order is heard; all
-        workers end then. Raises E0741 where no worker can be started, and E0742 where none can be confined.
+        An item whose worker somebody else ended is asked once more, and never one that the clock ended. Of several that
+        raise, the first in order is heard; all workers end then.
+
+        Raises E0741 where no worker can be started, and E0742 where none can be confined.
         """
 
         def answer(item: Item) -> Reply:
@@ -190,7 +192,7 @@ class WorkerPool:
                     with self.lease() as worker:
                         return ask(worker, item)
                 except Gone as gone:
-                    if attempt or self._ending or not again(gone):
+                    if attempt or self._ending or not gone.lost:
                         return ended(gone)
             raise AssertionError
 

@@ -20,8 +20,7 @@ class Checks(WorkerPool):
     """Up to `workers` processes of one kind of check, each with `memory_mib` of address space.
 
     They are confined (`runners.sandbox`); with `confined` false they check answers also where that cannot be. An answer
-    has `seconds` of processor time. What the clock or somebody else ended is asked of another worker once: neither says
-    anything of the answer.
+    has `seconds` of processor time. What somebody else ended is asked of another worker once.
     """
 
     def __init__(
@@ -48,8 +47,7 @@ class Checks(WorkerPool):
             self.map(
                 self._ask,
                 [line for line in lines if line],
-                again=lambda gone: gone.lost,
-                ended=lambda gone: _TIMEOUT if gone.late else _FAILED,
+                lambda gone: _TIMEOUT if gone.late else _FAILED,
             )
         )
         return [next(sent) if line else _FAILED for line in lines]

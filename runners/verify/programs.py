@@ -19,7 +19,6 @@ _VERDICTS: dict[Outcome, Verdict] = {
     "right": Verdict(True, "checked"),
     "wrong": Verdict(False, "checked"),
     "timeout": Verdict(False, "timeout"),
-    "late": Verdict(False, "timeout"),
     "failed": Verdict(False, "failed"),
     "lost": Verdict(False, "failed"),
 }
@@ -28,7 +27,7 @@ _VERDICTS: dict[Outcome, Verdict] = {
 class ProgramVerifier:
     """Runs each program against its question's tests, up to `workers` at a time, and equal ones once.
 
-    Programs run in confined processes or not at all. What the clock or somebody else ended is run once more.
+    Programs run in confined processes or not at all. What somebody else ended is run once more.
     """
 
     def __init__(self, limits: Limits, tolerance: float, workers: int = 2) -> None:

@@ -204,7 +204,10 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
 
 
 class OwnVerifier:
-    """The user's own function: a cache before it, and each answer asked once. Whatever is wrong with it ends the grading."""
+    """The user's own function: a cache before it, and each answer asked once.
+
+    Whatever is wrong with it ends the grading, and what an answer makes of it is that answer's failure.
+    """
 
     def __init__(self, function: OwnFunction) -> None:
         self._function = function
@@ -215,8 +218,11 @@ class OwnVerifier:
         """The verdicts in the order of the answers. Raises E0741 to E0745."""
         known = {each: kept for each in dict.fromkeys(answers) if (kept := self._cache.get(each)) is not None}
         fresh = [each for each in dict.fromkeys(answers) if each not in known]
-        values = self._function.call([answer_row(each) for each in fresh]) if fresh else []
-        verdicts = {each: Verdict(value == 1, "checked") for each, value in zip(fresh, values, strict=True)}
+        values = self._function.grade([answer_row(each) for each in fresh]) if fresh else []
+        verdicts = {
+            each: Verdict(value, "checked") if isinstance(value, bool) else Verdict(False, value)
+            for each, value in zip(fresh, values, strict=True)
+        }
         for each, verdict in verdicts.items():
             self._cache.put(each, verdict)
         seen: set[Answer] = set()
@@ -229,8 +235,14 @@ class OwnVerifier:
         return graded
 
     def stats(self) -> Stats:
-        """How many answers were asked of the function, and how many were known."""
-        return Stats(cached=self._counts["cached"], checked=self._counts["checked"])
+        """How many answers were asked of the function, how many were known, and how many failed in it."""
+        count = self._counts
+        return Stats(
+            cached=count["cached"],
+            checked=count["checked"],
+            timeout=count["timeout"],
+            failed=count["failed"],
+        )
 
     def close(self) -> None:
         """End its processes; grading again starts new ones."""

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -326,6 +327,86 @@ def test_a_reply_that_is_none_is_one_message(made: Made, said: str) -> None:
     with pytest.raises(Problem, match="its reply cannot be read") as caught:
         made(f"def score(response):\n{line}", "reward").call(WHOLE[:1])
     assert caught.value.diagnostics[0].code == "E0745"
+
+
+EVALUATES = "def check(answer):\n    exec(answer.text, {})\n    return answer.text == ''\n"
+WRITES = "import os\nfor n in range(64):\n    try: os.write(n, %s)\n    except OSError: pass\nos._exit(0)"
+EACH = b'{"status": "each", "rows": [%s]}' % b", ".join([b'{"status": "done", "values": [true]}'] * 4)
+HOSTILE = {
+    "ends": ("import os; os._exit(1)", "failed"),
+    "ends well": ("import os; os._exit(0)", "failed"),
+    "leaves": ("raise SystemExit", "failed"),
+    "raises": ("1 / 0", "failed"),
+    "waits": ("import threading; threading.Event().wait()", "failed"),
+    "waits a while": ("import threading; threading.Event().wait(1e6)", "failed"),
+    "loops": ("while True: pass", "timeout"),
+    "ignores its limits": (
+        "import signal\nfor n in (signal.SIGPROF, signal.SIGXCPU): signal.signal(n, signal.SIG_IGN)\nwhile True: pass",
+        "timeout",
+    ),
+    "recurses": ("def f(): f()\nf()", "failed"),
+    "recurses deeper": (
+        "import sys; sys.setrecursionlimit(10**9)\ndef f(): [*map(lambda n: f(), [1])]\nf()",
+        "failed",
+    ),
+    "swells": ("[0] * 10**12", "failed"),
+    "aborts": ("import os; os.abort()", "failed"),
+    "says much": (WRITES % "b'1' * 2**21", "failed"),
+    "says nothing that is read": (WRITES % "b'[' * 990", "failed"),
+    "says what is right for all": (WRITES % b'{"status": "done", "values": [1, 1, 1, 1]}', "failed"),
+    "says what its process says": (WRITES % EACH, "failed"),
+    "says that all are lost": (WRITES % b'{"status": "error", "message": 7}', "failed"),
+}
+REWRITES = """
+import gc, sys
+frame = sys._getframe()
+while frame:
+    for each in list(frame.f_locals.values()):
+        if isinstance(each, list):
+            each[:] = [True] * len(each)
+        if isinstance(each, dict) and "text" in each:
+            each["text"] = ""
+    frame = frame.f_back
+for each in gc.get_objects():
+    if type(each).__name__ == "Answer":
+        object.__setattr__(each, "text", "")
+"""
+
+
+@confined
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_an_answer_makes_of_the_function_is_its_own_failure(made: Made, name: str) -> None:
+    body, status = HOSTILE[name]
+    rows = [{**ROWS[0], "text": text} for text in ("", body, "", "pass")]
+    function = made(EVALUATES, batch=4, seconds=0.5)
+    started = time.monotonic()
+    assert function.grade(rows) == [True, status, True, False]
+    assert time.monotonic() - started < 60
+    # Nobody had to be started anew.
+    assert function._pool.started == 1
+
+
+@confined
+def test_an_answer_reaches_no_other(made: Made) -> None:
+    rows = [{**ROWS[0], "text": text} for text in ("pass", REWRITES, "pass", "")]
+    graded = made(EVALUATES, batch=4).grade(rows)
+    assert (graded[0], graded[2], graded[3]) == (False, False, True)
+
+
+@confined
+def test_a_function_that_grades_nothing_is_the_users_mistake(made: Made) -> None:
+    function = made("def check(answer):\n    return answer.nowhere\n")
+    with pytest.raises(Problem, match="AttributeError"):
+        function.grade(ROWS)
+
+
+@confined
+def test_an_answers_time_is_its_own(made: Made) -> None:
+    text = "import time\ndef check(answer):\n    end = time.process_time() + 0.3\n"
+    function = made(
+        text + "    while time.process_time() < end: pass\n    return True\n", batch=8, seconds=1.0
+    )
+    assert function.grade(ROWS * 2) == [True] * 6
 
 
 @pytest.mark.parametrize("role", NAMES)

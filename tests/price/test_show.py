@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.price.show import count, duration, memory, size
+from reodsl.ir import data
+from reodsl.price.show import count, details, duration, memory, size
+from reodsl.price.tasks import checked_within
+from reodsl.price.value import Price
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,11 @@ def test_times_have_their_two_largest_units(seconds: float, text: str) -> None:
 
 def test_counts_have_two_or_three_digits() -> None:
     assert [count(each) for each in (0.21, 40, 3_900, 999_600, 2.5e9)] == ["0.21", "40", "3.9K", "1M", "2.5G"]
+
+
+def test_a_batch_of_answers_that_use_up_their_limits_has_its_time() -> None:
+    assert checked_within("math", 256.0) == 0.0
+    within = checked_within(data.Tests(seconds=5.0), 256.0)
+    assert within == 256 * 7 / 2
+    (line,) = details(Price(checked_within=within))
+    assert line == "answers of a batch that all use up their limits are checked within 14m 56s"
