@@ -34,6 +34,7 @@ def test_linear_is_even():
     assert linear(32 * K, 5).budgets == (5461, 10923, 16384, 21845, 27307)
     # Halves go to the even one: 2.5 and 3.5.
     assert (linear(5, 1).budgets, linear(7, 1).budgets) == ((2,), (4,))
+    assert linear(10, 3).budgets == (2, 5, 8)
 
 
 def test_halving_goes_down_to_the_last_length():

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.curve_files import read_curves, read_frontier, write_frontier
+from reodsl.numbers.curve_files import read_curves, read_frontier, read_models, write_frontier
 from reodsl.numbers.curves import Curve
 
 MODELS = {
@@ -48,6 +48,25 @@ def test_every_form_holds_the_same_curves(tmp_path, ending):
     else:
         getattr(frame, f"write_{ending}")(path)
     assert read_curves(path) == MODELS
+
+
+@pytest.mark.parametrize(
+    ("form", "bases"),
+    [
+        ('{{"m": {{"a": {0}}}, "n": {{"a": {0}}}}}', {}),
+        ('{{"base": "Q", "curves": {{"m": {{"a": {0}}}, "n": {{"a": {0}}}}}}}', {"m": ("Q",), "n": ("Q",)}),
+        ('{{"base": ["Q", "P"], "curves": {{"m": {{"a": {0}}}}}}}', {"m": ("Q", "P")}),
+        ('{{"frontiers": {{"m": {{"a": {0}}}, "n": {{"a": {0}}}}}}}', {"m": ("m",), "n": ("n",)}),
+    ],
+)
+def test_models_go_back_to_the_bases_that_a_file_names(tmp_path, form, bases):
+    """Frontiers by model go back to themselves, and curves without a base to none that is known."""
+    path = tmp_path / "curves.json"
+    path.write_text(form.format(ONE))
+    models, known = read_models(path)
+    assert known == bases
+    assert set(models) >= set(bases)
+    assert all(curves == {"a": Curve((0, 64), (0.1, 0.2))} for curves in models.values())
 
 
 def test_a_frontier_comes_back_as_written(tmp_path):

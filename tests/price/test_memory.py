@@ -192,6 +192,9 @@ def test_caches_fill_what_weights_and_training_leave() -> None:
     # Two devices an engine: half of the weights on each, both for its caches.
     wide = replace(devices(4, tensor_parallel=2), beside=20.0 * GIB)
     assert cache_tokens(SIZES, wide) == pytest.approx(2 * (68 - 4 - 20) * 2**13)
+    # The embedded engine on a processor: 3 GiB in bfloat16 at 128 KiB a token, 1 GiB in float32 at 256.
+    assert cache_tokens(SIZES, replace(alone, memory=None)) == 3 * 2**13
+    assert cache_tokens(SIZES, replace(alone, memory=None, width=4)) == 2**12
     # However much is to be held, the whole peak stays within 85%.
     for each in (alone, beside, wide):
         assert engine_bytes(SIZES, each, 1e9) / GIB == pytest.approx(68)

@@ -10,7 +10,7 @@ import pytest
 from reodsl.report import leading as module
 from reodsl.report import tables
 from reodsl.report.figures import Gallery
-from reodsl.report.leading import leading, only
+from reodsl.report.leading import best, leading, only
 from reodsl.report.material import MEAN, Material
 from reodsl.report.page import page
 
@@ -55,6 +55,21 @@ def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, f
     rest = [arm for arm in means["arm"] if arm != score.relative_to]
     assert set(shown) == {score.relative_to, *rest[: few - 1]}
     assert list(shown) == [arm for arm in material.drawn if arm in shown]
+
+
+def test_the_best_have_the_least_reg_or_else_the_highest_accuracy() -> None:
+    """An arm without a score comes last, a benchmark's rows count for nothing, and equal arms keep the study's order."""
+    table = pl.DataFrame(
+        {
+            "arm": ["a", "b", "c", "d", "d"],
+            "benchmark": [MEAN, MEAN, MEAN, MEAN, "hard"],
+            "accuracy": [0.5, 0.7, 0.6, 0.7, 0.9],
+            "reg": [1.0, 3.0, None, -2.0, -9.0],
+        }
+    )
+    assert best(table) == ["d", "a", "b", "c"]
+    assert best(table.drop("reg")) == ["b", "d", "c", "a"]
+    assert best(table.with_columns(reg=pl.lit(None, pl.Float64))) == ["b", "d", "c", "a"]
 
 
 def test_the_page_says_what_charts_leave_out_and_tables_have_all(plain: Material, few: int) -> None:

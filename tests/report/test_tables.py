@@ -116,6 +116,18 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     assert (formats.signed(scale * row[stem]) + " [" in html) is (column != "difference")
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_cell_has_the_looks_of_its_place(first: bool, fixed: bool) -> None:
+    """The first of a benchmark has an edge, one that stays in sight is fixed; a cell that is neither has no class."""
+    html = render(cell({"accuracy": 0.5}, "accuracy", first=first, roomy=False, fixed=fixed))
+    head = html.partition(">")[0]
+    classes = head.partition('class="')[2].partition('"')[0].split()
+    assert classes == ["edge"] * first + ["fixed"] * fixed
+    assert ("class" in head) == (first or fixed)
+    assert "50" in html
+
+
 def test_lengths_change_in_percent_of_the_baselines(material: Material) -> None:
     table = cells(tables.main(material))
     for arm, benchmark in table:
