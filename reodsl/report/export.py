@@ -70,10 +70,10 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
 
 
 def write_verdict(path: Path, verdict: Verdict | None) -> None:
-    """The verdict and its sentences as JSON; no file where there is none."""
-    said = verdict_words.outcome(verdict)
-    if said is not None:
-        path.write_text(json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    """The verdict and its sentences as JSON, `null` where there is none: it takes the place of an earlier report's."""
+    path.write_text(
+        json.dumps(verdict_words.outcome(verdict), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+    )
 
 
 def write_spec(path: Path, material: Material) -> None:

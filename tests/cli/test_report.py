@@ -82,6 +82,7 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
         "tables",
         "charts",
         "spec.reo.json",
+        "verdict.json",
     }
     code, out, err = call("export", "tiny", "--to", "inspect")
     assert (code, out, err) == (0, "exports/inspect: 2 files\n", "")

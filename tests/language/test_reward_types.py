@@ -130,6 +130,45 @@ def test_sound(codes: Callable[..., list[str]], expression: str) -> None:
     assert codes(f"reward r {{\n  {expression}\n}}") == ["E0215"]
 
 
+LETS = """reward r {
+  let sd = std(len(z) for z in group)
+  let ok = sd > 0 tokens
+  let both = ok and correct(y)
+  let none = not ok or len(y) < 2 tokens
+  VALUE
+}"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "correct(y) + (len(y) / sd if ok else 0)",
+        "correct(y) + (0 if not ok else len(y) / sd)",
+        "correct(y) + (len(y) / sd if mode(y) == 1 and both else 0)",
+        "correct(y) + (0 if none else len(y) / sd + 1 / (len(y) / 1 tokens - 1))",
+    ],
+)
+def test_a_condition_means_by_its_name_what_it_means_in_place(
+    codes: Callable[..., list[str]], value: str
+) -> None:
+    assert "E0307" not in codes(LETS.replace("VALUE", value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "correct(y) + (0 if ok else len(y) / sd)",
+        "correct(y) + (0 if both else len(y) / sd)",
+        "correct(y) + (len(y) / sd if none else 0)",
+        "correct(y) + (len(y) / sd if ok or correct(y) else 0)",
+    ],
+)
+def test_a_named_condition_narrows_nothing_that_it_does_not_say(
+    codes: Callable[..., list[str]], value: str
+) -> None:
+    assert "E0307" in codes(LETS.replace("VALUE", value))
+
+
 @pytest.mark.parametrize(("expression", "code"), UNSOUND)
 def test_unsound(codes: Callable[..., list[str]], expression: str, code: str) -> None:
     assert code in codes(f"reward r {{\n  {expression}\n}}")

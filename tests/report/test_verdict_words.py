@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.numbers.verdict import Common, PairDifference, Verdict
+from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import named, outcome, read_verdict, said, sentences, within
 
 REACH = 2.0
@@ -179,3 +180,11 @@ def test_a_report_keeps_the_sentences_and_all_numbers(tmp_path: Path) -> None:
     (tmp_path / "verdict.json").write_text(json.dumps(outcome(one)))
     assert said(tmp_path) == sentences(one)
     assert read_verdict(tmp_path)["pairs"][0]["low"] == -21.0
+
+
+def test_a_report_without_a_verdict_takes_away_the_one_that_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    write_verdict(file, verdict({"a": 1.0, "b": 9.0}, None))
+    assert said(tmp_path)
+    write_verdict(file, None)
+    assert (said(tmp_path), read_verdict(tmp_path)) == ((), None)

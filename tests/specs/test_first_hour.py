@@ -44,7 +44,7 @@ experiment slow = trained { optim { lr = 5e-6 } }
 
 study rates {
   eval = own_suite
-  arm base    = checkpoint(overthinker)
+  arm base    = checkpoint(overthinker) { eval = own_suite }
   arm trained = trained
   arm slow    = slow
 }

@@ -11,6 +11,7 @@ from reodsl.ir.expression import walk as walk_expression
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
+from reodsl.language.reward.operators import named
 from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, type_expression
@@ -200,7 +201,7 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
         env.broken.add(name)
         return False
     canonical = f"let{len(lets) + 1}"
-    env.values[name] = Typed(Name(name=canonical), value.unit, value.low, value.high, value.condition)
+    env.values[name] = named(body, canonical, value)
     lets.append((canonical, value.data))
     return good
 

@@ -141,7 +141,7 @@ class Splits:
 @dataclass(slots=True)
 class Body:
     """The state that typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `facts` holds
-    the range that conditions around it leave a value.
+    the range that conditions around it leave a value, `tests` what follows where a let holds and where it does not.
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
     response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
@@ -155,6 +155,9 @@ class Body:
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[float, Span]] = field(default_factory=list)
     facts: Mapping[Expression, Room] = field(default_factory=dict)
+    tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
+        default_factory=dict
+    )
     limits: Limits = Limits()
     depth: int = 0
     selects: bool = False
@@ -173,6 +176,7 @@ class Body:
             self.uses,
             self.cuts,
             self.facts if facts is None else facts,
+            self.tests,
             self.limits,
             self.depth,
             selects=self.selects,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Span, warning
-from reodsl.ir.expression import Aggregate, Binary, Call, Expression, Function, If, Number, Unary
+from reodsl.ir.expression import Aggregate, Binary, Call, Expression, Function, If, Name, Number, Unary
 from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, times, written
@@ -32,27 +32,29 @@ def opposite(test: Typed) -> Typed:
     return Typed(Unary(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
-def both_or_either(op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
+def both_or_either(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
     """`left and right`, `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
-    if op == "and" and _excluded(facts(left.data), facts(right.data)):
+    if op == "and" and _excluded(facts(body, left.data), facts(body, right.data)):
         ends = 0.0, 0.0
-    if op == "or" and _excluded(facts(left.data, False), facts(right.data, False)):
+    if op == "or" and _excluded(facts(body, left.data, False), facts(body, right.data, False)):
         ends = 1.0, 1.0
     return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
-def facts(test: Expression, holds: bool = True) -> dict[Expression, Room]:
+def facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, Room]:
     """Return the room of each value that a condition is about, where it holds or where it does not."""
     if isinstance(test, Unary) and test.fn == "not":
-        return facts(test.value, not holds)
+        return facts(body, test.value, not holds)
     if isinstance(test, Binary) and test.fn in ("and", "or"):
-        left, right = facts(test.left, holds), facts(test.right, holds)
+        left, right = facts(body, test.left, holds), facts(body, test.right, holds)
         if (test.fn == "and") == holds:
             return together(left, right)
         return {each: room.join(right[each]) for each, room in left.items() if each in right}
-    rooms = {test: Room(1, 1) if holds else Room(0, 0)}
+    rooms: dict[Expression, Room] = {test: Room(1, 1) if holds else Room(0, 0)}
+    if isinstance(test, Name):
+        rooms |= body.tests.get(test, ({}, {}))[not holds]
     if isinstance(test, Binary) and test.fn in _TURNED:
         fn = test.fn if holds else _OPPOSITE[test.fn]
         for op, one, two in ((fn, test.left, test.right), (_TURNED[fn], test.right, test.left)):
@@ -90,6 +92,14 @@ def _room(op: str, limit: float) -> Room:
 
 _TURNED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def named(body: Body, name: str, value: Typed) -> Typed:
+    """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
+    it = Name(name=name)
+    if value.condition:
+        body.tests[it] = facts(body, value.data), facts(body, value.data, False)
+    return Typed(it, value.unit, value.low, value.high, value.condition)
 
 
 def narrowed(body: Body, value: Typed) -> Typed:

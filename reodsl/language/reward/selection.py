@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import Expression, Name
+from reodsl.ir.expression import Expression
 from reodsl.language.context import Context
 from reodsl.language.reward.body import define_function
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
+from reodsl.language.reward.operators import named
 from reodsl.language.reward.parameters import environment
 from reodsl.language.reward.typing import condition, type_expression
 from reodsl.language.suggest import advice
@@ -106,7 +107,7 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
                     env.broken.add(item.name.name)
                     return None
                 name = f"let{len(lets) + 1}"
-                env.values[item.name.name] = replace(value, data=Name(name=name), open=False)
+                env.values[item.name.name] = named(body, name, value)
                 lets.append((name, value.data))
             case tree.Setting(name=tree.Ident("drop")):
                 drop = _share(body, item)

@@ -104,7 +104,7 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
             return None if left is None or right is None else comparison(body, expr, expr.op, left, right)
         case tree.Logic():
             left, right = condition(body, expr.left), condition(body, expr.right)
-            return None if left is None or right is None else both_or_either(expr.op, left, right)
+            return None if left is None or right is None else both_or_either(body, expr.op, left, right)
         case tree.Not():
             test = condition(body, expr.operand)
             return None if test is None else opposite(test)
@@ -231,7 +231,7 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
     if test is None:
         return None
     then, other = (
-        type_expression(body.within(body.env, together(body.facts, facts(test.data, holds))), branch)
+        type_expression(body.within(body.env, together(body.facts, facts(body, test.data, holds))), branch)
         for holds, branch in ((True, expr.then), (False, expr.otherwise))
     )
     return None if then is None or other is None else choice(body, expr, test, then, other)
