@@ -69,11 +69,15 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
         (folder / f"{name}.png").write_bytes(picture.png)
 
 
-def write_verdict(path: Path, verdict: Verdict | None) -> None:
-    """The verdict and its sentences as JSON, `null` where there is none: it takes the place of an earlier report's."""
-    path.write_text(
-        json.dumps(verdict_words.outcome(verdict), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-    )
+def write_verdict(path: Path, verdict: Verdict | None, mark: str = "") -> None:
+    """The verdict and its sentences as JSON, `null` where there is none: it takes the place of an earlier report's.
+
+    `mark` goes before the first sentence, which `ls` and `view` show: that of an approximate REG.
+    """
+    said = verdict_words.outcome(verdict)
+    if said is not None and said["sentences"]:
+        said["sentences"][0] = mark + said["sentences"][0]
+    path.write_text(json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_spec(path: Path, material: Material) -> None:

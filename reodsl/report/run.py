@@ -8,7 +8,7 @@ from pathlib import Path
 from reodsl.graph.job import Job, Progress
 from reodsl.ir import Spec
 from reodsl.numbers.verdict_file import VERDICT
-from reodsl.report import drawing, export, provenance
+from reodsl.report import drawing, export, notes, provenance
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.page import page
@@ -37,7 +37,7 @@ def _without_charts(material: Material, out: Path, progress: Callable[[Progress]
     """The files of a report but its charts as files, which are given."""
     gallery = Gallery()
     export.write_spec(out / "spec.reo.json", material)
-    export.write_verdict(out / VERDICT, material.verdict)
+    export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     progress(Progress(1, 3))
     export.write_tables(out / "tables", export.report_tables(material))

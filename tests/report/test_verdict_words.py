@@ -185,6 +185,8 @@ def test_a_report_keeps_the_sentences_and_all_numbers(tmp_path: Path) -> None:
 def test_a_report_without_a_verdict_takes_away_the_one_that_was_there(tmp_path: Path) -> None:
     file = tmp_path / "verdict.json"
     write_verdict(file, verdict({"a": 1.0, "b": 9.0}, None))
-    assert said(tmp_path)
+    (headline, *_) = said(tmp_path)
+    write_verdict(file, verdict({"a": 1.0, "b": 9.0}, None), "~")
+    assert said(tmp_path)[0] == f"~{headline}"
     write_verdict(file, None)
     assert (said(tmp_path), read_verdict(tmp_path)) == ((), None)
