@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import Counter
 from collections.abc import Sequence
 
 from runners.programs.judge import Judge, Limits, Outcome
 from runners.programs.tests import Tests, Unreadable, read_tests
-from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
-from runners.verify.cache import VerdictCache
+from runners.verify.answer import SEPARATOR, Answer, Verdict
+from runners.verify.cache import CachedVerifier
 
-CACHED_VERDICTS = 200_000
 LONGEST_PROGRAM = 100_000
 """Characters of a program beyond which it is not run."""
 _VERDICTS: dict[Outcome, Verdict] = {
@@ -24,7 +21,7 @@ _VERDICTS: dict[Outcome, Verdict] = {
 }
 
 
-class ProgramVerifier:
+class ProgramVerifier(CachedVerifier):
     """Runs each program against its question's tests, up to `workers` at a time, and equal ones once.
 
     Programs run in confined processes or not at all. What somebody else ended is run once more.
@@ -32,45 +29,19 @@ class ProgramVerifier:
 
     def __init__(self, limits: Limits, tolerance: float, workers: int = 2) -> None:
         """`limits` are those of one answer; `tolerance` is that of numbers with decimals, a share of the expected one."""
+        super().__init__()
         self._judge = Judge(limits, tolerance, workers)
-        self._lock = threading.Lock()
-        self._cache = VerdictCache(CACHED_VERDICTS)
-        self._counts: Counter[Status] = Counter()
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts in the order of the answers. Raises E0741 and E0742 where no process can run programs."""
-        keys = [_key(answer) for answer in answers]
-        with self._lock:
-            known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.get(key)) is not None}
-            fresh = {
-                key: _program(answer) for key, answer in zip(keys, answers, strict=True) if key not in known
-            }
-            runs = {key: one for key, one in fresh.items() if isinstance(one, tuple)}
-            outcomes = dict(zip(runs, self._judge.judge(list(runs.values())), strict=True))
-        verdicts = {
-            key: one if isinstance(one, Verdict) else _VERDICTS[outcomes[key]] for key, one in fresh.items()
-        }
-        for key, verdict in verdicts.items():
-            self._cache.put(key, verdict)
-        seen = set(known)
-        graded = []
-        for key in keys:
-            verdict = known.get(key) or verdicts[key]
-            again = key in seen and verdict.status == "checked"
-            graded.append(Verdict(verdict.correct, "cached") if again else verdict)
-            seen.add(key)
-        self._counts.update(verdict.status for verdict in graded)
-        return graded
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdicts in order. Raises E0741 and E0742 where no process can run programs."""
+        programs = [_program(answer) for answer in answers]
+        outcomes = iter(self._judge.judge([one for one in programs if isinstance(one, tuple)]))
+        return [one if isinstance(one, Verdict) else _VERDICTS[next(outcomes)] for one in programs]
 
-    def stats(self) -> Stats:
-        """How many answers were run, how many were known, and how many were not judged to their end."""
-        counts = self._counts
-        return Stats(
-            cached=counts["cached"],
-            checked=counts["checked"],
-            timeout=counts["timeout"],
-            failed=counts["failed"],
-        )
+    def key_of(self, answer: Answer) -> Answer:
+        """Return a digest: programs and tests are too long to keep themselves."""
+        whole = "\0".join((answer.text, answer.gold, answer.meta))
+        return Answer(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
     def close(self) -> None:
         """End its processes; grading again starts new ones."""
@@ -92,9 +63,3 @@ def _program(answer: Answer) -> tuple[str, Tests] | Verdict:
     except Unreadable:
         # Reading the data has said so already, unless they were not read here.
         return _VERDICTS["failed"]
-
-
-def _key(answer: Answer) -> Answer:
-    """What a verdict is kept by: programs and tests are too long to keep themselves."""
-    whole = "\0".join((answer.text, answer.gold, answer.meta))
-    return Answer(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")

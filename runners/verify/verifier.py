@@ -17,7 +17,7 @@ from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
 from runners.own import OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
-from runners.verify.cache import VerdictCache
+from runners.verify.cache import CACHED_VERDICTS, CachedVerifier, VerdictCache, seen_again
 from runners.verify.checks import Checks
 from runners.verify.fast import tidy
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
@@ -26,7 +26,6 @@ from runners.verify.notation import plain, spelt
 from runners.verify.programs import ProgramVerifier
 from runners.verify.quantity import quantity, same_quantity
 
-CACHED_VERDICTS = 200_000
 TOLERANCE = 1e-4
 """How far a rounded number may be off, as a share of the reference, where a data set does not say."""
 
@@ -121,7 +120,9 @@ class PooledVerifier:
         graded = []
         seen: set[Answer] = set()
         for plan, answer, requests in zip(plans, answers, asked, strict=True):
-            verdicts = {each: _again(checked[each]) if each in seen else checked[each] for each in requests}
+            verdicts = {
+                each: seen_again(checked[each]) if each in seen else checked[each] for each in requests
+            }
             seen.update(requests)
             graded.append(_settled(plan, answer, verdicts))
         return graded
@@ -142,7 +143,7 @@ class PooledVerifier:
 
     def _kept(self, request: Answer) -> Verdict | None:
         kept = self._cache.get(request)
-        return None if kept is None else _again(kept)
+        return None if kept is None else seen_again(kept)
 
     def stats(self) -> Stats:
         """Counts by status since this verifier was made."""
@@ -174,11 +175,6 @@ def _any(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
 
 
-def _again(verdict: Verdict) -> Verdict:
-    """A verdict met once more: `cached`, but a time-out or failure stays one, so that it is counted as such."""
-    return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict
-
-
 def _restore(
     kind: str, workers: int, seconds: float, memory_mib: int, fast: bool, tolerance: float, confined: bool
 ) -> PooledVerifier:
@@ -203,46 +199,22 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
     return Verdict(correct, next((status for status in order if status in statuses), "checked"))
 
 
-class OwnVerifier:
-    """The user's own function: a cache before it, and each answer asked once.
+class OwnVerifier(CachedVerifier):
+    """The user's own function.
 
     Whatever is wrong with it ends the grading, and what an answer makes of it is that answer's failure.
     """
 
     def __init__(self, function: OwnFunction) -> None:
+        super().__init__()
         self._function = function
-        self._cache = VerdictCache(CACHED_VERDICTS)
-        self._counts: Counter[Status] = Counter()
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts in the order of the answers. Raises E0741 to E0745."""
-        known = {each: kept for each in dict.fromkeys(answers) if (kept := self._cache.get(each)) is not None}
-        fresh = [each for each in dict.fromkeys(answers) if each not in known]
-        values = self._function.grade([answer_row(each) for each in fresh]) if fresh else []
-        verdicts = {
-            each: Verdict(value, "checked") if isinstance(value, bool) else Verdict(False, value)
-            for each, value in zip(fresh, values, strict=True)
-        }
-        for each, verdict in verdicts.items():
-            self._cache.put(each, verdict)
-        seen: set[Answer] = set()
-        graded = []
-        for each in answers:
-            again = each in known or each in seen
-            seen.add(each)
-            graded.append(_again(known.get(each) or verdicts[each]) if again else verdicts[each])
-        self._counts.update(verdict.status for verdict in graded)
-        return graded
-
-    def stats(self) -> Stats:
-        """How many answers were asked of the function, how many were known, and how many failed in it."""
-        count = self._counts
-        return Stats(
-            cached=count["cached"],
-            checked=count["checked"],
-            timeout=count["timeout"],
-            failed=count["failed"],
-        )
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdicts in order. Raises E0741 to E0745."""
+        values = self._function.grade([answer_row(each) for each in answers])
+        return [
+            Verdict(each, "checked") if isinstance(each, bool) else Verdict(False, each) for each in values
+        ]
 
     def close(self) -> None:
         """End its processes; grading again starts new ones."""
