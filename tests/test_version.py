@@ -35,12 +35,12 @@ def test_the_changelog_begins_with_what_is_unreleased_and_then_this_version() ->
 
 def test_changes_are_added_changed_or_fixed() -> None:
     kinds = [line for line in CHANGELOG.splitlines() if line.startswith("### ")]
-    assert set(kinds) <= {"### Added", "### Changed", "### Fixed"}
+    assert set(kinds) <= {"### Added", "### Changed", "### Fixed", "### Removed"}
     for part in re.split(r"^## .*$", CHANGELOG, flags=re.MULTILINE)[1:]:
         before, *_ = re.split(r"^### ", part, flags=re.MULTILINE)
-        assert "\n- " not in before, "an entry belongs under Added, Changed or Fixed"
+        assert "\n- " not in before, "an entry belongs under Added, Changed, Fixed or Removed"
         own = re.findall(r"^### (\w+)$", part, flags=re.MULTILINE)
-        assert own == [kind for kind in ("Added", "Changed", "Fixed") if kind in own]
+        assert own == [kind for kind in ("Added", "Changed", "Fixed", "Removed") if kind in own]
 
 
 def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> None:

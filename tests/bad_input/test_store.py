@@ -39,7 +39,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if made.returncode:
         pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    # Lazily: a worker that is ending may still hold a file.
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_a_disk_that_fills(place: Place, small_disk: Path) -> None:
