@@ -22,7 +22,7 @@ READS = {
     "numbers": {"diagnostics"},
     "ir": {"diagnostics"},
     "language": {"diagnostics", "syntax", "numbers", "ir"},
-    "start": {"diagnostics", "syntax", "ir"},
+    "start": {"diagnostics", "syntax", "ir", "language"},
     "lsp": {"diagnostics", "syntax", "numbers", "ir", "language"},
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},

@@ -12,16 +12,17 @@ from reodsl.cli.destination import file_to_write
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.language.suggest import nearest
-from reodsl.start import JOBS, METHODS, PLACES, QUICKSTART, cluster_job, starting_spec
+from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
 
-_WIDTH = max(map(len, (*METHODS, *PLACES)))
+_METHODS = MODELS["miniature"].methods
+_WIDTH = max(map(len, (*_METHODS, *MODELS)))
 
 
 class Named(click.Choice[str]):
     """One of the names that `--list` shows; another one gets the nearest of them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as it is."""
+        """Return the name as it is."""
         if value not in self.choices:
             near = nearest(str(value), self.choices)
             hint = f"did you mean `{near}`?" if near else "`reodsl new --list` shows them"
@@ -44,15 +45,15 @@ Examples:
 @click.argument("file", required=False, shell_complete=completing.files)
 @click.option(
     "--method",
-    type=Named(list(METHODS)),
+    type=Named(list(_METHODS)),
     default="own",
     show_default=True,
     metavar="NAME",
-    help="What to train by: `own`, or a reward or selection of the library.",
+    help="What to train by: `own`, or a published method.",
 )
 @click.option(
     "--model",
-    type=Named(list(PLACES)),
+    type=Named(list(MODELS)),
     default="miniature",
     show_default=True,
     metavar="NAME",
@@ -144,8 +145,8 @@ def _job(file: str | None, scheduler: str, spec: str) -> None:
 
 
 def _list(as_json: bool) -> None:
-    methods = {name: method.doc for name, method in METHODS.items()}
-    models = {name: place.doc for name, place in PLACES.items()}
+    methods = {name: method.doc for name, method in _METHODS.items()}
+    models = {name: model.doc for name, model in MODELS.items()}
     if as_json:
         print_json({"methods": methods, "models": models})
         return

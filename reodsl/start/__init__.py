@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reodsl.start.clusters import JOBS, cluster_job
-from reodsl.start.methods import METHODS
-from reodsl.start.places import PLACES
-from reodsl.start.write import starting_spec
+from reodsl.start.write import MODELS, starting_spec
 
 _HERE = Path(__file__).resolve().parent
 _SHIPPED = _HERE / "quickstart.reo"
@@ -15,4 +13,4 @@ _SHIPPED = _HERE / "quickstart.reo"
 QUICKSTART = _SHIPPED if _SHIPPED.exists() else _HERE.parents[1] / "specs" / "quickstart.reo"
 """The README's study."""
 
-__all__ = ["JOBS", "METHODS", "PLACES", "QUICKSTART", "cluster_job", "starting_spec"]
+__all__ = ["JOBS", "MODELS", "QUICKSTART", "cluster_job", "starting_spec"]

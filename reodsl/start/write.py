@@ -1,101 +1,155 @@
-"""From a method and a place to a whole spec: what is named is declared and imported, in the canonical layout."""
+"""Write a starting spec: a study that imports a published method of the library, or has a reward of its own, to amend."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from string import Template
+from typing import NamedTuple
 
-from reodsl.start.methods import METHODS, Method
-from reodsl.start.places import PLACES, Place
+from reodsl.language.modules import LIBRARY
 from reodsl.syntax import source_from_bytes
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.scanner import KEYWORDS
 
-LIBRARY: Mapping[str, tuple[str, ...]] = {
-    "std.rewards": (
-        "outcome", "reo", "reo_uniform", "reo_as_printed", "first_budget_alone", "length_group_norm",
-        "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo",
-        "brpo_linear", "pruned", "alp", "shorter_better", "cosine_length",
+_RUNS = "runs_"
+_DOC = re.compile(r'\A"""(.*?)"""', re.DOTALL)
+_EXPERIMENT = re.compile(r'^experiment (\w+) = (\w+) \{\n  """(.*?)"""', re.MULTILINE | re.DOTALL)
+
+
+class Method(NamedTuple):
+    """A method to start from: its doc, what its experiment changes, and its arm where it has no experiment."""
+
+    doc: str
+    parent: str = "rl"
+    arm: str = ""
+
+
+class Model(NamedTuple):
+    """A model to start from, and how its study evaluates and scores; `vanilla`: its frontier needs vanilla RL."""
+
+    doc: str
+    methods: Mapping[str, Method]
+    imports: str
+    base: str
+    settings: str
+    score: str
+    vanilla: bool
+
+
+_OWN = Method("A reward of one's own: an answer's worth, less a share of its length.")
+_OWN_REWARD = '''
+reward own(cost: number in 0..1) {
+  """Right answers earn 1; every answer costs its length, relative to the longest of its group."""
+  let longest = max(len(z) for z in group)
+  correct(y) - cost * len(y) / longest
+}
+
+experiment mine = rl { reward = own(cost: 0.1) }
+'''
+# Their budgets come from the training of another arm, which only an arm can name.
+_OF_ARMS = {
+    "reo_as_printed": Method(
+        "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's training.",
+        arm="rl { reward = std.rewards.reo_as_printed(at: question_min(rollouts: [vanilla])) }",
     ),
-    "std.methods": ("grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo"),
-    "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"),
-    "std.recipes": ("ppo", "sft", "simpo"),
-}  # fmt: skip
-"""Where the library has what methods name."""
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+    "first_budget_alone": Method(
+        "A hard budget for each question, from another arm's training.",
+        arm="rl { reward = std.rewards.first_budget_alone(at: question_min(rollouts: [vanilla])) }",
+    ),
+}
+_UNEQUAL = {"pruned": "the second limit has a stage of its own", "gfpo": "GFPO chooses among larger groups"}
+_ASKED = {"l1_exact", "l1_max", "pruned"}
+"""Methods whose model has to know budgets in prompts."""
+
+
+def _model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> Model:
+    text = (LIBRARY / f"{_RUNS}{name}.reo").read_text(encoding="utf-8")
+    methods = {name: Method(" ".join(doc.split()), parent) for name, parent, doc in _EXPERIMENT.findall(text)}
+    (doc,) = _DOC.findall(text)
+    return Model(doc, {"own": _OWN, **methods, **_OF_ARMS}, imports, base, settings, score, vanilla)
+
+
+MODELS: Mapping[str, Model] = {
+    "miniature": _model(
+        "miniature",
+        "from std.miniature import overthinker, asked_overthinker, chain_suite",
+        "overthinker",
+        "eval = chain_suite",
+        "frontier edge = envelope(of: [base, vanilla], to: 128 tokens)  # existing methods only\n"
+        "  score = reg(against: edge, to: 128 tokens, relative_to: vanilla)",
+        vanilla=True,
+    ),
+    "qwen3_4b": _model(
+        "qwen3_4b",
+        "from std.models import qwen3_4b\nfrom std.suites import math_reg\nfrom std.clusters import h800_16x8\n"
+        "from std.paper import qwen3_4b as printed_frontier",
+        "qwen3_4b",
+        "eval = math_reg\n  cluster = h800_16x8",
+        "score = reg(against: printed_frontier, to: 16K tokens, relative_to: base)",
+        vanilla=False,
+    ),
+}
+"""Models by name."""
 
 
 def starting_spec(method: str, model: str, name: str = "compare") -> str:
-    """The text of a spec that trains `model` by `method` and compares it with where it started; `name` is its study's.
+    """Return a spec that trains `model` by `method` and compares it with where it started; `name` is its study's.
 
-    `method` is a key of `METHODS`, `model` one of `PLACES`. A name that the text has a use for gives way to `compare`.
+    `model` is a key of `MODELS` and `method` one of its methods. A name that the text uses gives way to `compare`.
     """
-    start, place = METHODS[method], PLACES[model]
-    words = _words(method, start, place)
-    body = Template(start.body).substitute(words)
-    study = Template(_study(start, place)).substitute(words | {"arm": Template(start.arm).substitute(words)})
-    text = "\n\n".join((body, study))
-    for declared, part in reversed(list(place.parts.items())):
-        if _names(declared, text):
-            text = f"{Template(part).substitute(words)}\n\n{text}"
-    imports = []
-    for module, names in {**place.imports, **LIBRARY}.items():
-        used = [each for each in names if _names(each.split()[-1], text) and not _declares(each, text)]
-        if used:
-            imports.append(f"from {module} import {', '.join(used)}")
-    fit = re.fullmatch("[a-z][a-z0-9_]*", name) is not None and name.upper() not in KEYWORDS
-    fit = fit and not _names(name, text + "\n".join(imports))
-    text = text.replace("study compare {", f"study {name if fit else 'compare'} {{")
-    text = re.sub(r"\n\s*\n(?=  )", "\n", text)
-    whole = f'"""{start.doc}"""\n' + "\n".join(imports) + f"\n\n{text}\n"
-    return _laid_out(whole)
-
-
-def _words(method: str, start: Method, place: Place) -> dict[str, str]:
-    words = {"name": method, **place.words}
-    if start.asked and words["start"] == "overthinker":
-        words["start"] = "asked_overthinker"
-    return {key: Template(value).substitute(start=words["start"]) for key, value in words.items()}
-
-
-def _study(start: Method, place: Place) -> str:
-    """The study of a start; vanilla RL stands beside it where the frontier or the arm itself is made of it."""
-    compared = place.words["with_vanilla"] and start.vanilla
-    vanilla = compared or "vanilla" in start.arm
-    shown = ["base", *(["vanilla"] if vanilla else []), "mine"]
-    scored = bool(place.words["score"]) and (compared or not place.words["with_vanilla"])
-    # What is trained by SFT or SimPO has its table's cluster, for which the study's has to have room.
-    offline = start.offline or any(_names(recipe, start.body) for recipe in ("tuned", "preferred"))
-    return f"""
-study compare {{
+    place = MODELS[model]
+    start = place.methods[method]
+    root = start.parent
+    while root in place.methods:
+        root = place.methods[root].parent
+    asked = place.vanilla and method in _ASKED
+    compared = root == "rl" and method != "vanilla"
+    scored = compared or not place.vanilla
+    vanilla = compared and (place.vanilla or bool(start.arm))
+    base = f"asked_{place.base}" if asked else place.base
+    plain = f"vanilla {{ base = checkpoint({base}) }}" if asked else "vanilla"
+    if method == "own":
+        body = _OWN_REWARD
+    elif start.arm:
+        body = ""
+    else:
+        body = f"experiment mine = {method} {{\n  # Settings that differ go here, such as: optim {{ lr = 1e-4 }}\n}}"
+    study = f"""study compare {{
   replicate = seeds
-  eval = $suite
-  {"$offline_cluster" if offline else "$cluster"}
-  arm base = $base
-  {"arm vanilla = vanilla" if vanilla else ""}
-  arm mine = $arm
-  {f'unequal = "{start.unequal}"' if vanilla and start.unequal else ""}
+  {place.settings}
+  arm base = checkpoint({base})
+  {f"arm vanilla = {plain}" if vanilla else ""}
+  arm mine = {start.arm or "mine"}
+  {f'unequal = "{_UNEQUAL[method]}"' if vanilla and method in _UNEQUAL else ""}
 
-  {"$frontier" if scored else ""}
-  {"$score" if scored else ""}
+  {place.score if scored else ""}
   report {{
     table main {{ rows = arms, columns = [accuracy, length{", reg" if scored else ""}] }}
-    chart curves {{ x = budget, y = accuracy, lines = [{", ".join(shown)}] }}
+    chart curves {{ x = budget, y = accuracy, lines = [base, {"vanilla, " if vanilla else ""}mine] }}
   }}
-}}
-"""
+}}"""
+    text = f"{body}\n\n{study}"
+    imports = [
+        f"from std.{_RUNS}{model} import {', '.join(['rl', *(each for each in place.methods if each != 'own')])}"
+    ]
+    head = "\n".join(_used(each, text) for each in (*place.imports.splitlines(), *imports))
+    fit = re.fullmatch("[a-z][a-z0-9_]*", name) is not None and name.upper() not in KEYWORDS
+    if fit and not _names(name, f"{head} {text}"):
+        text = text.replace("study compare {", f"study {name} {{")
+    text = re.sub(r"\n\s*\n(?=  )", "\n", text)
+    whole = f'"""{start.doc}"""\n{head}\n\nparam seeds: [int] = [1]\n\n{text}\n'
+    result = format_source(source_from_bytes(whole.encode(), "<new>"))
+    assert result.text is not None, result.diagnostics
+    return result.text
+
+
+def _used(clause: str, text: str) -> str:
+    """Return an import with the names that `text` uses alone; empty where it uses none."""
+    module, names = clause.split(" import ")
+    used = [each for each in dict.fromkeys(names.split(", ")) if _names(each.split()[-1], text)]
+    return f"{module} import {', '.join(used)}" if used else ""
 
 
 def _names(name: str, text: str) -> bool:
-    return re.search(rf"\b{name}\b", _STRING.sub('""', text)) is not None
-
-
-def _declares(name: str, text: str) -> bool:
-    return re.search(rf"^(experiment|reward|recipe) {name}\b", text, re.MULTILINE) is not None
-
-
-def _laid_out(text: str) -> str:
-    result = format_source(source_from_bytes(text.encode(), "<new>"))
-    assert result.text is not None, result.diagnostics
-    return result.text
+    """Return whether `text` has a word, outside of strings, comments and names of the library."""
+    return re.search(rf"(?<!\.)\b{name}\b", re.sub(r'"(?:[^"\\\n]|\\.)*"|#.*', '""', text)) is not None

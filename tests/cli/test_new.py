@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.cli.main import main
-from reodsl.start import METHODS, PLACES
+from reodsl.start import MODELS
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,10 @@ def test_the_list_holds_every_choice(capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert main(["new", "--list", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (list(facts["methods"]), list(facts["models"])) == (list(METHODS), list(PLACES))
+    assert (list(facts["methods"]), list(facts["models"])) == (
+        list(MODELS["miniature"].methods),
+        list(MODELS),
+    )
     for name, doc in {**facts["methods"], **facts["models"]}.items():
         assert name in text
         assert doc in text
