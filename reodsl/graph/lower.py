@@ -158,9 +158,7 @@ class _Lowering:
         split = split_of(stage)
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
             inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)
-        name = f"{experiment.name}.train"
-        if len(experiment.stages) > 1:
-            name += f".{stage.name or index}"
+        name = _staged(experiment, "train", index)
         payload = train_payload(stage, experiment.model, seed, index, self.known)
         self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
@@ -260,7 +258,7 @@ class _Lowering:
         if met is not None:
             payload["met"] = met
         sources = {"start": inputs["start"], "data": inputs["data"]}
-        name = f"{experiment.name}.reference"
+        name = _staged(experiment, "reference", index)
         inputs["reference"] = self.add(
             name,
             "sample",
@@ -313,6 +311,12 @@ def split_of(stage: Stage) -> object | None:
     """Where the stage's reward looks at responses, if it does."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.splits if reward is not None else None
+
+
+def _staged(experiment: Experiment, what: str, index: int) -> str:
+    """Return the name of a stage's task: with the stage's own where there are several."""
+    stage = f".{experiment.stages[index].name or index}" if len(experiment.stages) > 1 else ""
+    return f"{experiment.name}.{what}{stage}"
 
 
 def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:

@@ -81,7 +81,10 @@ def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> D
         return error("E0425", message, notes=notes, help="take a frontier with the curve of each benchmark")
     lacks = [f"lacks {', '.join(missing)}"] if missing else []
     adds = [f"has {', '.join(extra)}, which the frontier has not"] if extra else []
-    near = {name: close[0] for name in extra if (close := get_close_matches(name, missing, 1, 0.5))}
+    asked = {_plain(name): name for name in missing}
+    near = {
+        name: asked[close[0]] for name in extra if (close := get_close_matches(_plain(name), asked, 1, 0.5))
+    }
     renamed = " and ".join(f"`{old}` is `{new}`" for old, new in near.items())
     return error(
         "E0425",
@@ -91,6 +94,11 @@ def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> D
         if near
         else "evaluate on the frontier's benchmarks, all of them and no others: another mean is another quantity",
     )
+
+
+def _plain(name: str) -> str:
+    """Return a benchmark's name without what spellings differ in."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Diagnostic | None:

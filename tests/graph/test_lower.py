@@ -278,6 +278,13 @@ def test_a_reward_with_references_samples_the_start_once() -> None:
     assert graph["one.reference.s1"].inputs["start"] == "overthinker.train.s1"
 
 
+def test_references_of_several_stages_have_the_stages_names() -> None:
+    stages = [make.ppo(make.outcome(), each, references=4) for each in ("early", "late")]
+    graph = lower(make.spec(make.arm("base", make.base()), make.arm("one", make.trained("one", *stages))))
+    names = [task.id for task in graph.tasks if task.kind == "sample"]
+    assert names == ["one.reference.early.s1", "one.reference.late.s1"]
+
+
 def test_an_arm_that_needs_its_own_frontier_is_refused(refusal: Callable[..., None]) -> None:
     spec = make.spec(
         make.arm("base", make.base()),

@@ -38,6 +38,26 @@ def test_all_models_of_the_curves_are_the_frontiers():
     assert fault.message == "the frontier is of A/one, B/two, and these go back to C/three"
 
 
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("minerva_math", "minerva"),
+        ("MinervaMath", "minerva"),
+        ("AIME-2024", "aime24"),
+        ("AIME 2025", "aime25"),
+        ("AMC 2023", "amc23"),
+        ("AIME24", "aime24"),
+    ],
+)
+def test_a_benchmark_by_another_spelling_is_refused_with_the_frontiers_name(spelling, name):
+    names = ("aime24", "aime25", "amc23", "minerva")
+    flat = dict.fromkeys(names, Curve((0, 8), (0.0, 1.0)))
+    there = [spelling if each == name else each for each in names]
+    fault = of_other_benchmarks(flat, there, "it")
+    assert fault.code == "E0425"
+    assert fault.help == f"name benchmarks as the frontier does, if `{spelling}` is `{name}`"
+
+
 @given(st.sets(st.integers(0, 400), min_size=2), st.sets(st.integers(0, 400), min_size=2))
 def test_a_sparse_curve_is_one_with_a_stretch_that_holds_points_and_none_of_its_own(budgets, points):
     """The slow way: each token's nearest budgets, for tokens at which REG is taken."""
