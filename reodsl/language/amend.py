@@ -164,7 +164,7 @@ def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
         value = _within(ctx, before.value, replace(change, path=rest), scope, head)
     if value is None:
         return record if change.where_set else replace(record, broken=record.broken | {head})
-    return record.with_field(head, Slot(value, change.value.span, "", True, before))
+    return record.with_field(head, Slot(value, change.value.span, before=before))
 
 
 def _without(ctx: Context, record: R, name: str, change: Change) -> R:
@@ -250,7 +250,7 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
         value = _within(ctx, before.value, replace(change, path=change.path[1:]), scope, head)
     if value is None:
         return None
-    return record.with_field(head, Slot(value, change.value.span, "", True, before))
+    return record.with_field(head, Slot(value, change.value.span, before=before))
 
 
 def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, scope: Scope) -> Value | None:
@@ -304,7 +304,7 @@ def _selected(ctx: Context, record: Record, change: Change, scope: Scope, place:
 
 
 def _with(record: Record, name: str, value: Value, change: Change) -> Record:
-    return record.with_field(name, Slot(value, change.value.span, "", True, record.fields.get(name)))
+    return record.with_field(name, Slot(value, change.value.span, before=record.fields.get(name)))
 
 
 def _copied(

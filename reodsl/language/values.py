@@ -60,16 +60,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A setting that has been given: its value, the span of the setting, and the text that names its source.
+    """A setting with its value, its span and the text that names its source.
 
-    `before` is the slot that it replaced, so that the chain of where a setting was set can be shown; `span` is None
-    for a default of the language; `amended` marks what the command line changed.
+    `before` is the slot that it replaced; these chains show where a setting was set. `span` is None for a default of
+    the language.
     """
 
     value: Value
     span: Span | None
     doc: str = ""
-    amended: bool = False
     before: Slot | None = None
 
     @property

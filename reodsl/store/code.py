@@ -263,11 +263,6 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
 
 
-def allowed_folder() -> Path:
-    """Where code that this user allowed has a file by its checksum: `$XDG_STATE_HOME/reodsl/python/`."""
-    return consent.consent_folder(_KIND)
-
-
 def is_allowed(code: Code) -> bool:
     """Whether this user allowed the code's content to run on this machine."""
     return consent.is_allowed(_KIND, code.checksum)

@@ -16,7 +16,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store import code as code_module
-from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code, unallowed
+from reodsl.store.code import allow, content_of, is_allowed, read_code, unallowed
+from reodsl.store.consent import consent_folder
 from reodsl.store.external import Fingerprints, resolved
 from runners.own.source import opened
 from runners.sandbox import lacking
@@ -85,7 +86,7 @@ def test_what_is_allowed_is_remembered_privately(place: Place) -> None:
     assert not is_allowed(code)
     allow(code)
     assert is_allowed(code)
-    (kept,) = allowed_folder().iterdir()
+    (kept,) = consent_folder("python").iterdir()
     assert (kept.name, kept.stat().st_mode & 0o777) == (code.checksum, 0o600)
     assert kept.parent.stat().st_mode & 0o777 == 0o700
     place.write(GOOD + "\n", "checks.py")
@@ -95,8 +96,8 @@ def test_what_is_allowed_is_remembered_privately(place: Place) -> None:
 def test_a_link_in_the_list_counts_for_nothing(place: Place) -> None:
     place.write(GOOD, "checks.py")
     code = read_code("checks.py:check", place.folder)
-    allowed_folder().mkdir(parents=True)
-    (allowed_folder() / code.checksum).symlink_to(place.folder / "checks.py")
+    consent_folder("python").mkdir(parents=True)
+    (consent_folder("python") / code.checksum).symlink_to(place.folder / "checks.py")
     assert not is_allowed(code)
     allow(code)
     assert not is_allowed(code)
