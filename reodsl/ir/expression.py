@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+from reodsl.ir.functions import Function
 from reodsl.ir.settings.data import Python
 
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
-Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
 OWN_OPS = ("python", "limited_python")

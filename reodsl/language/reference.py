@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.setting import Block, Field, Kind, Num
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
@@ -55,7 +56,7 @@ REWARD_WORDS = (
         "statistics; one with an `if` says what it is when nothing is left",
     ),
     (
-        "`sigmoid` `log` `sqrt` `cos` `abs` `floor` `min` `max` `clip(x, low, high)` `e^x`",
+        " ".join(f"`{function.written or name}`" for name, function in FUNCTIONS.items()),
         "functions of numbers; `pi`",
     ),
     ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),

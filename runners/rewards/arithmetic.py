@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from reodsl.ir.functions import Function
+
 
 def divide(a: float, b: float) -> float:
     """`a / b`; by zero an infinity, or NaN for 0 / 0."""
@@ -116,4 +118,17 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "max": greatest,
     "sum": lambda values: float(sum(values)),
     "median": median,
+}
+
+FUNCTIONS: dict[Function, Callable[..., float]] = {
+    "sigmoid": sigmoid,
+    "log": logarithm,
+    "exp": exponential,
+    "sqrt": root,
+    "cos": cosine,
+    "abs": abs,
+    "floor": floor,
+    "min": lambda *values: least(values),
+    "max": lambda *values: greatest(values),
+    "clip": clip,
 }

@@ -33,19 +33,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.numbers.weights import coefficients
-from runners.rewards.arithmetic import (
-    BINARY,
-    STATISTICS,
-    clip,
-    cosine,
-    exponential,
-    floor,
-    greatest,
-    least,
-    logarithm,
-    root,
-    sigmoid,
-)
+from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS
 from runners.rewards.problems import given_missing
 
 
@@ -136,7 +124,7 @@ def _value(node: Expression, scope: _Scope) -> float:
         case Binary():
             return BINARY[node.fn](_value(node.left, scope), _value(node.right, scope))
         case Call():
-            return _call(node, [_value(arg, scope) for arg in node.args])
+            return FUNCTIONS[node.fn](*(_value(arg, scope) for arg in node.args))
         case If():
             return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
         case Aggregate():
@@ -151,30 +139,6 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
     if math.isnan(place):
         return None
     return max(0, math.floor(min(place, 2.0**62)) if place > 0 else 0)
-
-
-def _call(node: Call, args: list[float]) -> float:
-    match node.fn:
-        case "sigmoid":
-            return sigmoid(args[0])
-        case "log":
-            return logarithm(args[0])
-        case "exp":
-            return exponential(args[0])
-        case "sqrt":
-            return root(args[0])
-        case "cos":
-            return cosine(args[0])
-        case "abs":
-            return abs(args[0])
-        case "floor":
-            return floor(args[0])
-        case "min":
-            return least(args)
-        case "max":
-            return greatest(args)
-        case "clip":
-            return clip(args[0], args[1], args[2])
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from reodsl.ir.expression import Function
+from reodsl.ir.functions import Function
 from runners.rewards.inputs import Bools, Floats, Ints
 
 
@@ -33,61 +36,33 @@ def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> 
     return np.sqrt(_sum((value - mean) * (value - mean), keep, axis) / counted)
 
 
-def binary(fn: str, a: Floats, b: Floats) -> Floats:
-    """Arithmetic, a comparison or a connective, element by element; conditions are 1 or 0."""
-    match fn:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            return a / b
-        case "^":
-            return np.power(a, b)
-        case "==":
-            true = a == b
-        case "!=":
-            true = a != b
-        case "<":
-            true = a < b
-        case "<=":
-            true = a <= b
-        case ">":
-            true = a > b
-        case ">=":
-            true = a >= b
-        case "and":
-            true = (a != 0) & (b != 0)
-        case _:
-            true = (a != 0) | (b != 0)
-    return true.astype(float)
-
-
-def call(fn: Function, args: list[Floats]) -> Floats:
-    """A function, element by element."""
-    match fn:
-        case "sigmoid":
-            return 1.0 / (1.0 + np.exp(-args[0]))
-        case "log":
-            return np.log(args[0])
-        case "exp":
-            return np.exp(args[0])
-        case "sqrt":
-            return np.sqrt(args[0])
-        case "cos":
-            return np.cos(args[0])
-        case "abs":
-            return np.abs(args[0])
-        case "floor":
-            return np.floor(args[0])
-        case "clip":
-            return np.minimum(np.maximum(args[0], args[1]), args[2])
-        case "min":
-            return reduce(np.minimum, args)
-        case "max":
-            return reduce(np.maximum, args)
+BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": np.power,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+FUNCTIONS: dict[Function, Callable[..., Floats]] = {
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "log": np.log,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "cos": np.cos,
+    "abs": np.abs,
+    "floor": np.floor,
+    "min": lambda *values: reduce(np.minimum, values),
+    "max": lambda *values: reduce(np.maximum, values),
+    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+}
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:

@@ -41,7 +41,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Reward
 from reodsl.numbers.weights import coefficients
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
-from runners.rewards.on_arrays import binary, call, statistic
+from runners.rewards.on_arrays import BINARY, FUNCTIONS, statistic
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
 
 Verdicts = Callable[[Ints, Ints], Bools]
@@ -185,9 +185,10 @@ class _Evaluator:
                 value = self.value(node.value, scope)
                 return -value if node.fn == "neg" else (value == 0).astype(float)
             case Binary():
-                return binary(node.fn, self.value(node.left, scope), self.value(node.right, scope))
+                left, right = self.value(node.left, scope), self.value(node.right, scope)
+                return BINARY[node.fn](left, right).astype(float, copy=False)
             case Call():
-                return call(node.fn, [self.value(arg, scope) for arg in node.args])
+                return FUNCTIONS[node.fn](*(self.value(arg, scope) for arg in node.args))
             case If():
                 test = self.value(node.test, scope)
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Span, warning
-from reodsl.ir.expression import Aggregate, Binary, Call, Expression, Function, If, Name, Number, Unary
+from reodsl.ir.expression import Aggregate, Binary, Call, Expression, If, Name, Number, Unary
+from reodsl.ir.functions import FUNCTIONS, Function
 from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, times, written
@@ -339,17 +340,13 @@ def _is_literal(expr: tree.Expr) -> bool:
     return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
 
 
-PLAIN_ONLY = ("sigmoid", "log", "sqrt", "cos")
-"""Functions whose one argument has no unit."""
-
-
 def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed | None:
-    """A function of `NUMERIC` at as many arguments as it takes. Reports E0302 or E0307 where it has no value."""
-    first_expr, first = values[0]
+    """Type a function of numbers at as many as it takes. Reports E0302 or E0307 where it has no value."""
+    (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
         return exponential(body, first_expr, first)
     data = Call(fn=name, args=tuple(value.data for _, value in values))
-    if name in PLAIN_ONLY and first.unit:
+    if function.plain and first.unit:
         return fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
     for other_expr, other in values[1:]:
         if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
@@ -357,32 +354,16 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
     if name == "clip" and values[1][1].low > values[2][1].high:
         turned = f"write the smaller bound first: `clip(…, {values[2][1].low:g}, {values[1][1].low:g})`"
         return fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
-    if name in ("log", "sqrt") and first.low <= 0:
+    domain = function.domain
+    if domain is not None and first.low <= 0:
         first = narrowed(body, first)
         values = [(first_expr, first)]
-    if name == "log" and first.low <= 0:
-        return fail(
-            body,
-            "E0307",
-            "the logarithm of 0 or less is not a number",
-            first_expr,
-            "keep it above 0: `max(…, 1e-6)`"
-            if first.high > 1e-6
-            else "take what it is away from 0: `abs(…) + 1e-6`",
-        )
-    if name == "sqrt" and first.low < 0:
-        return fail(
-            body,
-            "E0307",
-            "the root of a negative number is not a number",
-            first_expr,
-            "keep it at 0 or above: `max(…, 0)`"
-            if first.high > 0
-            else "take what it is away from 0: `abs(…)`",
-        )
-    low, high = _range(name, [value for _, value in values])
+        if not domain.contains(first.low):
+            helps = domain.mend if first.high > domain.bound else domain.otherwise
+            return fail(body, "E0307", domain.why, first_expr, helps)
+    low, high = function.range(*(value.interval for _, value in values))
     _report_still(body, name, values, low, high)
-    return Typed(data, PLAIN if name in PLAIN_ONLY else first.unit, low, high)
+    return Typed(data, PLAIN if function.plain else first.unit, low, high)
 
 
 def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed | None:
@@ -393,38 +374,4 @@ def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed | None:
         return fail(
             body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`"
         )
-    return Typed(Call(fn="exp", args=(value.data,)), PLAIN, *_range("exp", [value]))
-
-
-def _range(name: Function, values: list[Typed]) -> tuple[float, float]:
-    first = values[0]
-    match name:
-        case "sigmoid":
-            return 0.0, 1.0
-        case "exp":
-            return 0.0, math.exp(first.high)
-        case "log":
-            return math.log(first.low), INF if math.isinf(first.high) else math.log(first.high)
-        case "sqrt":
-            return math.sqrt(first.low), INF if math.isinf(first.high) else math.sqrt(first.high)
-        case "cos":
-            if first.low >= 0 and first.high <= math.pi:
-                return math.cos(first.high), math.cos(first.low)
-            return -1.0, 1.0
-        case "floor":
-            return _floor(first.low), _floor(first.high)
-        case "abs":
-            crossing = first.low <= 0 <= first.high
-            ends = abs(first.low), abs(first.high)
-            return (0.0 if crossing else min(ends)), max(ends)
-        case "min":
-            return min(v.low for v in values), min(v.high for v in values)
-        case "max":
-            return max(v.low for v in values), max(v.high for v in values)
-        case "clip":
-            low, high = values[1], values[2]
-            return min(max(first.low, low.low), high.high), max(min(first.high, high.high), low.low)
-
-
-def _floor(bound: float) -> float:
-    return bound if math.isinf(bound) else float(math.floor(bound))
+    return Typed(Call(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))

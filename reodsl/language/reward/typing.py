@@ -17,7 +17,6 @@ from reodsl.ir.expression import (
     Bare,
     Correct,
     Forced,
-    Function,
     Given,
     History,
     Length,
@@ -29,6 +28,8 @@ from reodsl.ir.expression import (
     WeightAt,
     WeightRule,
 )
+from reodsl.ir.functions import FUNCTIONS as NUMBERS
+from reodsl.ir.functions import Function
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, number
 from reodsl.language.reward.names import INF, Body, LocalFunction, Typed, constant, fail, same_unit
@@ -557,8 +558,8 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
             good = False
         else:
             values.append((arg.value, value))
-    wanted = {"clip": 3, "min": 2, "max": 2}.get(name, 1)
-    if len(expr.args) != wanted and not (name in ("min", "max") and len(expr.args) > 2):
+    wanted = NUMBERS[name].arity
+    if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
         return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, f"give it {counts[wanted]}")
     if not good:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from reodsl.ir.expression import Function, Statistic, WeightRule
+from reodsl.ir.expression import Statistic, WeightRule
+from reodsl.ir.functions import Function
 
 WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
