@@ -5,8 +5,9 @@
     python -m benchmarks.mutants --again      # survivors once more, after new tests
     python -m benchmarks.mutants --area price # of one area
 
-A mutant is one change of one expression or statement of a copy of the last commit. Each area gives as many as every other,
-in an order that only their own text decides, so that a change elsewhere leaves results as they are.
+A mutant is one change of one expression or statement of a copy of the last commit. The area's tests that run its line are
+tried, the quickest first. Each area gives as many as every other, in an order that only their own text decides, so that a
+change elsewhere leaves results as they are.
 """
 
 from __future__ import annotations
@@ -14,30 +15,40 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain, zip_longest
+from multiprocessing import get_context
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
 
 from benchmarks.ordering import placed
 
 ROOT = Path(__file__).resolve().parent.parent
 COPY, TRIED = ROOT / "build" / "mutants", ROOT / "benchmarks" / "mutants.jsonl"
 EQUAL, PAGE = ROOT / "benchmarks" / "mutants_equal.json", ROOT / "benchmarks" / "MUTANTS.md"
-MOST, LIMIT = 400, 900
+MAP, OURS = ROOT / "build" / "mutants.json", ("reodsl", "runners", "tests", "benchmarks")
+MOST, LIMIT = 400, 600
+WARM = ("altair", "math_verify", "polars", "torch", "transformers")
 
 TRAIN, VERIFY, REPORT = "runners/train/", "runners/verify/", "reodsl/report/"
 AREAS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "numbers": (("reodsl/numbers/*.py",), ("tests/numbers",)),
+    "numbers": (("reodsl/numbers/*.py",), ("tests/numbers", "tests/cli/test_curve_commands.py")),
     "rewards": (("runners/rewards/*.py",), ("tests/rewards",)),
     "losses": (
         (f"{TRAIN}ppo_loss.py", f"{TRAIN}preference_loss.py"),
@@ -68,16 +79,23 @@ AREAS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             )
         ),
         tuple(
-            f"tests/verify/test_{name}.py" for name in ("extract", "readers", "references", "fast", "graded")
+            f"tests/verify/test_{name}.py"
+            for name in ("extract", "readers", "references", "fast", "fresh", "graded", "units")
         ),
     ),
     "price": (("reodsl/price/*.py",), ("tests/price",)),
     "report": (
-        tuple(f"{REPORT}{name}.py" for name in ("tables", "main_table", "cards", "formats", "leading")),
-        tuple(f"tests/report/test_{name}.py" for name in ("tables", "formats", "leading", "page")),
+        tuple(
+            f"{REPORT}{name}.py"
+            for name in ("tables", "main_table", "standing", "verdict_words", "formats", "leading")
+        ),
+        ("tests/report", "tests/cli/test_report.py"),
     ),
 }
 """The files to change, and the tests that should notice, by area."""
+
+Test = tuple[float, set[tuple[str, int]]]
+"""A test's seconds, and the lines that it runs."""
 
 OPPOSITES: Mapping[type[ast.AST], tuple[type[Any], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -100,6 +118,9 @@ class Mutant:
     path: str
     line: str
     text: str
+    code: str
+    top: bool
+    lines: frozenset[int]
 
     @property
     def rank(self) -> str:
@@ -138,24 +159,25 @@ def altered(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Pass()
 
 
-def changes(node: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.AST, ast.AST]]:
-    """Every change inside a node: the function that it is in, what goes, and what comes."""
+def changes(node: ast.AST, scope: str = "", at: int = 0) -> Iterator[tuple[str, int, ast.AST, ast.AST]]:
+    """Every change inside a node: the function that it is in, the line of its statement, what goes, and what comes."""
     if isinstance(node, ast.JoinedStr) or (
         isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     ):
         return
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         scope = f"{scope}.{node.name}".strip(".")
+    at = node.lineno if isinstance(node, ast.stmt) else at
     for new in altered(node):
         # Of a branch the condition alone is written anew.
-        yield scope, node.test if isinstance(node, ast.If | ast.IfExp) else node, new
+        yield scope, at, node.test if isinstance(node, ast.If | ast.IfExp) else node, new
     for name, value in ast.iter_fields(node):
         # How careful a zip is shows in no number.
         careful = isinstance(node, ast.keyword) and node.arg == "strict"
         if name not in NOT_RUN and not careful:
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from changes(child, scope)
+                    yield from changes(child, scope, at)
 
 
 def mutants(area: str, path: str, source: str) -> Iterator[Mutant]:
@@ -164,7 +186,9 @@ def mutants(area: str, path: str, source: str) -> Iterator[Mutant]:
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     counted: Counter[str] = Counter()
-    for scope, old, new in changes(ast.parse(source)):
+    tree = ast.parse(source)
+    bodies = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for scope, at, old, new in changes(tree):
         assert isinstance(old, ast.stmt | ast.expr)
         assert old.end_lineno is not None
         assert old.end_col_offset is not None
@@ -176,7 +200,18 @@ def mutants(area: str, path: str, source: str) -> Iterator[Mutant]:
         whole = source.encode()
         text = (whole[:first] + coming.encode() + whole[last:]).decode()
         number = f" ({counted[name]})" if counted[name] > 1 else ""
-        yield Mutant(name + number, area, path, source.splitlines()[old.lineno - 1].strip(), text)
+        around = [node for node in bodies if node.body[0].lineno <= old.lineno <= (node.end_lineno or 0)]
+        code = ast.unparse(around[0]) if around else source
+        yield Mutant(
+            name + number,
+            area,
+            path,
+            source.splitlines()[old.lineno - 1].strip(),
+            text,
+            hashlib.sha256(code.encode()).hexdigest()[:8],
+            not around,
+            frozenset({at, *range(old.lineno, old.end_lineno + 1)}),
+        )
 
 
 def sample(root: Path) -> list[Mutant]:
@@ -196,29 +231,164 @@ def sample(root: Path) -> list[Mutant]:
     return [one for one in chain.from_iterable(zip_longest(*by_area)) if one is not None]
 
 
-def judged(root: Path, area: str, path: str | None = None) -> str:
-    """Return the outcome of an area's tests in a copy of the code; tests that mirror the changed file run first."""
-    mirror = f"tests/{Path(path).parent.name}/test_{Path(path).stem}.py" if path else ""
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    for tests in ([mirror] if path and (root / mirror).exists() else [], AREAS[area][1]):
-        if not tests:
-            continue
-        call = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests]
-        nowhere = subprocess.DEVNULL
-        with subprocess.Popen(
-            call, cwd=root, env=environment, stdout=nowhere, stderr=nowhere, start_new_session=True
-        ) as process:
-            try:
-                code = process.wait(LIMIT)
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                # Its workers go with it, whatever it left.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        if code != 0:
-            return "killed" if code else "timeout"
-    return "survived"
+class Watch:
+    """What pytest tells a plugin, and Python a tracer: the lines of the areas' files that each test runs, and its seconds.
+
+    Work of a fixture that tests share counts for each of them; what runs at import counts for no test.
+    """
+
+    def __init__(self, watched: set[str]) -> None:
+        self.watched, self.now = watched, ""
+        self.lines: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
+        self.tests: dict[str, tuple[float, list[str]]] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename not in self.watched or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return None
+        now = self.now
+
+        def line(frame: FrameType, event: str, argument: object) -> Any:
+            self.lines[now].add((os.path.relpath(frame.f_code.co_filename, COPY), frame.f_lineno))
+            return line
+
+        return line
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+        for name, module in list(sys.modules.items()):
+            for value in list(vars(module).values()) if name.split(".")[0] in OURS else ():
+                # Else the first test alone would run what later ones see as well.
+                getattr(value, "cache_clear", int)()
+        self.now, began = item.nodeid, time.monotonic()
+        sys.settrace(self)
+        yield
+        shared = [str(each) for several in item._fixtureinfo.name2fixturedefs.values() for each in several]
+        self.tests[item.nodeid], self.now = (time.monotonic() - began, shared), ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        before = self.now
+        self.now = before if fixturedef.scope == "function" else str(fixturedef)
+        try:
+            return (yield)
+        finally:
+            self.now = before
+
+
+class Chosen:
+    """A plugin of pytest: some tests of those that it collects, the quickest first."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.seconds),
+            key=lambda item: self.seconds[item.nodeid],
+        )
+
+
+def forked(work: Callable[[], int], limit: float) -> int | None:
+    """Return the exit code of work done in the copy by a process of its own, or None where it does not end in time.
+
+    The process has the libraries imported already, and nothing of the code.
+    """
+
+    def alone() -> None:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)
+        for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
+            del sys.modules[name]
+        # Processes that tests start would import this file.
+        sys.modules["__main__"] = ModuleType("__main__")
+        os.chdir(COPY)
+        sys.path.insert(0, str(COPY))
+        os.environ |= {"PYTHONPATH": str(COPY), "OMP_NUM_THREADS": "1"}
+        # What fails for one mutant is not tried first for the next.
+        settings.register_profile("mutants", database=None, phases=[Phase.explicit, Phase.generate])
+        settings.load_profile("mutants")
+        code = 3
+        with suppress(BaseException):
+            code = work()
+        os._exit(code)
+
+    process = get_context("fork").Process(target=alone)
+    process.start()
+    process.join(limit)
+    code = process.exitcode
+    with suppress(ProcessLookupError):
+        # What it started goes with it.
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()
+    return code
+
+
+def passes(plugin: object, file: str) -> int:
+    """Return pytest's code for a file's tests, 0 where there is none for the plugin to run."""
+    call = ["-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", file]
+    return int(pytest.main(call if isinstance(plugin, Chosen) else call[1:], [plugin])) % 5
+
+
+def mapped(places: Iterable[str], paths: Iterable[str]) -> dict[str, Test]:
+    """Return what each test runs, by its name; `build` keeps it until its file or the code of the areas changes."""
+    kept = json.loads(MAP.read_text()) if MAP.exists() else {}
+    watched = {str(COPY / path) for path in paths}
+    code = "".join(Path(path).read_text() for path in sorted(watched))
+    tests: dict[str, Test] = {}
+    for file in (
+        str(path.relative_to(COPY))
+        for place in places
+        for path in ([COPY / place] if place.endswith(".py") else sorted((COPY / place).glob("test_*.py")))
+    ):
+        key = hashlib.sha256((code + (COPY / file).read_text()).encode()).hexdigest()
+
+        def measure(file: str = file) -> int:
+            watch = Watch(watched)
+            sys.settrace(watch)
+            threading.settrace(watch)
+            code = passes(watch, file)
+            sys.settrace(None)
+            # What runs at import goes by the name of no test.
+            watch.tests |= {f"{file}::": (0.0, [""])}
+            tests = {
+                name: [seconds, sorted({line for each in (name, *shared) for line in watch.lines[each]})]
+                for name, (seconds, shared) in watch.tests.items()
+            }
+            MAP.with_suffix(".new").write_text(json.dumps(tests))
+            return code
+
+        if kept.get(file, {}).get("key") != key:
+            began = time.monotonic()
+            passed = forked(measure, LIMIT) == 0
+            kept[file] = {
+                "key": key,
+                "tests": json.loads(MAP.with_suffix(".new").read_text()) if passed else {},
+            }
+            fault = "" if passed else " fails without any mutant, and is left alone"
+            print(f"{time.monotonic() - began:5.0f} s  {file}{fault}", flush=True)
+            MAP.write_text(json.dumps(kept))
+        for name, (seconds, lines) in kept[file]["tests"].items():
+            tests[name] = (seconds, {(path, line) for path, line in lines})
+    return tests
+
+
+def judged(one: Mutant, tests: Mapping[str, Test]) -> str:
+    """Return the outcome of the tests that run what a mutant changes; of what runs at import, of all that run the file."""
+    by_file: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    changed = {(one.path, number) for number in one.lines}
+    early = one.top or any(changed & lines for name, (_, lines) in tests.items() if name.endswith("::"))
+    for name, (seconds, lines) in tests.items():
+        if changed & lines or (early and any(path == one.path for path, _ in lines)):
+            by_file[name.partition("::")[0]][name] = seconds
+    quickest = sorted(by_file.items(), key=lambda each: sum(each[1].values()))
+    usual = sum(sum(each.values()) for each in by_file.values())
+    code = forked(
+        lambda: next((code for file, names in quickest if (code := passes(Chosen(names), file))), 0),
+        60 + 5 * usual,
+    )
+    return "timeout" if code is None else "killed" if code else "survived"
 
 
 def tried() -> dict[str, dict[str, Any]]:
@@ -263,32 +433,33 @@ def main() -> None:
     parser.add_argument("--area", choices=AREAS, action="append", help="of these areas alone")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     asked = parser.parse_args()
+    for name in WARM:
+        import_module(name)
     COPY.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", COPY], input=archive, check=True)
     everyone = sample(COPY)
-    standing = {one.name for one in everyone}
-    # What was tried of code that has gone says nothing.
-    known = {name: row for name, row in tried().items() if name in standing}
+    code = {one.name: one.code for one in everyone}
+    # What was tried of code that has changed since says nothing.
+    known = {name: row for name, row in tried().items() if row.get("code") == code.get(name, 0)}
     TRIED.write_text("".join(map(line_of, known.values())))
-    todo = [one for one in everyone if one.name not in known][: max(0, asked.most - len(known))]
+    todo = [one for one in everyone[: asked.most] if one.name not in known]
     if asked.again:
         todo = [one for one in everyone if known.get(one.name, {}).get("outcome") == "survived"]
-    sound: set[str] = set()
+    tests: dict[str, dict[str, Test]] = {}
     for one in todo:
         if asked.area and one.area not in asked.area:
             continue
-        if one.area not in sound and judged(COPY, one.area) != "survived":
-            raise SystemExit(f"the tests of {one.area} fail without any mutant")
-        sound.add(one.area)
+        if one.area not in tests:
+            tests[one.area] = mapped(AREAS[one.area][1], {each.path for each in everyone})
         file, began = COPY / one.path, time.monotonic()
         kept = file.read_text()
         try:
             put(file, one.text)
-            outcome = judged(COPY, one.area, one.path)
+            outcome = judged(one, tests[one.area])
         finally:
             put(file, kept)
-        row = {"mutant": one.name, "area": one.area, "line": one.line, "outcome": outcome}
+        row = {"mutant": one.name, "area": one.area, "line": one.line, "code": one.code, "outcome": outcome}
         with TRIED.open("a") as results:
             results.write(line_of(row))
         print(f"{outcome:9}{time.monotonic() - began:5.0f} s  {one.name}", flush=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants import AREAS, EQUAL, PAGE, ROOT, mutants, page, sample, tried
+from benchmarks import mutants as module
+from benchmarks.mutants import AREAS, EQUAL, PAGE, ROOT, judged, mapped, mutants, page, sample, tried
 
 SOURCE = '''
 """A docstring."""
@@ -64,3 +66,53 @@ def test_the_page_is_that_of_the_results() -> None:
     if not tried():
         pytest.skip("nothing was tried yet")
     assert page(tried(), equal) in PAGE.read_text()
+
+
+CODE = """
+LIMIT = 3
+
+def used(a):
+    return a + LIMIT
+
+def shared():
+    return 5
+
+def unused():
+    return 7
+"""
+TESTS = """
+import pytest
+import changed_code
+
+@pytest.fixture(scope="module")
+def five():
+    return changed_code.shared()
+
+def test_used():
+    assert changed_code.used(1) == 4
+
+def test_first(five):
+    pass
+
+def test_second(five):
+    assert five == 5
+"""
+
+
+def test_the_tests_that_run_a_line_judge_its_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shared fixture runs counts for each of its tests; what runs at import is judged by all that run the file."""
+    monkeypatch.setattr(module, "COPY", tmp_path)
+    monkeypatch.setattr(module, "MAP", tmp_path / "map.json")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    code = tmp_path / "changed_code.py"
+    code.write_text(CODE)
+    tests = mapped(["test_it.py"], [code.name])
+    lines = {name.partition("::")[2]: {line for _, line in lines} for name, (_, lines) in tests.items()}
+    assert lines == {"": set(), "test_used": {5}, "test_first": {8}, "test_second": {8}}
+    outcomes = {}
+    for one in mutants("numbers", code.name, CODE):
+        module.put(code, one.text)
+        outcomes[one.name.partition(": ")[2]] = judged(one, tests)
+    survived = {"7 → 8": "survived"}
+    assert outcomes == survived | dict.fromkeys(["3 → 4", "a + LIMIT → (a - LIMIT)", "5 → 6"], "killed")
