@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from runners.verify.extract import final_answer
 from runners.verify.fast import several
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import Quantity, quantity, same_quantity
@@ -102,7 +103,7 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
         return True if gold.strip() == answer.strip() and _WORD.search(gold) else Ask(gold, answer)
     if HIDDEN.search(answer) and not HIDDEN.search(gold):
         return False
-    gold, answer = plain(gold), plain(answer)
+    gold, answer = plain(gold), plain(final_answer(answer) or answer)
     if _SOME.search(answer) and not _SOME.search(gold):
         return False
     return _Judge(Fraction(str(tolerance)), tolerance).compare(gold, answer, 0)
@@ -122,10 +123,13 @@ def _expressions(text: str, depth: int) -> list[str]:
     if depth > DEEPEST:
         return [text]
     read = quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None
-    if read or text == r"\ldots":
+    if read or text == r"\ldots" or _formula(text):
         return []
     if not text or several(text) or not balanced(text):
         return [""]
+    residue = _MODULO.fullmatch(text)
+    if residue is not None:
+        return [part for each in residue.groups() if each for part in _expressions(each, depth + 1)]
     inner = _opened(text)
     if inner != text:
         return _expressions(inner, depth + 1)
@@ -151,6 +155,12 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
 _ALL_TEXT = re.compile(r"(?:\\(?:text|mathrm)\{[^{}]*+\} ?)++")
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
+_MODULO = re.compile(
+    r"(?:((?:(?!\\equiv|mod(?![a-z]))[^=<>])*?) ?\\equiv ?)?((?:(?!\\equiv|mod(?![a-z])).)+?)"
+    r" ?\(?(?:\\[pb]?mod(?![A-Za-z])|\\text\{ ?mod ?\}|mod ) ?\{?([^{}()]+?)\}?\)?"
+)
+_FORMULA = re.compile(r"(?=.*[0-9])(?:\(?[A-Z][a-z]?[0-9]*\)?[0-9]*){2,40}(?:\^?[0-9]?[+-])?")
+_CHOSEN = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
 _CHOICE_SAID = re.compile(
     r"(?:\\text\{ ?)?(?:\(([A-Z])\)[.:]?|([A-H])(?:[.):]|\}(?=\\text))|([A-H])(?=\})) ?\}?[ :]*(.*?)\}?",
     re.DOTALL,
@@ -222,6 +232,8 @@ class _Judge:
         if _same_text(gold, answer):
             said = _WORD.search(_COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
             return True if said else Ask(gold, answer)
+        if r"\ce{" in gold + answer:
+            return False
         if depth > DEEPEST:
             return Ask(gold, answer)
         gold_quantity, answer_quantity = quantity(gold, reference=True), quantity(answer)
@@ -241,18 +253,36 @@ class _Judge:
                 answer_quantity = None
         if gold_quantity is not None and answer_quantity is not None:
             return same_quantity(gold_quantity, answer_quantity, self.tolerance)
+        residues = _MODULO.fullmatch(gold), _MODULO.fullmatch(answer)
+        if any(residues):
+            return self._congruent(*residues, gold, answer, depth)
         spoken = _words(gold, answer)
         if spoken is not None:
             return spoken
         inner = _opened(gold), _opened(answer)
         if inner != (gold, answer):
             return self.compare(*inner, depth + 1)
+        gold, answer = _one_by_one(gold, answer), _one_by_one(answer, gold)
         chained = self._chains(gold, answer, depth)
         if chained is not None:
             return chained
         if several(gold) or several(answer):
             return False
         return self._groups(gold, answer, gold_quantity, answer_quantity, depth)
+
+    def _congruent(
+        self, one: re.Match[str] | None, other: re.Match[str] | None, gold: str, answer: str, depth: int
+    ) -> Plan:
+        """Compare residues: equal up to their modulus. Without a name on its left side a residue is also its remainder."""
+        left, right = (each.groups("") if each is not None else ("",) * 3 for each in (one, other))
+        first, second = _remainder(*left[1:]), _remainder(*right[1:])
+        if one is None or other is None:
+            if left[0] or right[0]:
+                return False
+            return self.compare(first or left[1] or gold, second or right[1] or answer, depth + 1)
+        named = [self.compare(left[0], right[0], depth + 1)] if left[0] and right[0] else []
+        values = self.compare(first or left[1], second or right[1], depth + 1)
+        return every([*named, values, self.compare(left[2], right[2], depth + 1)])
 
     def _chains(self, gold: str, answer: str, depth: int) -> Plan | None:
         """Assignments and equations; None where neither is one."""
@@ -392,20 +422,42 @@ def _asked(gold: str, answer: str, share: float) -> Plan:
     if _RATIO.search(answer) and not _RATIO.search(gold):
         return False
     rounded = _DECIMAL.search(gold) is not None or _DECIMAL.search(answer) is not None
+    gold, answer = (_apart(text, gold + answer) for text in (gold, answer))
     return Ask(_for_algebra(gold), _for_algebra(answer), share if rounded else 0.0)
 
 
-_LAST_LETTER = re.compile(r"(?<=[A-Za-z0-9)}]) ([A-Za-z])$")
+def _apart(text: str, letters: str) -> str:
+    """Return `text` with an index at each capital that `letters` has as a small letter too: math-verify makes all small."""
+    small = _COMMANDS.sub(" ", letters)
+
+    def indexed(letter: re.Match[str]) -> str:
+        if letter[1] is None or letter[1].lower() not in small:
+            return letter[0]
+        return f"{letter[1]}_{{0{letter[2] or letter[3] or ''}}} "
+
+    return _CAPITAL.sub(indexed, text)
+
+
+_LAST_LETTER = re.compile(r"(?:(?<=[0-9)}]) ?|(?<=[A-Za-z]) )([A-Za-z])$")
 _IN_DEGREES = re.compile(r"(\\(?:sin|cos|tan|cot|sec|csc)) ?[({]? ?([0-9.]{1,12}) ?\^\\circ ?[)}]?")
 _LOG_E = re.compile(r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))")
+_CAPITAL = re.compile(
+    r"\\(?:mathbb|text|mathrm|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|([A-Z])(?:_(?:\{([^{}]*)\}|(\w)))?"
+)
 _GAMMA = re.compile(r"\\gamma(?![A-Za-z])")
 
 
 def _for_algebra(text: str) -> str:
     """An expression in words that math-verify reads as they are meant: it takes `\\gamma` for a function or a constant, a
-    letter that stands last for a unit, and degrees for radians."""
+    letter that stands last for a unit, degrees for radians, and no `E_0`."""
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
-    return _LAST_LETTER.sub(r"{\1}", text)
+    return _LAST_LETTER.sub(r"{\1}", text.replace("E_", r"\Xi_"))
+
+
+def _remainder(text: str, modulus: str) -> str:
+    numbers = [quantity(each) for each in (text, modulus)]
+    whole = [int(each.value) for each in numbers if each is not None and each.whole]
+    return str(whole[0] % whole[1]) if len(whole) == 2 and whole[1] > 0 else ""
 
 
 def _quotient(above: str, below: str) -> str:
@@ -413,7 +465,17 @@ def _quotient(above: str, below: str) -> str:
 
 
 def _same_text(gold: str, answer: str) -> bool:
-    return gold == answer or _LOOSE_SPACE.sub("", gold) == _LOOSE_SPACE.sub("", answer)
+    return gold == answer or _tight(gold) == _tight(answer) or "" != _formula(gold) == _formula(answer)
+
+
+def _formula(text: str) -> str:
+    """Return a formula of chemistry without its marks of LaTeX, and nothing for other texts."""
+    bare = re.sub(r"[_{} ]|\\(?:text|mathrm|ce)(?![a-z])", "", text)
+    return bare if r"\ce{" in text or _FORMULA.fullmatch(bare) else ""
+
+
+def _tight(text: str) -> str:
+    return _LOOSE_SPACE.sub("", " ".join(_TEXT.sub(r" \1 ", text).split()))
 
 
 def _number(value: Fraction, written: Quantity) -> str:
@@ -453,6 +515,9 @@ def _words(gold: str, answer: str) -> Plan | None:
     if times[0] is not None and times[1] is not None and times[0][3] and times[1][3]:
         one, other = ((time[1].lstrip("0"), time[2] or "00", time[3].lower()) for time in times if time)
         return one == other
+    chosen = _chosen(gold), _chosen(answer)
+    if all(chosen):
+        return chosen[0] == chosen[1]
     choice = _CHOICE.fullmatch(left if left is not None else gold)
     if choice is not None:
         given = _CHOICE.fullmatch(plain(right) if right is not None else answer)
@@ -474,6 +539,13 @@ def _words(gold: str, answer: str) -> Plan | None:
     if right is None:
         right = answer if _LETTERS.fullmatch(answer) else ""
     return _folded(left) == _folded(right) and bool(_folded(left))
+
+
+def _chosen(text: str) -> list[str]:
+    """Return the letters of several choices, `ACD` or `A, C and D`; without marks between them they rise as choices do."""
+    flat = " ".join(_TEXT.sub(r" \1 ", text).split())
+    letters = re.findall("[A-H]", flat) if _CHOSEN.fullmatch(flat) else []
+    return sorted(letters) if not flat.isalpha() or letters == sorted(set(letters)) else []
 
 
 def _with_text(text: str) -> tuple[str, str] | None:
@@ -517,6 +589,14 @@ def _chain(text: str) -> list[str]:
         return member if len(member) == 2 and _strict_name(member[0]) else [text]
     listed = len(split_top(text, _COMMA)) > 1
     return [text] if listed and not _NAMES.match(text) and _listed_assignments(text) else sides
+
+
+def _one_by_one(text: str, other: str) -> str:
+    """Return `x = y = 1` as `x = 1, y = 1`, where it is compared with a list."""
+    sides = _chain(text)
+    if len(sides) < 3 or not all(map(_strict_name, sides[:-1])) or len(split_top(other, _COMMA)) < 2:
+        return text
+    return ", ".join(f"{name} = {sides[-1]}" for name in sides[:-1])
 
 
 def _names_number(sides: list[str]) -> bool:

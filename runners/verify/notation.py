@@ -54,6 +54,7 @@ _WORDS = {
     "lvert": "|", "rvert": "|", "vert": "|", "vee": r"\lor", "textdollar": r"\$",
     "euro": "\u20ac", "texteuro": "\u20ac", "pounds": "\u00a3", "textsterling": "\u00a3", "yen": "\u00a5",
     "textyen": "\u00a5", "textcent": "\u00a2", "cent": "\u00a2", "cr": r"\\", "R": r"\mathbb{R}", "tg": r"\tan",
+    "varepsilon": r"\epsilon", "varphi": r"\phi", "vartheta": r"\theta", "varrho": r"\rho",
     "ctg": r"\cot", "arctg": r"\arctan", **dict.fromkeys(("dots", "cdots", "dotsc", "dotsb", "dotso"), r"\ldots"),
 }  # fmt: skip
 _MARKS = {
@@ -78,11 +79,16 @@ _COMMAND = re.compile(r"\\(?:(?:left|right)(?![A-Za-z])[ \t\n]?\.?|([A-Za-z]++)|
 _COMMA = re.compile(r" ?(?:\{,\}|\\text\{, ?\}) ?(?=[0-9])|\{,\}")
 _TIGHT = re.compile(r",\s*\\!\s*")
 _ROW_GAP = re.compile(r"(?<=\\\\) ?\[ ?-?[0-9.]{1,6} ?(?:pt|ex|em|mm|cm|in)\]")
+_SYSTEM = re.compile(
+    r"(?:\\\{ ?\\begin\{array\}\{[lcr ]*\}|\\begin\{(?:cases|aligned|gathered)\})([^&]*?)\\end\{[a-z]+\}"
+)
+_PARAMETER = re.compile(r"(?:, ?| ?\( ?)([a-z]) ?\\in ?\\mathbb ?\{?Z\}? ?\)?$")
+_DOLLAR = re.compile(r"(?<!\\)\$")
 _COLOUR = re.compile(r"\\(?:text)?color ?\{(?!white)[A-Za-z]{1,20}\}")
 _UPRIGHT = re.compile(
     r"(?<=([A-Za-z]))?\\(?:mathrm|text|rm|operatorname) ?\*?\{ ?(?:([ei])|(ln|log|sin|cos|tan|cot|sec|csc|exp|arcsin|arccos"
     r"|arctan"
-    r"|sinh|cosh|tanh))\}"
+    r"|sinh|cosh|tanh|lcm|gcd))\}"
 )
 _BRACED_NUMBER = re.compile(r"([+-]?)\{([0-9][0-9.,]*)\}(?= |$)")
 _SPACED_I = re.compile(r"(?<=[0-9}]) i(?![A-Za-z])")
@@ -147,6 +153,8 @@ def plain(text: str) -> str:
         text = _OVER.sub(_over, text)
         text = _SECOND.sub(r"\\\1\2{\3}", _FIRST.sub(r"\\\1{\2}", text))
         text = _POWER.sub(r"^\\circ", text)
+        text = _PARAMETER.sub(r", \1 \\in \\mathbb{Z}", text)
+        text = _SYSTEM.sub(lambda system: system[1].replace(r"\\", ","), text)
     elif "{," in text:
         text = _COMMA.sub(",", text)
     if ":" in text:
@@ -179,6 +187,8 @@ def spelt(text: str) -> str:
     text = text.replace("~", " ").replace("`", "")
     if "**" in text or "__" in text:
         text = _STRONG.sub(lambda strong: strong[1] or strong[2], text)
+    if len(_DOLLAR.findall(text)) % 2 == 0:
+        text = _DOLLAR.sub(" ", text)
     return tidy(_emphasis_gone(text))
 
 

@@ -3,6 +3,7 @@ r"""Read numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,6 +40,7 @@ _PERCENT = re.compile(
     re.IGNORECASE,
 )
 _FLAT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
+_THEN = re.compile(r"(?<=[a-z])\.?(?:,? and|,)? (?=[0-9.]+ ?[A-Za-z])")
 _DEGREES = re.compile(r"\s*(?:\^\\circ|deg(?:ree)?s?)\.?\s*([CF]|celsius|fahrenheit)?\s*", re.IGNORECASE)
 _SCALES = {
     letter: Unit(((name, 1),), Fraction(1)) for letter, name in (("c", "celsius"), ("f", "fahrenheit"))
@@ -73,6 +75,9 @@ class Quantity:
 def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     """The number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
     text = text.strip(" ")
+    parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
+    if len(parts) > 1:
+        return _in_several_units([quantity(part, reference=reference) for part in parts])
     power_alone = _TEN.match(text)
     if power_alone is not None:
         exponent = int(power_alone[2] or power_alone[3])
@@ -159,6 +164,15 @@ def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) ->
         return False
     exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
     return any(gold == value or (not exact and near(gold, value, tolerance)) for value in values)
+
+
+def _in_several_units(parts: Sequence[Quantity | None]) -> Quantity | None:
+    """Return the sum of `1 hour 30 minutes`, in the first unit; None where the parts are not in units of one dimension."""
+    units = [part.unit for part in parts if part is not None and part.unit is not None]
+    if len(units) < len(parts) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
+        return None
+    sizes = [part.value * unit.size for part, unit in zip(parts, units, strict=True) if part is not None]
+    return Quantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
 
 
 def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
@@ -251,7 +265,8 @@ _NOUNS = re.compile(
 _COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,8}")
 _FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
 _MORE = re.compile(
-    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared|cubed|plus|minus|over|less"
+    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared|cubed"
+    r"|plus|minus|over(?! the)|less"
     r"|percent|percentage|pct|factorial|choose|mod|modulo|divided|multiplied|half|halves|quarters?|thirds?|root|sin|cos|tan|cot|sec|csc|log|exp|sqrt|lcm"
     r"|gcd|pi"
     r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"

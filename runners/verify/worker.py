@@ -126,6 +126,7 @@ def equal_at_points(one: list[Any], other: list[Any]) -> bool:
     sympy = import_module("sympy")
     if not one or not other or not all(isinstance(each[0], sympy.Expr) for each in (one, other)):
         return False
+    one, other = ([sympy.nsimplify(each[0], rational=True)] for each in (one, other))
     names = sorted({str(each) for each in one[0].free_symbols})
     unknown = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
     if not names or len(names) > 8 or {str(each) for each in other[0].free_symbols} != set(names):

@@ -211,7 +211,11 @@ HOSTILE = {
     "matrices": "\\begin{pmatrix}", "unions": "(1,2)\\cup", "sets": "\\{", "digits": "9", "numbers": "9 ",
     "thousands": "1,000", "words": "abc ", "joined": "1 and ", "dollars": "$", "percent": "%", "backslashes": "\\",
     "indices": "_{", "over": "{1\\over ", "claims": "\\text{is ", "quotes": "'", "slashes": "1/", "dots": ".",
-    "repeating": "0.\\overline{", "units": "cm ", "colons": "{:", "builders": "\\{x \\mid ", "roots": "\\sqrt",
+    "repeating": "0.\\overline{", "units": "cm ", "colons": "{:",
+    "residues": "1\\equiv ", "moduli": "1 mod ", "formulas": "\\ce{", "units in a row": "1 hour ",
+    "letters": "A,", "both cases": "Aa",
+    "memberships": ", k \\in \\mathbb{Z}", "names": "x = y = ",
+    "systems": "\\begin{cases}", "atoms": "(H2", "times": "1:00 ", "builders": "\\{x \\mid ", "roots": "\\sqrt",
 }  # fmt: skip
 
 
