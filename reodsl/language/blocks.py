@@ -11,8 +11,8 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir.setting import Block, Kind, Many, Num, Text
 from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
-from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluate_as, too_long
+from reodsl.language.modules import describe_duplicate
 from reodsl.language.schema import type_words
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
@@ -82,7 +82,7 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
     before = seen.setdefault(name.name, name.span)
     if before is name.span:
         return True
-    ctx.report(doubled(name.name, name.span, before, "keep one of them"))
+    ctx.report(describe_duplicate(name.name, name.span, before, "keep one of them"))
     return False
 
 

@@ -14,12 +14,11 @@ from reodsl.ir.settings import DECLARED, KINDS, METRICS
 from reodsl.ir.settings.types import SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context
-from reodsl.language.doubled import doubled
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value, fit
 from reodsl.language.functions import CHECKPOINTS, ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
 from reodsl.language.meant import POOL
-from reodsl.language.modules import Loaded, library_names
+from reodsl.language.modules import Loaded, describe_duplicate, library_names
 from reodsl.language.reward.words import NUMERIC, STATISTICS
 from reodsl.language.schema import kinds_of, type_words
 from reodsl.language.suggest import advice, nearest, there_is
@@ -641,7 +640,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             good, guess = False, True
             continue
         if name in places:
-            ctx.report(doubled(name, arg.span, places[name].span, "give it once"))
+            ctx.report(describe_duplicate(name, arg.span, places[name].span, "give it once"))
             good = False
             continue
         places[name] = arg
@@ -744,7 +743,7 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
         if name not in open_names:
             first = args[name].span if name in args else None
             helps = f"give it once, or start from `{definition.item.name.name}`"
-            ctx.report(doubled(name, arg.span, first, helps))
+            ctx.report(describe_duplicate(name, arg.span, first, helps))
             good = False
             continue
         open_names.remove(name)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 
-from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
 from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
-from reodsl.language.doubled import doubled
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
@@ -160,7 +159,7 @@ class Modules:
         if first is name.span:
             return True
         self.doubled.add((name.span.path, name.name))
-        self._report(doubled(name.name, name.span, first, "give one of them another name"))
+        self._report(describe_duplicate(name.name, name.span, first, "give one of them another name"))
         return False
 
     def _broken(self, target: Loaded) -> bool:
@@ -327,3 +326,9 @@ def _key(path: Path) -> str:
         return str(path.resolve())
     except (OSError, RuntimeError, ValueError):
         return str(path)
+
+
+def describe_duplicate(name: str, again: Span, first: Span | None, help: str) -> Diagnostic:
+    """Return E0208 at the second place of a name; `first` is None where that place is not known."""
+    others = [Label(first, "first here")] if first is not None else []
+    return error("E0208", f"`{name}` is there twice", again, "again here", others=others, help=help)

@@ -10,9 +10,8 @@ from math import prod
 
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
-from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluate
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import Loaded, describe_duplicate
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Items, Record, Scope, Symbol, Value, as_written, describe
 from reodsl.syntax import tree
@@ -67,7 +66,7 @@ def _swept(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member] | N
     names = [name.name for name, _ in whole]
     for number, (name, _) in enumerate(whole):
         if name.name in names[:number]:
-            ctx.report(doubled(name.name, name.span, None, "give it another name"))
+            ctx.report(describe_duplicate(name.name, name.span, None, "give it another name"))
             return None
     count = len(arms) * prod(len(values) for _, values in whole)
     if count > MOST_ARMS:
@@ -83,7 +82,7 @@ def _swept(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member] | N
         for combination in product(*(values for _, values in whole)):
             spelled = _member(arm, dict(zip(names, combination, strict=True)))
             if members.setdefault(spelled.name, spelled) is not spelled:
-                ctx.report(doubled(spelled.name, sweep.name.span, None, "list each value once"))
+                ctx.report(describe_duplicate(spelled.name, sweep.name.span, None, "list each value once"))
                 return None
     return list(members.values())
 

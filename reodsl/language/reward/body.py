@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Span, warning
 from reodsl.ir.expression import TRACK, Expression, History, Name
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.language.context import Context
-from reodsl.language.doubled import doubled
+from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
 from reodsl.language.reward.operators import named
 from reodsl.language.reward.parameters import environment, own_name
@@ -167,12 +167,12 @@ def define_function(body: Body, item: tree.Let) -> bool:
     params = item.params or ()
     good = own_name(body.ctx, item.name)
     if name in env.values or name in env.others or name in env.functions or name in FUNCTIONS:
-        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        body.ctx.report(describe_duplicate(name, item.name.span, None, "give it another name"))
         good = False
     seen: set[str] = set()
     for param in params:
         if param.name in seen or param.name in ("x", "group", "ref"):
-            body.ctx.report(doubled(param.name, param.span, None, "give it another name"))
+            body.ctx.report(describe_duplicate(param.name, param.span, None, "give it another name"))
             good = False
         seen.add(param.name)
     # What it may use is kept as it is here, until the reward is read.
@@ -195,7 +195,7 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
     value = type_expression(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others:
-        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        body.ctx.report(describe_duplicate(name, item.name.span, None, "give it another name"))
         good = False
     if value is None:
         env.broken.add(name)
@@ -219,7 +219,7 @@ def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) ->
     value = type_expression(replace(body, env=inner, track=name), item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others or name in env.functions:
-        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        body.ctx.report(describe_duplicate(name, item.name.span, None, "give it another name"))
         good = False
     if value is None:
         env.broken.add(name)
@@ -259,7 +259,7 @@ def _metric(body: Body, item: tree.Decl, metrics: list[tuple[str, Expression]]) 
         return False
     value = type_expression(body, item.value)
     if any(name == each for each, _ in metrics):
-        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        body.ctx.report(describe_duplicate(name, item.name.span, None, "give it another name"))
         return False
     if value is None:
         return False
