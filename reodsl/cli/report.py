@@ -29,9 +29,15 @@ Examples:
     help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST; of several, runs/compare-….",
 )
 @click.option("--compare", is_flag=True, help="Draw several runs on one page.")
+@click.option("--pictures", is_flag=True, help="Write each chart as PNG and SVG too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
 def command(
-    runs: tuple[str, ...], store_dir: Path | None, out: Path | None, compare: bool, as_json: bool
+    runs: tuple[str, ...],
+    store_dir: Path | None,
+    out: Path | None,
+    compare: bool,
+    pictures: bool,
+    as_json: bool,
 ) -> None:
     """Draw the report of a run, finished or not, or compare several.
 
@@ -56,6 +62,8 @@ def command(
         raise click.UsageError("name at least two runs to compare")
     if len(runs) > 1 and not compare:
         raise click.UsageError("several runs are drawn on one page with --compare")
+    if compare and pictures:
+        raise click.UsageError("--pictures goes with one run")
     store = existing_store(store_dir)
     chosen = [pick(records(store), run) for run in runs]
     record = chosen[0]
@@ -68,7 +76,7 @@ def command(
             out = Path(record.report).parent
     place = folder_to_fill(out or Path("runs") / name)
     require_place(place, store)
-    drawn = redraw_together(store, chosen, place) if compare else redraw(store, record, place)
+    drawn = redraw_together(store, chosen, place) if compare else redraw(store, record, place, pictures)
     show(drawn.findings)
     if not as_json:
         click.echo(f"report: {drawn.page}")

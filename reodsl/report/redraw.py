@@ -47,7 +47,7 @@ class _Gathered:
     under_way: dict[str, int]
 
 
-def redraw(store: Store, record: Record, out: Path) -> Redrawn:
+def redraw(store: Store, record: Record, out: Path, pictures: bool = False) -> Redrawn:
     """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
 
     What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
@@ -57,7 +57,7 @@ def redraw(store: Store, record: Record, out: Path) -> Redrawn:
     material, findings = material_of(store, record)
     with tempfile.TemporaryDirectory() as scratch:
         drawn = Path(scratch)
-        write_report(material, drawn)
+        write_report(material, drawn, pictures)
         put_report(store, drawn, out)
     return Redrawn(out / "report.html", findings)
 

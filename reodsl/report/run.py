@@ -1,8 +1,7 @@
-"""The runner of `report` tasks: page, tables, charts and resolved spec."""
+"""The runner of `report` tasks: page, tables and resolved spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from reodsl.graph.job import Job, Progress
@@ -15,31 +14,21 @@ from reodsl.report.page import page
 
 
 def report(job: Job) -> None:
-    """Writes the page, its tables, charts, resolved spec and verdict into `job.out` (see docs/ARTIFACTS.md)."""
-    # V8 takes as much memory as a material of hundreds of arms, so it works before there is one and after it is gone.
+    """Write the page, its tables, resolved spec and verdict into `job.out` (see docs/ARTIFACTS.md)."""
+    # V8 takes as much memory as a material of hundreds of arms, so it works before there is one.
     drawing.vega_script()
-    gallery = _without_charts(_material(job), job.out, job.progress)
-    export.write_charts(job.out / "charts", gallery)
-    job.progress(Progress(3, 3))
-
-
-def write_report(material: Material, out: Path) -> None:
-    """The files of a report, in a folder that is there."""
-    export.write_charts(out / "charts", _without_charts(material, out, lambda progress: None))
-
-
-def _material(job: Job) -> Material:
     payload = job.task.payload
-    return read(Spec.model_validate(payload["spec"]), job.inputs, payload.get("accepted", ()))
+    material = read(Spec.model_validate(payload["spec"]), job.inputs, payload.get("accepted", ()))
+    write_report(material, job.out)
+    job.progress(Progress(1, 1))
 
 
-def _without_charts(material: Material, out: Path, progress: Callable[[Progress], None]) -> Gallery:
-    """The files of a report but its charts as files, which are given."""
+def write_report(material: Material, out: Path, pictures: bool = False) -> None:
+    """Write the files of a report into a folder that exists; with `pictures`, each chart as PNG and SVG too."""
     gallery = Gallery()
     export.write_spec(out / "spec.reo.json", material)
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
-    progress(Progress(1, 3))
     export.write_tables(out / "tables", export.report_tables(material))
-    progress(Progress(2, 3))
-    return gallery
+    if pictures:
+        export.write_charts(out / "charts", gallery)

@@ -72,7 +72,7 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
     call: Call, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     (page,) = Path("runs").glob("*/report.html")
-    code, out, _ = call("report", "tiny", "--out", "else/where", "--json")
+    code, out, _ = call("report", "tiny", "--out", "else/where", "--pictures", "--json")
     found = json.loads(out)
     assert (code, found["study"], found["report"]) == (0, "tiny", "else/where/report.html")
     assert Path(found["report"]).read_bytes() == page.read_bytes()
