@@ -590,7 +590,8 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
         f"there is no function `{name}`",
         expr.function.span,
         "unknown",
-        help=import_hint(expr.function, scope) or advice(name, known, "functions are"),
+        help=import_hint(expr.function, scope, ("reward", "selection"))
+        or advice(name, known, "functions are"),
     )
 
 
