@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,10 +101,21 @@ def test_second(five):
 """
 
 
-def test_the_tests_that_run_a_line_judge_its_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a shared fixture runs counts for each of its tests; what runs at import is judged by all that run the file."""
-    monkeypatch.setattr(module, "COPY", tmp_path)
-    monkeypatch.setattr(module, "MAP", tmp_path / "map.json")
+def test_the_tests_that_run_a_line_judge_its_mutants(tmp_path: Path) -> None:
+    """What a shared fixture runs counts for each of its tests; what runs at import is judged by all that run the file.
+
+    It runs in a process without another pytest, as `make mutants` does.
+    """
+    code = "import sys; from tests.benchmarks.test_mutants import judge_small_file; judge_small_file(sys.argv[1])"
+    run = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def judge_small_file(folder: str) -> None:
+    """Hold the lines that tests of a small file run, and the outcomes of its mutants."""
+    tmp_path = Path(folder)
+    module.COPY, module.MAP = tmp_path, tmp_path / "map.json"
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     code = tmp_path / "changed_code.py"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,10 +128,14 @@ def test_an_interruption_ends_the_workers_and_keeps_their_work(ray_bench: Bench)
 
 def test_ray_starts_in_another_thread_and_takes_no_signal() -> None:
     """A notebook may run a cell's work there."""
-    before = signal.getsignal(signal.SIGTERM)
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(lambda: start_ray(None).close()).result()
-    assert signal.getsignal(signal.SIGTERM) == before
+    # In a process of its own: this one may have a Ray already.
+    code = (
+        "import signal; from concurrent.futures import ThreadPoolExecutor; from runners.execute.instance import start_ray\n"
+        "before = signal.getsignal(signal.SIGTERM)\n"
+        "with ThreadPoolExecutor(1) as threads: threads.submit(lambda: start_ray(None).close()).result()\n"
+        "assert signal.getsignal(signal.SIGTERM) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,8 @@ def test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once(
     thread = threading.Thread(target=replies)
     thread.start()
     ended: set[int] = set()
-    while len(ended) < kills:
+    # Two answers may have a copy each: killed for good is who is killed as often as it is asked.
+    while len(ended) < 1 if kills == 1 else thread.is_alive():
         for pid in function.pids():
             with suppress(psutil.NoSuchProcess):
                 for each in {child.pid for child in psutil.Process(pid).children()} - ended:
