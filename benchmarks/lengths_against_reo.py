@@ -127,6 +127,12 @@ def spread(difference: Difference, scale: float = 1.0) -> str:
     return f"{scale * difference.mean:+.2f} ± {scale * (difference.reach or math.nan):.2f}"
 
 
+def chosen(reg: Numbers, accuracy: Numbers) -> str:
+    """Return the rivals that the choosing seeds chose, in words."""
+    among_choosing = among(reg, CHOOSING), among(accuracy, CHOOSING)
+    return ", ".join(f"`{choose(rivals, *among_choosing)}` ({kind})" for kind, rivals in RIVALS.items())
+
+
 def tables() -> dict[str, str]:
     """Return the page's tables by the names of their markers; one that lacks seeds says how many are done."""
     texts = {}
@@ -137,6 +143,8 @@ def tables() -> dict[str, str]:
         done = len(reg.get("vanilla", {}))
         if done < CHOOSING.stop - 1 + 2:
             texts[name] = f"{done} of {len(CHOOSING) + len(TESTING)} seeds are done."
+            if look == LOOKS[0] and done == len(CHOOSING):
+                texts[name] += f" They chose {chosen(reg, numbers(name, 'accuracy'))}."
             continue
         accuracy, length = numbers(name, "accuracy"), numbers(name, "length")
         parts = [arms(look, reg, accuracy, length)]

@@ -82,3 +82,17 @@ def test_two_arms_are_the_same_within_the_far_end_of_the_90_percent_interval() -
     """Differences -0.5, 0 and 0.8: mean 0.1, deviation 0.6557; the quantile of two degrees of freedom at 95% is 2.9200."""
     found = study.same_within({1: -0.5, 2: 0.0, 3: 0.8}, {1: 0.0, 2: 0.0, 3: 0.0})
     assert found == pytest.approx(0.1 + 2.92 * 0.6557 / 3**0.5, rel=1e-3)
+
+
+def test_the_choosing_seeds_alone_choose() -> None:
+    """Later seeds, however good, choose nothing; an arm that loses more than a point of accuracy is not chosen."""
+    arms = [arm for rivals in study.RIVALS.values() for arm in rivals]
+    reg = {arm: {seed: float(place) for seed in range(1, 7)} for place, arm in enumerate(arms)}
+    accuracy = {arm: dict.fromkeys(range(1, 7), 0.9) for arm in (*arms, "vanilla")}
+    reg["norm_80"][6] = -1000.0
+    accuracy["harmony_1"] = dict.fromkeys(range(1, 7), 0.88)
+    assert [name.split("`")[1] for name in study.chosen(reg, accuracy).split(", ")] == [
+        "norm_05",
+        "harmony_2",
+        "budget_80",
+    ]
