@@ -52,7 +52,7 @@ class Outcome:
 
 
 def prices_of(ready: Ready) -> Prices:
-    """What the tasks of a spec are expected to cost, by what the store's past runs, and weights and files at hand, tell."""
+    """Return the expected costs of a spec's tasks, from the store's past runs and the weights and files at hand."""
     history = read_history(ready.store, runs.records(ready.store))
     history = replace(history, questions={**history.questions, **_questions_at_hand(ready)})
     sizes = sizes_at_hand(ready.spec, ready.keys.folder)

@@ -105,7 +105,7 @@ def to_markdown(
 def _beneath(
     plan: Plan, everything: bool, prices: Prices | None, unseen: int, columns: int | None = None
 ) -> list[str]:
-    """What follows the tasks, line by line: how many are not shown, changes, budgets, prices; the last is the total."""
+    """Return the lines after the tasks: how many are not shown, changes, budgets, prices, and the total as the last."""
     lines = [f"    {unseen} more tasks to do (--all shows them)"] if unseen else []
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:

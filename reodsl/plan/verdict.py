@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """What the tasks to be done read and is not on this machine, each once."""
+        """Return the names of inputs of the tasks to be done that are not on this machine, each once."""
         return tuple(dict.fromkeys(name for item in self.items for name in item.absent))
 
     @property

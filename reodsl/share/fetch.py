@@ -45,7 +45,7 @@ _SHA256 = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 255
 _TRIES = 5
-"""How often a connection that breaks is made anew without a byte between."""
+"""Attempts at a connection that breaks, without a byte between."""
 _PATIENCE = 30.0
 """Seconds without a byte."""
 _SHOWN = 10_000_000
@@ -87,7 +87,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a hub has of it: the commit, and the files that runs read."""
+    """The commit of a hub, and its files that runs read."""
 
     wanted: Wanted
     commit: str

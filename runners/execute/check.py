@@ -355,7 +355,7 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
 
 
 def _settings(place: Path, said: int) -> Iterator[Diagnostic]:
-    """What is wrong with a model's config, such as a context below the spec's, to which lengths were held (E0807)."""
+    """Yield the faults of a model's config, such as a context shorter than the spec says (E0807)."""
     if not (place / "config.json").is_file():
         return
     try:

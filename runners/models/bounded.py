@@ -17,7 +17,7 @@ LONGEST = 1 << 24
 
 
 class Beyond(Exception):
-    """What was asked for goes beyond the bounds; its words say which, after a subject."""
+    """An excess of the bounds; its words name the bound, after a subject."""
 
 
 class Bounded:

@@ -22,7 +22,7 @@ from runners.models.worker import MOST_GROWTH
 
 SECONDS = 60
 MEMORY_MIB = 1 << 13
-"""What reading and trying a tokenizer may take; the largest take a few seconds and a gibibyte."""
+"""Limits of reading and trying a tokenizer; the largest take a few seconds and a gibibyte."""
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
 
