@@ -33,9 +33,9 @@ LONGEST = 1 << 20
 """Characters of a text that a template gives."""
 LONGEST_WORDS = 300
 MOST_GROWTH = 1 << 12
-"""By how much a text may be lengthened; real tokenizers stay far below it."""
+"""The factor by which a text may grow; real tokenizers stay far below it."""
 LARGEST_ID = 1 << 24
-"""Of a token: tables as long as the largest are made of them."""
+"""The largest id of a token: tables have as many rows."""
 MOST_MORE = 1 << 14
 """Tokens that are listed beside a tokenizer; each is compared with all."""
 LARGEST_MORE = 1 << 24

@@ -115,7 +115,7 @@ class Judge(WorkerPool):
         super().__init__(workers, WORKER, str(memory), **processes)
 
     def judge(self, programs: Sequence[tuple[str, Tests]]) -> list[Outcome]:
-        """What each answer's program is worth. Raises E0741 or E0742 where no process can run it."""
+        """Return the outcome of each answer's program. Raises E0741 or E0742 where no process can run it."""
         return self.map(
             self._judge,
             programs,

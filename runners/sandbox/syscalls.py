@@ -58,8 +58,7 @@ COMPUTE: dict[str, Condition | None] = {
     **dict.fromkeys(("set_robust_list", "arch_prctl", "exit", "exit_group")),
     "prlimit64": Condition(0, (0,)),
 }
-"""What a process needs that computes, reads what it may and answers over a pipe: it cannot even sleep, or wait for a
-lock."""
+"""The calls of a process that computes, reads permitted files and answers over a pipe; none sleeps or waits for a lock."""
 
 FORK: dict[str, Condition | None] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "wait4", "pipe2", "dup2", "dup3", "close_range")),

@@ -30,7 +30,7 @@ LIMIT_SECONDS = 2.0
 _PIPE = 2**16
 _ROOT = Path(__file__).resolve().parents[2]
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
-"""How a worker ends that an operator ended, or a system short of memory. No work ends so by itself."""
+"""The exit codes of a worker that an operator killed, or a system short of memory. No work exits so by itself."""
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
@@ -235,7 +235,7 @@ class WorkerPool:
             worker.process.kill()
 
     def forget_foreign(self) -> None:
-        """In a forked copy of the process the workers belong to the original: leave them alone."""
+        """Forget the workers in a forked copy of the process: they belong to the original."""
         if self._owner != os.getpid():
             self._finalizer.detach()
             self._own()

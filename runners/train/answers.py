@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How answers are read in what was said; `stop` are the tokens that end it. With `thinking` none is read in thoughts."""
+    """A way to read answers in responses, which `stop` tokens end. With `thinking`, no answer is read in thoughts."""
 
     tokenizer: Any
     stop: tuple[int, ...]
