@@ -7,9 +7,9 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
-from types import FrameType
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
@@ -33,6 +33,7 @@ from reodsl.lsp.shape import folds, signature
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 PAUSE = 0.15
 """Seconds without a key before a text is checked."""
 BURST = 1.0
@@ -57,8 +58,9 @@ ITEMS: dict[Sort, types.CompletionItemKind] = {
 
 def serve() -> None:
     """Answer an editor over standard input and output until it says `exit`, or until a signal ends the process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
+    # A handler would run only between two steps of Python, and the loop may just have begun to wait for the editor.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    threading.Thread(target=_leave, daemon=True).start()
     # What is imported stays: a collection that looked through it all would hold up every tenth answer.
     gc.freeze()
     # The server closes its end when it stops; standard output itself stays open for the command line.
@@ -66,8 +68,9 @@ def serve() -> None:
         make_server().start_io(stdout=out)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Exit at once: a thread waits for the editor, and a normal exit would wait for that thread."""
+def _leave() -> None:
+    """Wait for a signal and exit at once: a thread waits for the editor, and a normal exit would wait for that thread."""
+    number = signal.sigwait(_ENDING)
     if number == signal.SIGINT:
         os.write(sys.stderr.fileno(), b"interrupted\n")
     os._exit(128 + number)
