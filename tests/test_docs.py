@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import reodsl
 from reodsl.cli.main import cli
 from reodsl.language import check_file
 from reodsl.syntax.formatter import format_source
@@ -42,11 +44,6 @@ def test_a_spec_in_a_document_has_no_error(where: str, text: str, tmp_path: Path
     spec.write_text(whole(where, text))
     errors = [found for found in check_file(spec).diagnostics if found.severity == "error"]
     assert not errors, (where, errors[0].message)
-
-
-def test_the_readme_opens_with_the_papers_run() -> None:
-    shown = next(text for where, text in blocks("reo") if where.startswith("README.md"))
-    assert shown == (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -137,3 +134,12 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     navigation = (ROOT / "docs" / "site" / "zensical.toml").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f'"{page.name}"' in navigation, f"add {page.name} to `nav` in docs/site/zensical.toml"
+
+
+def test_the_picture_of_the_way_is_what_its_script_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "site" / "picture.py"))
+    assert drawn["IMAGE"].read_text() == drawn["drawing"]()
+
+
+def test_the_citation_has_the_version() -> None:
+    assert f"\nversion: {reodsl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
