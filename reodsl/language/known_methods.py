@@ -16,7 +16,7 @@ WRITTEN: Mapping[str, str] = {
     "`std.rewards.soft_overlong`",
     "dr_grpo": "Dr. GRPO is `advantage { normalise = center }` and `loss_mean = constant`",
     "rloo": "RLOO is `advantage { normalise = none }`, with the mean of the others taken away in the reward; "
-    "docs/BASELINES.md has the formula",
+    "docs/COOKBOOK.md has the formula",
     "reinforce": "REINFORCE is `loss { ratio = none, clip = none }`",
     "dler": "DLER is `resample = 10`, `clip { low = 0.2, high = 0.28 }` and "
     "`advantage { normalise = center, batch = true }`, with the reward `std.rewards.outcome` and a short `max_tokens`",
