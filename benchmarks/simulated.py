@@ -25,9 +25,9 @@ import orjson
 
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
-from reodsl.price.lengths import Lengths
 from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices, devices_of
 from reodsl.price.memory import cache_tokens
+from reodsl.price.rollout import Lengths
 from reodsl.price.sizes import Sizes, sizes_of
 from runners.engine.protocol import Ahead, Request, Sampling
 from runners.engine.sglang.engine import _places

@@ -17,8 +17,8 @@ from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Execution, Machine, Results, load_registry
 from reodsl.plan.verdict import Plan
 from reodsl.price import Prices, price, read_history, sizes_at_hand
-from reodsl.price.facts import questions_in
-from reodsl.price.limits import refusals
+from reodsl.price.history import questions_in
+from reodsl.price.show import refusals
 from reodsl.store import judges, runs
 from reodsl.store.code import Code, allow, read_all, unallowed
 from reodsl.store.layout import lay_out, require_place

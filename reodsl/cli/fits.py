@@ -43,7 +43,7 @@ def fit(
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
     from reodsl.price import price, sizes_at_hand
-    from reodsl.price.limits import refusals
+    from reodsl.price.show import refusals
 
     compiled = compile_file(path)
     wrong = tuple(each for each in compiled.diagnostics if each.severity == "error")

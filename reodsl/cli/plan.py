@@ -58,7 +58,7 @@ def command(
     from reodsl.cli.output import print_json, show
     from reodsl.plan.render import to_json, to_markdown, to_text
     from reodsl.plan.saved import Request, save_plan
-    from reodsl.price.limits import refusals
+    from reodsl.price.show import refusals
     from reodsl.run import prices_of
 
     if as_json and markdown:

@@ -19,9 +19,8 @@ from reodsl.ir.base import values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.price.history import read_history
+from reodsl.price.history import keep_rehearsal, read_history
 from reodsl.price.machine import gpus_of
-from reodsl.price.rehearsed import keep_rehearsal
 from reodsl.rehearse import Size, StandIns, shrink, unshown
 from reodsl.run import Outcome, run
 from reodsl.store import runs

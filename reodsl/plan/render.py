@@ -17,7 +17,7 @@ from reodsl.plan.schedules import schedule_json, schedule_text, schedules
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words
-from reodsl.price.elapsed import Elapsed, elapsed
+from reodsl.price.prices import Elapsed, elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
 

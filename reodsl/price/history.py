@@ -1,26 +1,112 @@
-"""Past runs in a store: what responses, steps and seconds their results tell, for prices to come."""
+"""Past runs as prices see them: what a store's results tell of lengths, steps, seconds and memory, and of tasks to come."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from reodsl.graph.task import Kind
-from reodsl.price.facts import Facts, prompt_tokens, questions_in
-from reodsl.price.past import Past
-from reodsl.price.rehearsed import read_rehearsals
+from reodsl.graph.task import Graph, Kind, Task
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.accept import acceptances
+from reodsl.store.files import write_atomic
 from reodsl.store.manifest import Manifest
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.runs import Record
 from reodsl.store.store import Store
+
+PROMPT = 150.0
+"""Tokens of a question in its prompt, where it is not generated: about what competition mathematics has."""
+SHARE_OF_LONGEST = 1 / 3
+"""Of the longest response that a mean one has, where nobody says: Qwen3-4B's 11.9K of 32K tokens, in the main table."""
+SHARE_OF_TRACE = 1 / 2
+"""Of the longest sequence that a mean trace has, where nobody says."""
+CHARACTERS_PER_TOKEN = 3
+"""Of a forcing text in a subword vocabulary: mathematical notation has short tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Lengths of one task in tokens, measured or assumed, and its numbers of questions and draws.
+
+    `trained_share` is the share of a batch's tokens that get a gradient. `questions` are those of the task's data,
+    all benchmarks together. `equal` is the share of drawn questions that give no gradient, `draws` how many draws
+    a step took for its batch. None: not known.
+    """
+
+    length: float | None = None
+    prompt: float | None = None
+    questions: int | None = None
+    trained_share: float = 1.0
+    steps: int | None = None
+    equal: float | None = None
+    draws: float | None = None
+
+
+def questions_in(data: Mapping[str, Any]) -> int | None:
+    """Return how many questions a data payload's sources hold, None if a source neither generates nor declares
+    them.
+    """
+    declared = data.get("questions")
+    if declared is not None:
+        return int(declared)
+    counts = [source.get("count") for source in data["sources"]]
+    return sum(counts) if counts and None not in counts else None
+
+
+def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
+    """Return the mean tokens of a prompt: those of a generated task's template, or `PROMPT`, but at most `longest`."""
+    tasks = [source["task"] for source in data["sources"] if source["kind"] == "generated"]
+    tasks = [task for task in tasks if "length" in task]
+    if not tasks:
+        return min(PROMPT, longest)
+    means = []
+    for task in tasks:
+        low, high = task["length"]
+        step = len(task["step"].split())
+        means.append(len(task["question"].split()) - 1 + step * (low + high) / 2)
+    return float(min(sum(means) / len(means), longest))
+
+
+def text_tokens(text: str, words: bool) -> float:
+    """Estimate the tokens of a forcing text: its words in a word-level vocabulary, else a third of its letters."""
+    return float(len(text.split()) if words else max(1, len(text) // CHARACTERS_PER_TOKEN))
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A stored result: its task and payload, its model's sizes, its counts, and its times.
+
+    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With
+    `processor` they are those that processors spent, which other work on the machine does not stretch; else those
+    of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
+    not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 if
+    not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and trainer differed in the median
+    token.
+    """
+
+    task: str
+    kind: Kind
+    payload: Mapping[str, Any]
+    sizes: Sizes
+    facts: Facts
+    seconds: float
+    terms: Mapping[Term, float]
+    device: str
+    words: bool
+    model: str = ""
+    peak: float | None = None
+    processor: bool = False
+    generating: int = 0
+    training: int = 0
+    tensor_parallel: int = 1
+    mismatch: float | None = None
+
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
 NEWEST = 48
@@ -48,9 +134,9 @@ class History:
 
 
 def read_history(store: Store, records: tuple[Record, ...]) -> History:
-    """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read.
+    """Read the newest results of the store's runs; results that cannot be read are skipped.
 
-    Without the extra `report` there is nothing that reads tables, and so no past.
+    Without the extra `report` no table can be read, and only rehearsals count.
     """
     if importlib.util.find_spec("polars") is None:
         return History(rehearsed=read_rehearsals(store.root))
@@ -75,7 +161,7 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
 
 
 def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
-    """The last result of every task of every study, as (task, key), newest runs first."""
+    """Yield the last result of every task of every study, as (task, key), newest runs first."""
     seen: set[tuple[str, str]] = set()
     for record in reversed(records):
         for task, key in record.tasks.items():
@@ -85,7 +171,7 @@ def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
-    """Rows of the data whose payload does not tell them."""
+    """Count the rows of data whose payload has no number of questions."""
     rows_by_task: dict[str, int] = {}
     for record in reversed(records[-8:]):
         for task, key in record.tasks.items():
@@ -146,7 +232,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
 
 
 def _by_processor(provenance: Mapping[str, Any]) -> bool:
-    """Whether a result tells what it took of processors, and they were all that it needed."""
+    """Return whether a result ran on processors alone and records the time that they spent."""
     return str(provenance.get("device", "")) == "cpu" and provenance.get("processor_seconds") is not None
 
 
@@ -157,7 +243,7 @@ def _seconds(provenance: Mapping[str, Any]) -> float:
 
 
 def _sizes(store: Store, folder: Path, provenance: Mapping[str, Any]) -> Sizes | None:
-    """From the checkpoint that the task made or read."""
+    """Read the sizes in the checkpoint that the task made or started from."""
     places = [folder]
     start = provenance.get("inputs", {}).get("start")
     if start:
@@ -226,7 +312,7 @@ def _prompt(store: Store, provenance: Mapping[str, Any], payload: Mapping[str, A
 
 
 def _table(path: Path, columns: list[str] | None = None) -> Any:
-    """A Parquet file as a frame. A ValueError where it is none."""
+    """Read a Parquet file as a frame; a ValueError if it is none."""
     import polars as pl
 
     try:
@@ -237,3 +323,150 @@ def _table(path: Path, columns: list[str] | None = None) -> Any:
 
 def _number(value: Any) -> float:
     return float(value) if value is not None else 0.0
+
+
+_FILE = "rehearsed.json"
+
+
+def keep_rehearsal(root: Path, study: str, results: Sequence[Past]) -> None:
+    """Store the results of a study's rehearsal under `root`, in place of those of the rehearsal before.
+
+    They lie beside the results of runs and are none of them.
+    """
+    studies = _read_studies(root)
+    studies[study] = [asdict(each) for each in results]
+    write_atomic(root / _FILE, (json.dumps(studies, indent=1) + "\n").encode())
+
+
+def read_rehearsals(root: Path) -> tuple[Past, ...]:
+    """Return what rehearsals measured for all studies of a store; those that cannot be read are skipped."""
+    results = []
+    for rows in _read_studies(root).values():
+        try:
+            results += [
+                Past(**row | {"sizes": Sizes(**row["sizes"]), "facts": Facts(**row["facts"])}) for row in rows
+            ]
+        except (TypeError, ValueError, KeyError):
+            continue
+    return tuple(results)
+
+
+def _read_studies(root: Path) -> dict[str, Any]:
+    try:
+        studies = json.loads(read_plain(root / _FILE, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return studies if isinstance(studies, dict) else {}
+
+
+class Known:
+    """Facts of the tasks of one graph."""
+
+    def __init__(self, graph: Graph, history: History) -> None:
+        """Index the results of `history`, which are newest first."""
+        self.graph, self.history = graph, history
+        self.last: dict[str, Past] = {}
+        for past in history.results:
+            self.last.setdefault(past.task, past)
+
+    def facts(self, task: Task) -> Facts:
+        """Return a task's facts: measured on it, else declared, else measured on similar tasks."""
+        questions, prompt = self._questions(task)
+        past = self.last.get(task.id)
+        like = past if past is not None and _like(past, task) else None
+        if like is None and _expected(task) is None:
+            like = next((each for each in self.history.results if _like(each, task)), None)
+        if questions is None and past is not None:
+            questions = past.facts.questions
+        if like is None:
+            return Facts(self._chosen_length(task), prompt, questions)
+        facts = Facts(like.facts.length, prompt, questions, like.facts.trained_share)
+        return _gradients(facts, like, task) if task.kind == "train" else facts
+
+    def _questions(self, task: Task) -> tuple[int | None, float | None]:
+        """Count the questions that a task reads, traces and pairs each, and average the tokens of their prompts."""
+        longest = float(task.payload["model"]["context"])
+        if task.kind == "train":
+            longest = float(task.payload["stage"]["method"].get("max_prompt") or longest)
+        counts: list[int | None] = []
+        prompts = []
+        for role, source in task.inputs.items():
+            if role.split(":")[0] != "data":
+                continue
+            times = 1
+            if self.graph[source].kind == "select":
+                times = _most(self.graph[source].payload)
+                source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
+            data = self.graph[source].payload["data"]
+            count = questions_in(data)
+            count = self.history.questions.get(source) if count is None else count
+            counts.append(count if count is None else times * count)
+            prompts.append((prompt_tokens(data, longest), count or 1))
+        met = task.payload.get("met") if task.kind == "sample" else None
+        if met is not None:
+            most = met["prompts"] * met["draws"]
+            counts = [count if count is None else min(count, most) for count in counts]
+        known = [count for count in counts if count is not None]
+        weight = sum(count for _, count in prompts)
+        mean = sum(tokens * count for tokens, count in prompts) / weight if weight else None
+        return sum(known) if known and len(known) == len(counts) else None, mean
+
+    def _chosen_length(self, task: Task) -> float | None:
+        """Return the length of traces that are chosen from responses: that of responses, unless it is declared."""
+        source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
+        if source is None or source.kind != "select" or _expected(task) is not None:
+            return None
+        if not source.payload["selection"]["picks"]:
+            return None
+        pool = self.graph[source.inputs["pool:0"]]
+        return float(pool.payload["rollout"]["max_tokens"] * SHARE_OF_LONGEST)
+
+
+def _most(select: Mapping[str, Any]) -> int:
+    """Return the most traces or pairs that a question gives, 1 if questions are kept."""
+    responses = int(select["samples"]) * len(select["prefixes"])
+    traces = [pick["trace"] or {} for pick in select["selection"]["picks"]]
+    return sum(responses if trace.get("fn") == "each" else 1 for trace in traces) or 1
+
+
+def _gradients(facts: Facts, past: Past, task: Task) -> Facts:
+    """Add the shares of questions without a gradient, as far as a past training has the same setting.
+
+    Their share depends on the reward and the number of rollouts. Draws that replaced them were counted for one
+    batch, and what was trained of a batch depends on whether they are replaced.
+    """
+    before, now = past.payload["stage"]["method"], task.payload["stage"]["method"]
+    if now["kind"] != "ppo":
+        return facts
+    if bool(before.get("resample")) != bool(now.get("resample")):
+        facts = replace(facts, trained_share=1.0)
+    decisive = ("reward", "advantage")
+    if (
+        any(before[name] != now[name] for name in decisive)
+        or before["batch"]["rollouts"] != now["batch"]["rollouts"]
+    ):
+        return facts
+    whole = before["batch"] == now["batch"] and before.get("resample") == now.get("resample")
+    return replace(facts, equal=past.facts.equal, draws=past.facts.draws if whole else None)
+
+
+def _like(past: Past, task: Task) -> bool:
+    """Return whether a past result's lengths hold for the task: same kind, method, and longest response."""
+    if past.kind != task.kind:
+        return False
+    return bool(_shape(past.kind, past.payload) == _shape(task.kind, task.payload))
+
+
+def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
+    if kind == "train":
+        method = payload["stage"]["method"]
+        return method["kind"], method.get("max_tokens"), (method.get("rollout") or {}).get("max_tokens")
+    if kind == "evaluate":
+        return payload["suite"]["rollout"], payload["suite"]["grid"]
+    return payload["rollout"]
+
+
+def _expected(task: Task) -> int | None:
+    part = task.payload.get("stage") or task.payload.get("suite") or {}
+    expected = part.get("expected_length")
+    return int(expected) if expected is not None else None

@@ -50,7 +50,8 @@ NARROW = 115.0
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What a task runs on: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
+    """The devices of a task: all `gpus` are paid for while it runs; `generating` and `training` of them do each
+    part.
 
     `model` is that of each, as the cluster names its GPU or this machine its processor. `narrow` is the width of a model
     that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device
@@ -80,12 +81,12 @@ class Devices:
 
     @property
     def engines(self) -> int:
-        """Rollout engines, each on `tensor_parallel` devices."""
+        """Return the number of rollout engines, each on `tensor_parallel` devices."""
         return max(1, self.generating // self.tensor_parallel)
 
 
 def lockstep(ranks: int) -> float:
-    """The share of their time that so many ranks work, between and beyond the numbers of `LOCKSTEP` by their logarithm."""
+    """Return the share of their time that `ranks` work: `LOCKSTEP`, extended by the logarithm of its numbers."""
     after = next((i for i, (count, _) in enumerate(LOCKSTEP) if count >= ranks), len(LOCKSTEP) - 1)
     (few, above), (many, below) = LOCKSTEP[max(1, after) - 1], LOCKSTEP[max(1, after)]
     place = math.log(ranks / few) / math.log(many / few)
@@ -93,14 +94,14 @@ def lockstep(ranks: int) -> float:
 
 
 def at_precision(devices: Devices, precision: str) -> Devices:
-    """The devices with what a processor reaches in a model's precision; those of GPUs as they are."""
+    """Return the devices with the rates that a processor reaches in a model's precision; GPUs stay the same."""
     if precision != "bfloat16" or devices.unit != "seconds":
         return devices
     return replace(devices, hardware=PROCESSOR_HALF, width=2)
 
 
 def at_width(devices: Devices, hidden: int) -> Devices:
-    """The devices with the utilisation that a model of this width reaches on them."""
+    """Return the devices with the utilisation that a model of this width reaches on them."""
     if not devices.narrow:
         return devices
     share = 1 / (1 + (devices.narrow / hidden) ** 2)
@@ -111,7 +112,7 @@ def at_width(devices: Devices, hidden: int) -> Devices:
 
 @cache
 def processor(place: Path = Path("/proc/cpuinfo")) -> str:
-    """The model of this machine's processor, as `place` tells it; where it does not, its architecture."""
+    """Return the model of this machine's processor from `place`, or its architecture if the file has none."""
     try:
         for line in place.read_text().splitlines():
             name, _, value = line.partition(":")
@@ -123,7 +124,7 @@ def processor(place: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
-    """How many GPUs of a cluster generate and how many train: all do both in turn, or each does one."""
+    """Return how many GPUs of a cluster generate and how many train: all in turn, or each does one."""
     gpus = gpus_of(cluster)
     if cluster.placement != "apart" or gpus == 1:
         return gpus, gpus
@@ -132,17 +133,17 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
 
 
 def gpus_of(cluster: Cluster) -> int:
-    """All GPUs of a cluster."""
+    """Return the number of all GPUs of a cluster."""
     return cluster.nodes * cluster.gpus_per_node
 
 
 def called(cluster: Cluster | None) -> str:
-    """What a cluster is in few words: `16 x 8 H800`."""
+    """Return a cluster's label, such as `16 x 8 H800`."""
     return "this machine" if cluster is None else f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
 
 
 def devices_of(cluster: Cluster | None) -> Devices | None:
-    """The devices of a cluster, or this machine's processor where there is none; None where its GPUs are not described."""
+    """Return the devices of a cluster, or this machine's processor without one; None if its GPUs are not described."""
     if cluster is None:
         return Devices(
             name=called(cluster),

@@ -22,8 +22,10 @@ KERNELS_HERE = 896 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What of a training's state a recipe leaves out: all weights but `adapters` numbers beside them (None: it trains the
-    weights), moments of a GPU that are `on_host`, and the weights of a `frozen` model that are not there.
+    """Parts of a training's state that its settings save.
+
+    With `adapters` (their numbers; None: all weights are trained) only those have gradients and moments. Moments
+    may be `on_host`, and a `frozen` reference adds weights.
     """
 
     adapters: int | None = None
@@ -32,7 +34,7 @@ class Recipe:
 
     @staticmethod
     def of(stage: Stage, sizes: Sizes) -> Recipe:
-        """What a stage says of it."""
+        """Return the recipe of a stage."""
         lora = stage.lora
         return Recipe(
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
@@ -41,7 +43,9 @@ class Recipe:
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
-        """Weights, the moments of what is trained, and its `gradients`, on one training device."""
+        """Return the bytes of weights, the moments of trained ones, and `gradients` if asked, on one training
+        device.
+        """
         trained = sizes.parameters if self.adapters is None else self.adapters
         # On a laptop's processor the host's memory is the device's.
         away = self.on_host and devices.unit == "gpu_hours"
@@ -57,14 +61,15 @@ WHOLE = Recipe()
 
 
 def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
-    """Weights, gradients and optimizer state on one training device, spread over all of them."""
+    """Return the bytes of weights, gradients and optimizer state on one training device, spread over all of them."""
     return recipe.bytes(sizes, devices, gradients=True)
 
 
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
-    """What a micro-batch keeps for its backward pass; with recomputation one number a layer and one layer's inside.
+    """Return the bytes that a micro-batch keeps for its backward pass.
 
-    A micro-batch has `devices.microbatch` tokens, or the one longest sequence where that is more.
+    With recomputation these are one number per layer and the inside of one layer. A micro-batch has
+    `devices.microbatch` tokens, or the one longest sequence if that is more.
     """
     tokens = max(float(devices.microbatch), longest)
     chunk = LOGIT_CHUNK if devices.width == 2 else LOGIT_CHUNK_HERE
@@ -79,8 +84,10 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
 
 
 def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
-    """What a GPU puts together of weights that are spread over all: embeddings, the output matrix and its gradient, a layer,
-    the one after it, and a layer's gradient in float32 on its way to the others. Weights beside adapters have no gradient.
+    """Return the bytes that a GPU gathers of weights spread over all.
+
+    They are embeddings, the output matrix and its gradient, a layer, the one after it, and a layer's gradient in
+    float32 on its way to the others. Weights beside adapters have no gradient.
     """
     if devices.unit == "seconds":
         return 0.0
@@ -97,10 +104,10 @@ HANDED = 1 << 30
 
 
 def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
-    """What training keeps on a device between updates, and on a GPU the weights that are on their way to engines.
+    """Return the bytes that training keeps on a device between updates, with the weights on their way to engines.
 
-    Each device hands them to its own engine bucket by bucket. Where engines are apart the first device has a copy of all:
-    it is the one that has to have room.
+    Each device hands them to its own engine bucket by bucket. If engines have devices of their own, the first
+    training device has a copy of all: it is the one that has to have room.
     """
     copy = 0.0
     if devices.unit == "gpu_hours":
@@ -113,9 +120,9 @@ def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
 def trainer_bytes(
     sizes: Sizes, devices: Devices, longest: float, recipe: Recipe = WHOLE, *, feeds: bool = False
 ) -> float:
-    """The peak of a training device: its part of the state, what it puts together of weights, activations.
+    """Return the peak of a training device: its part of the state, gathered weights, and activations.
 
-    Where it `feeds` engines, it may be that what it keeps between updates is more.
+    If it `feeds` engines, its memory between updates may be more.
     """
     passes = gathered_bytes(sizes, devices, recipe) + activation_bytes(sizes, devices, longest)
     update = state_bytes(sizes, devices, recipe) + passes
@@ -124,7 +131,7 @@ def trainer_bytes(
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
-    """Tokens whose keys and values one engine can hold: what weights, and training beside it, leave of its devices."""
+    """Return how many tokens' keys and values one engine can hold beside weights and training on its devices."""
     if devices.memory is None:
         # The embedded engine's caches: 1 GiB in float32, 3 in bfloat16.
         return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.width)
@@ -134,21 +141,23 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """The peak of a generating device: its part of the weights, the caches of `cached` tokens as far as they fit, and what
-    training keeps beside them.
+    """Return the peak of a generating device: its part of the weights, the caches of `cached` tokens as far as they
+    fit, and what training keeps beside them.
     """
     return _runtime(devices) + devices.beside + served_bytes(sizes, devices, cached)
 
 
 def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """The engine's own part of `engine_bytes`: what it gives back where it can, while a trainer has the device."""
+    """Return the engine's own part of `engine_bytes`, which it gives back, if it can, while a trainer has the
+    device.
+    """
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(cached, cache_tokens(sizes, devices))
     return weights + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:
-    """The peak of the one process that all roles share on this machine, in turn."""
+    """Return the peak of the one process that has all roles in turn on this machine."""
     return max(peaks.values(), default=0.0)
 
 
@@ -157,11 +166,11 @@ def _runtime(devices: Devices) -> float:
 
 
 def checkpoint_bytes(sizes: Sizes) -> float:
-    """A stored checkpoint: the float32 weights, of which a stage that follows goes on."""
+    """Return the bytes of a stored checkpoint: the float32 weights, from which the next stage continues."""
     return 4.0 * sizes.parameters
 
 
 def optimizer_bytes(sizes: Sizes, algorithm: str, recipe: Recipe = WHOLE) -> float:
-    """A stored optimizer: two fp32 moments, or one where Muon has most of the weights."""
+    """Return the bytes of a stored optimizer: two float32 moments, or one if Muon has most of the weights."""
     trained = sizes.parameters if recipe.adapters is None else recipe.adapters
     return trained * (4.0 if algorithm == "muon" else 8.0)

@@ -1,10 +1,11 @@
-"""Price every task of a spec, by its description and by past runs."""
+"""Prices of all tasks of a spec, by their description and by past runs, and how long a run takes."""
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -14,11 +15,9 @@ from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
-from reodsl.price.history import COMPUTES, History
-from reodsl.price.known import Known
+from reodsl.price.history import COMPUTES, History, Known, Past
 from reodsl.price.machine import Devices, at_width, called, devices_of
 from reodsl.price.memory import process_bytes
-from reodsl.price.past import Past
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Measured, Price, Prices, Term
@@ -35,11 +34,11 @@ def price(
     sizes: Mapping[str, Sizes] | None = None,
     cores: int = 1,
 ) -> Prices:
-    """The price of every task of a spec's graph.
+    """Price every task of a spec's graph.
 
     `history` replaces assumed lengths by measured ones, and assumed utilisation by what like devices reached.
-    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not state. `cores`
-    are those that this machine has for tasks.
+    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not
+    declare. `cores` are those that this machine has for tasks.
     """
     history = history or History()
     study = spec.study
@@ -57,10 +56,11 @@ def price(
 
 
 def calibrate(history: History, devices: Devices) -> Measured | None:
-    """How much longer than priced each term took on such devices, the median over past results; None without any.
+    """Return how much longer than priced each term took on such devices, the median of past results; None without
+    any.
 
-    Each is priced on as many of them as it was made on. Results that tell the time of processors are heeded before those
-    that tell the clock's alone. What was rehearsed counts as long as nothing has run.
+    Each is priced on as many devices as it was made on. Results with the time of processors are preferred to those
+    with the clock's alone. Rehearsals count as long as nothing has run.
     """
     ratios: dict[str, list[float]] = {}
     beyond: list[float] = []
@@ -103,12 +103,12 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
 
 
 def _lags(past: Past) -> bool:
-    """Whether a training's rollouts were made beside it."""
+    """Return whether a training's rollouts ran at the same time as its updates."""
     return bool(past.payload.get("stage", {}).get("method", {}).get("lag"))
 
 
 def _beside(past: Past, known: Price, start: float | None) -> list[tuple[str, float, float]]:
-    """Each term of a past result that tells something: its seconds as they were, and as they are priced."""
+    """Return each term of a past result that lasts long enough, with its measured and its priced seconds."""
     if past.kind == "train":
         both = [(term, seconds, known.seconds.get(term, 0.0)) for term, seconds in past.terms.items()]
         return [each for each in both if min(each[1:]) > 1e-3]
@@ -136,7 +136,7 @@ class _Pricer:
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
     def place(self, cluster: Cluster | None) -> tuple[Devices | None, Measured | None]:
-        """The devices of a cluster, and what past results on like ones told."""
+        """Return the devices of a cluster, and the calibration by past results on like ones."""
         if cluster not in self.places:
             devices = devices_of(cluster)
             measured = calibrate(self.history, devices) if devices is not None else None
@@ -206,7 +206,7 @@ class _Pricer:
         return self.roots[task.id]
 
     def _content(self, task: Task) -> str:
-        """The text of what the price depends on in a payload."""
+        """Return the text of the part of a payload that the price depends on."""
         number = id(task.payload)
         if number not in self.contents:
             self.contents[number] = _text(_priced(task))
@@ -214,7 +214,9 @@ class _Pricer:
 
 
 def _priced(task: Task) -> dict[str, Any]:
-    """The payload without numbers that no price depends on: seeds, and of an optimizer all but what it keeps."""
+    """Return the payload without numbers that no price depends on: seeds, and of an optimizer all but its
+    algorithm.
+    """
     payload = {
         name: each for name, each in task.payload.items() if name not in ("seed", "replicate", "index")
     }
@@ -226,9 +228,9 @@ def _priced(task: Task) -> dict[str, Any]:
 
 
 def _ran_on(past: Past, devices: Devices) -> bool:
-    """Whether a result was made on devices of this model: this very processor, or a GPU whose full name has the cluster's.
+    """Return whether a result was made on devices of this model: this very processor, or a GPU of this name.
 
-    A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. One that does not say tells nothing.
+    A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. A result without a name matches nothing.
     """
     if devices.unit == "seconds":
         return past.device == "cpu" and past.model == devices.model
@@ -240,12 +242,12 @@ def _ran_on(past: Past, devices: Devices) -> bool:
 
 
 def _of_kind(kind: Kind, devices: Devices) -> Devices:
-    """The devices as a kind of task uses them: what trains nothing generates on all of them, also where roles are apart."""
+    """Return the devices for a kind of task: one that trains nothing generates on all of them."""
     return devices if kind == "train" else replace(devices, generating=devices.gpus)
 
 
 def _as_many(past: Past, devices: Devices) -> Devices:
-    """The devices, as many as a result was made on; as they are, where it does not say, or on this machine."""
+    """Return as many devices as a result was made on, or `devices` if it is not recorded or on this machine."""
     if devices.unit == "seconds" or not past.generating or not past.training:
         return devices
     return replace(
@@ -267,3 +269,72 @@ def _key(model: Model) -> str:
 
 def _text(payload: Any) -> str:
     return canonical_json(payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """Time of a run: `seconds` from its start to its end on `devices` at once, GPUs or cores of this machine.
+
+    `longest` are those of its longest chain of tasks, each of which reads the one before: no number of devices is
+    faster.
+    """
+
+    seconds: float
+    longest: float
+    devices: int
+
+
+def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
+    """Simulate the run of the tasks `ids` in the order of a scheduler; None if one of them has no price.
+
+    A task starts once all that it reads is done and as many devices are free as it takes. The first of
+    `Graph.turns` starts first, and one that still finds too few lets smaller ones pass, as with Ray. On a cluster,
+    tasks that take no GPU wait for nothing but what they read.
+    """
+    todo = set(ids)
+    if prices.unpriced(todo):
+        return None
+    readers, turns = graph.readers(), graph.turns(prices.expected)
+    missing = {
+        task.id: len(todo.intersection(task.inputs.values())) for task in graph.tasks if task.id in todo
+    }
+    ready: dict[int, list[tuple[int, str]]] = {}
+
+    def offer(name: str) -> None:
+        wide = min(prices.tasks[name].gpus, prices.room)
+        heapq.heappush(ready.setdefault(wide, []), (turns[name], name))
+
+    for name, count in missing.items():
+        if not count:
+            offer(name)
+    now, free = 0.0, prices.room
+    # When each running task ends, which one it is, and how many devices it gives back.
+    running: list[tuple[float, int, str, int]] = []
+    while True:
+        while next_task := min(
+            ((queue[0], wide) for wide, queue in ready.items() if queue and wide <= free), default=None
+        ):
+            wide = next_task[1]
+            turn, name = heapq.heappop(ready[wide])
+            free -= wide
+            heapq.heappush(running, (now + prices.tasks[name].total_seconds, turn, name, wide))
+        if not running:
+            break
+        now, _, name, wide = heapq.heappop(running)
+        free += wide
+        for reader in readers[name]:
+            if reader in missing:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    offer(reader)
+    return Elapsed(now, _longest(graph, prices, todo), prices.room)
+
+
+def _longest(graph: Graph, prices: Prices, todo: set[str]) -> float:
+    """Return the seconds of the longest chain of tasks."""
+    ends: dict[str, float] = {}
+    for task in graph.tasks:
+        if task.id in todo:
+            before = max((ends.get(source, 0.0) for source in task.inputs.values()), default=0.0)
+            ends[task.id] = before + prices.tasks[task.id].total_seconds
+    return max(ends.values(), default=0.0)

@@ -1,16 +1,132 @@
-"""Generation and answer forcing: from how many responses of which lengths to tokens and seconds."""
+"""Rollouts: from how many responses of which lengths to draws, tokens and seconds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
-from reodsl.price.lengths import Lengths
 from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices
 from reodsl.price.memory import cache_tokens
 from reodsl.price.sizes import Sizes
+
+_EULER = 0.5772156649015329
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Exponential lengths with scale `scale`, cut off at `longest`; `mean` is after the cut.
+
+    One parameter is all that a mean gives, and a constant rate of ending is the plainest choice. `scale` is infinite
+    where every response reaches the maximum.
+    """
+
+    mean: float
+    longest: float
+    scale: float
+
+    @staticmethod
+    @cache
+    def of(mean: float, longest: float) -> Lengths:
+        """Return the lengths with this mean; one at or past `longest` means that all are that long."""
+        mean = max(mean, 1e-9)
+        if mean >= longest * 0.9999:
+            return Lengths(longest, longest, math.inf)
+        low, high = math.log(mean / 2), math.log(longest * 1e5)
+        for _ in range(80):
+            middle = (low + high) / 2
+            scale = math.exp(middle)
+            if -scale * math.expm1(-longest / scale) < mean:
+                low = middle
+            else:
+                high = middle
+        return Lengths(mean, longest, math.exp(high))
+
+    def beyond(self, tokens: float) -> float:
+        """Return the share of responses that are longer than `tokens`."""
+        if tokens >= self.longest:
+            return 0.0
+        return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
+
+    def quantiles(self, count: int) -> list[float]:
+        """Return `count` lengths, the middles of equal shares of all responses: their mean is near the mean."""
+        return [self._at((i + 0.5) / count) for i in range(count)]
+
+    def _at(self, share: float) -> float:
+        """Return the length that this share of all responses does not pass."""
+        if math.isinf(self.scale):
+            return self.longest
+        return min(self.longest, -self.scale * math.log1p(-share))
+
+    def moment(self, power: int) -> float:
+        """Return the mean of the length to this power, a whole number of at least 1."""
+        if math.isinf(self.scale):
+            return self.longest**power
+        ratio = self.longest / self.scale
+        # The incomplete gamma function of a whole number: its series from `power` on, where one minus the rest would cancel.
+        terms = [ratio**k / math.factorial(k) for k in range(power + 30 if ratio < 1 else power)]
+        inside = math.exp(-ratio) * sum(terms[power:]) if ratio < 1 else 1 - math.exp(-ratio) * sum(terms)
+        return math.factorial(power) * self.scale**power * inside
+
+    @property
+    def square(self) -> float:
+        """Return the mean of the squared length."""
+        return self.moment(2)
+
+    def longest_of(self, count: float) -> float:
+        """Estimate how long the longest of `count` responses is: the scale times the harmonic number."""
+        if math.isinf(self.scale):
+            return self.longest
+        expected = self.scale * (math.log(max(count, 1.0)) + _EULER)
+        return min(self.longest, max(expected, self.mean))
+
+
+_NEGLIGIBLE = 1e-9
+
+
+def equal_groups(rollouts: int) -> float:
+    """Return the share of questions whose responses are all right or all wrong, as long as it is not measured.
+
+    A question that is answered with a chance `p` has such a group with `p^n + (1 - p)^n`; over questions with
+    every chance from 0 to 1 equally likely, that is `2 / (n + 1)`.
+    """
+    return 2 / (rollouts + 1)
+
+
+def expected_draws(prompts: int, most: int, equal: float) -> float:
+    """Return the draws of `prompts` questions, at most `most`, until as many questions as one draw has give a
+    gradient.
+
+    Each question gives none with the chance `equal`, independently: after `k` draws those that do are binomial,
+    and one draw more is made where they are fewer than `prompts`.
+    """
+    expected = 1.0
+    for draws in range(1, most):
+        short = _fewer(prompts, draws * prompts, 1 - equal)
+        expected += short
+        if short < _NEGLIGIBLE:
+            break
+    return expected
+
+
+def _fewer(wanted: int, tries: int, chance: float) -> float:
+    """Return the probability that fewer than `wanted` of `tries` succeed."""
+    if chance <= 0:
+        return 1.0
+    if chance >= 1:
+        return 0.0
+    whole = math.lgamma(tries + 1)
+    logs = (
+        whole
+        - math.lgamma(successes + 1)
+        - math.lgamma(tries - successes + 1)
+        + successes * math.log(chance)
+        + (tries - successes) * math.log1p(-chance)
+        for successes in range(wanted)
+    )
+    return min(1.0, math.fsum(math.exp(each) for each in logs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +154,7 @@ class Forcing:
 
 
 def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
-    """Seconds of one round: prompts are read, then every engine decodes until its last response ends.
+    """Return the seconds of one round: engines read prompts, then decode until their last responses end.
 
     A decode step reads all weights and the cached keys and values of what is running: bandwidth bounds it, unless
     the products do or the step is too short to matter. A round ends with its longest response, on the engine whose
@@ -60,11 +176,11 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round of segments, for each response that is begun in it: what goes on from earlier ones counts with it.
+    """A round of segments, counted per response that begins in it; responses that continue are included.
 
-    `attended` are the positions that its tokens attend to, and `variance` that of such a sum; `read` and `read_context`
-    are tokens that are read again because new weights came, and the positions that those attend to. `live` responses
-    run at once.
+    `attended` are the positions that its tokens attend to, and `variance` that of such a sum; `read` and
+    `read_context` are tokens that are read again because new weights came, and the positions that those attend to.
+    `live` responses run at once.
     """
 
     live: float
@@ -75,10 +191,10 @@ class _Round:
 
 
 def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) -> float:
-    """Seconds of one round of segments, in which as many responses are begun as `load` has, once such rounds follow each
-    other: all responses that are not done go on for at most `segment` tokens, and none is waited for.
+    """Return the seconds of one round of segments, in which as many responses begin as `load` has.
 
-    What goes on was made by older weights, so its prefix is read again first.
+    Such rounds follow each other: all responses that are not done go on for at most `segment` tokens, and none is
+    waited for. A response that continues was begun by older weights, so its prefix is read again first.
     """
     hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
     each = load.responses / engines
@@ -100,7 +216,7 @@ SHARES = 512
 
 
 def _round_of(load: Load, segment: float) -> _Round:
-    """The round that follows from responses of all ages, each of them once."""
+    """Return the round that follows from responses of all ages, each of them once."""
     prompt, lengths = load.prompt, load.lengths.quantiles(SHARES)
     live = attended = variance = read = context = 0.0
     for stage in range(math.ceil(load.lengths.longest / segment)):
@@ -119,9 +235,9 @@ def _round_of(load: Load, segment: float) -> _Round:
 
 
 def heaviest(load: Load, each: float, engines: float) -> float:
-    """What the responses of the busiest engine attend to, over the mean of engines with `each` responses.
+    """Return how much the busiest engine attends to, over the mean of engines with `each` responses.
 
-    At most what only the longest responses attend to.
+    It is at most what only the longest responses attend to.
     """
     prompt, lengths = load.prompt, load.lengths
     mean = _attended(load)
@@ -131,7 +247,7 @@ def heaviest(load: Load, each: float, engines: float) -> float:
 
 
 def _largest(spread: float, engines: float) -> float:
-    """The largest of `engines` sums of mean 1 and variance `spread`.
+    """Return the largest of `engines` sums of mean 1 and variance `spread`.
 
     They are taken as gamma-distributed; the quantile is Wilson and Hilferty's (1931), at the place where the largest is
     expected (Blom 1958).
@@ -143,7 +259,7 @@ def _largest(spread: float, engines: float) -> float:
 
 
 def _attended(load: Load) -> float:
-    """Positions that a response's tokens attend to, in all: its prompt's and those before each."""
+    """Return how many positions a response's tokens attend to in all: its prompt's and those before each."""
     return load.prompt * load.lengths.mean + load.lengths.square / 2
 
 
@@ -157,12 +273,12 @@ def force(
     *,
     soon: bool = False,
 ) -> Forcing:
-    """Answers forced at each of `cuts` tokens, from every response that is longer.
+    """Force answers at each of `cuts` tokens, from every response that is longer.
 
-    `text` and `answer` are tokens of the forcing text and of the answer. Where engines keep what they have read, a
-    prefix costs nothing but attention to it; what their memory cannot keep, or all of it, is read again.
-    With `soon` answers are asked for as each response ends, and no more responses are asked for than caches hold, so that
-    all of its prefixes are still there.
+    `text` and `answer` are tokens of the forcing text and of the answer. If engines keep what they have read, a
+    prefix costs only attention to it; what their memory cannot keep, or all of it, is read again. With `soon`
+    answers are forced as each response ends, and no more responses are requested than caches hold, so that all
+    prefixes are still cached.
     """
     counts = [load.responses * load.lengths.beyond(cut) for cut in cuts]
     answers = sum(counts)
@@ -187,7 +303,9 @@ def force(
 
 
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
-    """Seconds to decode: bytes over bandwidth, or FLOPs over FLOP/s, or the floor of a step, whichever is longest."""
+    """Return the seconds to decode: bytes over bandwidth, FLOPs over FLOP/s, or the floor of a step, whichever is
+    longest.
+    """
     hardware = devices.hardware
     bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill

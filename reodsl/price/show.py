@@ -1,8 +1,4 @@
-"""Prices in words: hours, times and bytes in few characters, a training step term by term, and totals.
-
-`humanize` writes sizes. Times and counts are written here, because it has them in words (`2 minutes and 30 seconds`)
-that are too long for the columns of a plan; memory too, which is told in GiB from half of one on, as devices have it.
-"""
+"""Prices in words: hours, times and bytes, a training step term by term, totals, and refusals of what costs too much."""
 
 from __future__ import annotations
 
@@ -10,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from humanize import naturalsize
 
-from reodsl.price.elapsed import Elapsed
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.ir import Origin, Spec
+from reodsl.price.prices import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, added
 
 _STEPS = 3
@@ -19,7 +17,7 @@ _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
 def count(value: float) -> str:
-    """A number in two or three digits: `3.9K`, `40`, `0.21`."""
+    """Format a number in two or three digits: `3.9K`, `40`, `0.21`."""
     for size, letter in _THOUSANDS:
         if value >= size * 0.9995:
             return f"{value / size:.3g}{letter}" if value < size * 999.5 else f"{value / size:.0f}{letter}"
@@ -27,7 +25,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units: `2m 30s`, `3h 10m`, `4d 2h`."""
+    """Format a time in its two largest units: `2m 30s`, `3h 10m`, `4d 2h`."""
     whole = round(seconds)
     if whole < 1:
         return "under 1s"
@@ -39,24 +37,24 @@ def duration(seconds: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in decimal units, as disks are sold: `40.3 GB`."""
+    """Format bytes in decimal units, as disks are sold: `40.3 GB`."""
     return naturalsize(value, format="%.3g")
 
 
 def memory(value: float) -> str:
-    """Bytes in binary units, as device memory is: `71.5 GiB`."""
+    """Format bytes in binary units, as device memory is: `71.5 GiB`."""
     return f"{value / 2**30:.3g} GiB" if value >= 2**29 else f"{value / 2**20:.3g} MiB"
 
 
 def paid(prices: Prices, hours: float) -> str:
-    """Device hours in what is paid: `4.2K gpu_hours`, or the time on this machine."""
+    """Format device hours in the unit that is paid: `4.2K gpu_hours`, or the time on this machine."""
     if prices.unit == "seconds":
         return duration(hours * 3600)
     return f"{count(hours)} gpu_hours"
 
 
 def short(prices: Prices, names: Sequence[str]) -> str:
-    """The price of tasks in a row of a plan; empty where it is nothing worth showing."""
+    """Format the price of tasks for a row of a plan; empty if it is below a second or a GPU hour."""
     chosen = [prices.tasks[name] for name in names]
     if any(price.unpriced is not None for price in chosen):
         return "no price"
@@ -68,7 +66,7 @@ def short(prices: Prices, names: Sequence[str]) -> str:
 
 
 def details(price: Price) -> list[str]:
-    """Lines on one task: what it generates, forces, trains and checks; its peak memory by role; disk."""
+    """List a task's work, its peak memory by role, and its disk."""
     if price.unpriced is not None:
         return [price.unpriced]
     lines = _work(price)
@@ -84,7 +82,7 @@ def details(price: Price) -> list[str]:
 
 
 def _work(price: Price) -> list[str]:
-    """What is generated, forced, trained and checked, in one line if there is any."""
+    """List the tokens generated, forced and trained and the answers checked, in one line if there are any."""
     parts = [
         (price.generated, "tokens generated"),
         (price.forced, "forced"),
@@ -99,7 +97,7 @@ def _work(price: Price) -> list[str]:
 
 
 def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> list[str]:
-    """What tasks come to together: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
+    """List the totals of tasks: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
     chosen = {name: prices.tasks[name] for name in names}
     steps: dict[str, list[str]] = {}
     for name, price in chosen.items():
@@ -126,7 +124,7 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 
 def _basis(prices: Prices) -> list[str]:
-    """What the times rest on: past results, or what was assumed."""
+    """Explain the basis of the times: past results, or assumptions."""
     measured = prices.measured
     if measured is None:
         here = "Times are those of a plain laptop; the first run measures this machine."
@@ -151,7 +149,9 @@ def _basis(prices: Prices) -> list[str]:
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
-    """A training step term by term, and how many of them the limit buys; nothing for tasks without a device's price."""
+    """Describe a training step term by term, and how many of them the limit buys; empty for tasks without steps on
+    GPUs.
+    """
     hours, total = price.step_hours, price.hours_a_step
     if not hours or not total or prices.unit != "gpu_hours":
         return []
@@ -167,7 +167,7 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
 
 
 def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
-    """How long it is from the start to the report, in one line; nothing where a task has no price."""
+    """Describe the time from start to report in one line; empty if a task has no price."""
     if elapsed is None:
         return []
     what = "core" if prices.unit == "seconds" else "GPU"
@@ -182,7 +182,7 @@ def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
 
 
 def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
-    """What there is to do costs now, and at most with what is known later: `4.2K gpu_hours now, at most 8.2K of 60K`.
+    """Format the cost now, and at most with tasks that are known later: `4.2K gpu_hours now, at most 8.2K of 60K`.
 
     On this machine that is one task after another; Ray does as many at once as there are cores.
     """
@@ -202,3 +202,63 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
     if open_:
         text += f", {len(open_)} without a price"
     return text
+
+
+def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
+    """Report E0610 if the tasks cost more than the limit, and E0611 for a role that does not fit a GPU of its
+    cluster.
+    """
+    study = spec.study
+    names = tuple(tasks)
+    errors = []
+    most = prices.hours(names)
+    if prices.limit is not None and most > prices.limit:
+        dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
+        origin = spec.origins.get(f"{study.name}.limit")
+        errors.append(
+            error(
+                "E0610",
+                f"this costs {paid(prices, most)}, and the limit is {paid(prices, prices.limit)}",
+                where=_place(spec, origin) or study.name,
+                notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
+                help=_advice(prices, dear[0], most),
+            )
+        )
+    for name in names:
+        price = prices.tasks[name]
+        for role, peak in price.memory.items():
+            if price.capacity is not None and peak > price.capacity:
+                errors.append(
+                    error(
+                        "E0611",
+                        f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(price.capacity)}",
+                        where=price.devices,
+                        help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model"
+                        if role != "trainer"
+                        else "spread it over more GPUs (`nodes`), train adapters (`lora { rank = 32 }`), take the step on"
+                        " the host (`optim { on = host }`), or take a smaller model",
+                    )
+                )
+    return tuple(errors)
+
+
+def _place(spec: Spec, origin: Origin | None) -> str | None:
+    """Return `specs/a.reo:31`, or the option of the command line that set the limit."""
+    if origin is None:
+        return None
+    given = next((each for each in spec.changes if origin.path == f"{each.option} {each.target}"), None)
+    if given is not None:
+        return f"{origin.path}={given.value}"
+    return f"{origin.path}:{origin.line}" if origin.line else None
+
+
+def _advice(prices: Prices, dearest: str, most: float) -> str:
+    """Suggest fewer steps of the dearest task, if that is enough, or a higher limit."""
+    price = prices.tasks[dearest]
+    assert prices.limit is not None
+    step = price.hours_a_step
+    if step:
+        steps = int((prices.limit - (most - price.gpu_hours) - price.hours_of("start")) / step)
+        if steps > 0:
+            return f"{steps} steps of {dearest} would fit; or raise `limit` above {paid(prices, most)}"
+    return f"raise `limit` above {paid(prices, most)}, or leave out arms"

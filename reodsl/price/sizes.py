@@ -1,12 +1,18 @@
-"""Sizes of a model: from its description to the counts that FLOPs, memory and disk follow from."""
+"""Sizes of a model: the counts that FLOPs, memory and disk follow from, by its description or its config."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from reodsl.ir.model import Architecture, Dimensions, Model
+from reodsl.ir import Spec
+from reodsl.ir.model import Architecture, Dimensions, Folder, Hub, Model
+from reodsl.ir.training import FromModel
+from reodsl.store.external import LARGEST_CONFIG, hub_snapshot
+from reodsl.store.plain import read_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +33,18 @@ class Sizes:
     vocabulary: int
 
     def forward_flops(self, tokens: float, context: float) -> float:
-        """FLOPs of a forward pass: 2 a weight and token, and attention's scores and sums.
+        """Return the FLOPs of a forward pass: 2 per weight and token, and attention's scores and sums.
 
         `tokens` is their number, `context` the sum over them of the positions that each attends to.
         """
         return 2 * self.products * tokens + 4 * self.layers * self.attention * context
 
     def logits_flops(self, tokens: float) -> float:
-        """FLOPs of the product that gives the logits of some tokens."""
+        """Return the FLOPs of the product that gives the logits of some tokens."""
         return 2 * self.vocabulary * self.hidden * tokens
 
     def adapters(self, rank: int, layers: str) -> int:
-        """The numbers in adapters of a rank, beside the matrices of `attention`, of the gated layers (`mlp`), or `all`."""
+        """Return how many numbers adapters of a rank have, beside `attention`, the gated layers (`mlp`), or `all`."""
         ends = {
             "attention": 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.kv),
             "mlp": 3 * (self.hidden + self.intermediate),
@@ -46,49 +52,32 @@ class Sizes:
         return self.layers * rank * (sum(ends.values()) if layers == "all" else ends[layers])
 
     def kv_bytes(self, width: int) -> int:
-        """Bytes of keys and values of one token, at `width` bytes a number."""
+        """Return the bytes of keys and values of one token, at `width` bytes a number."""
         return 2 * self.layers * self.kv * width
 
 
 def sizes_of(model: Model) -> Sizes | None:
-    """The sizes of a model that states its dimensions or is made from a configuration; None where neither is so."""
+    """Return the sizes of a model with declared dimensions or a configuration; None for any other."""
     if model.dimensions is not None:
         return from_dimensions(model.dimensions)
     return from_architecture(model.source) if isinstance(model.source, Architecture) else None
 
 
 def from_dimensions(dimensions: Dimensions) -> Sizes:
-    """Sizes from declared counts."""
-    return _sizes(
-        layers=dimensions.layers,
-        hidden=dimensions.hidden,
-        attention=dimensions.heads * dimensions.head_dim,
-        kv=dimensions.kv_heads * dimensions.head_dim,
-        intermediate=dimensions.intermediate,
-        vocabulary=dimensions.vocabulary,
-        parameters=dimensions.parameters,
-    )
+    """Return the sizes from declared counts."""
+    return replace(_count(*_shape(dimensions), dimensions.vocabulary), parameters=dimensions.parameters)
 
 
 def from_architecture(source: Architecture) -> Sizes:
-    """Sizes of a model drawn from a configuration; every weight is counted."""
+    """Return the sizes of a model drawn from a configuration; every weight is counted."""
     words = source.tokenizer
     vocabulary = len({*words.words, words.eos, words.pad})
-    norms = source.layers * 2 * source.hidden + source.hidden
-    if source.family == "qwen3":
-        norms += source.layers * 2 * source.head_dim
-    tables = vocabulary * source.hidden * (1 if source.tie_embeddings else 2)
-    bare = _sizes(
-        layers=source.layers,
-        hidden=source.hidden,
-        attention=source.heads * source.head_dim,
-        kv=source.kv_heads * source.head_dim,
-        intermediate=source.intermediate,
-        vocabulary=vocabulary,
-        parameters=0,
-    )
-    blocks = bare.products - vocabulary * source.hidden
-    return replace(bare, parameters=blocks + tables + norms)
+    norms = source.layers * 2 * source.head_dim if source.family == "qwen3" else 0
+    return _count(*_shape(source), vocabulary, tied=source.tie_embeddings, norms=norms)
+
+
+def _shape(model: Dimensions | Architecture) -> tuple[int, int, int, int, int, int]:
+    return model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.intermediate
 
 
 LARGEST = 1 << 31
@@ -96,7 +85,7 @@ LARGEST = 1 << 31
 
 
 def from_config(config: Mapping[str, Any]) -> Sizes | None:
-    """Sizes from a `config.json` in the form of `transformers`; None where a number is not there, or of no model."""
+    """Return the sizes from a `config.json` of `transformers`; None if a number is missing or impossible."""
     try:
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
         heads = int(config["num_attention_heads"])
@@ -105,35 +94,62 @@ def from_config(config: Mapping[str, Any]) -> Sizes | None:
         vocabulary, intermediate = int(config["vocab_size"]), int(config["intermediate_size"])
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
-    numbers = (hidden, layers, heads, kv_heads, head_dim, vocabulary, intermediate)
-    if not all(1 <= number <= LARGEST for number in numbers):
+    shape = (layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary)
+    if not all(1 <= number <= LARGEST for number in shape):
         return None
-    shape = _sizes(
-        layers=layers,
-        hidden=hidden,
-        attention=heads * head_dim,
-        kv=kv_heads * head_dim,
-        intermediate=intermediate,
-        vocabulary=vocabulary,
-        parameters=0,
-    )
-    lookup = 0 if config.get("tie_word_embeddings") else vocabulary * hidden
-    norms = (2 * layers + 1) * hidden
-    return _sizes(
-        layers=layers,
-        hidden=hidden,
-        attention=shape.attention,
-        kv=shape.kv,
-        intermediate=intermediate,
-        vocabulary=vocabulary,
-        parameters=shape.products + lookup + norms,
-    )
+    return _count(*shape, tied=bool(config.get("tie_word_embeddings")))
 
 
-def _sizes(
-    *, layers: int, hidden: int, attention: int, kv: int, intermediate: int, vocabulary: int, parameters: int
+def _count(
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    intermediate: int,
+    vocabulary: int,
+    *,
+    tied: bool = True,
+    norms: int = 0,
 ) -> Sizes:
-    """Query and output projections, keys and values, gate, up and down in each layer; then the output matrix."""
+    """Count the weights of each layer (query, output, key, value, gate, up and down), of tables and of all norms.
+
+    `norms` are those beside two per layer and the last one.
+    """
+    attention, kv, table = heads * head_dim, kv_heads * head_dim, vocabulary * hidden
     layer = 2 * hidden * attention + 2 * hidden * kv + 3 * hidden * intermediate
-    products = layers * layer + vocabulary * hidden
+    products = layers * layer + table
+    parameters = products + (0 if tied else table) + (2 * layers + 1) * hidden + norms
     return Sizes(parameters, products, layers, hidden, attention, kv, intermediate, vocabulary)
+
+
+def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
+    """Read the sizes of models, by name, that the spec does not describe and a folder or the hub's cache does.
+
+    Relative paths start at `folder`. Reads one small file a model.
+    """
+    sizes_by_model = {}
+    for arm in spec.study.arms:
+        start = arm.checkpoint
+        model = start.model if isinstance(start, FromModel) else start.experiment.model
+        if model.name in sizes_by_model or sizes_of(model) is not None:
+            continue
+        match model.source:
+            case Folder(path=path):
+                place: Path | None = folder / path
+            case Hub(repo=repo, revision=revision):
+                place = hub_snapshot("models", repo, revision)
+            case _:
+                place = None
+        sizes = _read_config(place / "config.json") if place is not None else None
+        if sizes is not None:
+            sizes_by_model[model.name] = sizes
+    return sizes_by_model
+
+
+def _read_config(path: Path) -> Sizes | None:
+    try:
+        config = json.loads(read_plain(path, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return from_config(config) if isinstance(config, dict) else None

@@ -13,11 +13,17 @@ from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Rew
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
-from reodsl.price.draws import equal_groups, expected_draws
-from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
-from reodsl.price.lengths import Lengths
+from reodsl.price.history import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.machine import HOST_RATE, SYNC_RATE, Devices, at_precision, at_width, lockstep
-from reodsl.price.rollout import Load, force, generation_seconds, segment_seconds
+from reodsl.price.rollout import (
+    Lengths,
+    Load,
+    equal_groups,
+    expected_draws,
+    force,
+    generation_seconds,
+    segment_seconds,
+)
 from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
 
@@ -40,7 +46,7 @@ STEP_SPLITS = 8
 def price_task(
     kind: Kind, payload: Mapping[str, Any], sizes: Sizes, facts: Facts, devices: Devices, words: bool
 ) -> Price:
-    """The price of a `train`, `sample` or `evaluate` task; `words` says whether its vocabulary is one of words."""
+    """Price a `train`, `sample` or `evaluate` task; `words` is whether its vocabulary is one of words."""
     said = payload.get("model", {}).get("precision", "auto")
     devices = at_width(at_precision(devices, said), sizes.hidden)
     if kind == "train":
@@ -59,10 +65,10 @@ def price_task(
 
 
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
-    """The tokens at which a reward asks for forced answers, `longest` left out: that response is graded whole.
+    """Return the tokens at which a reward needs forced answers, without `longest`: that response is graded whole.
 
-    Budgets that are found later are taken to be spread as exponential ones are, reasoning steps as even ones, and a
-    cut that is computed to be at a quarter of the longest.
+    Budgets that are found later are taken to be spread as exponential ones are, reasoning steps as even ones, and
+    a computed cut to be at a quarter of the longest.
     """
     cuts = reward.forced
     places = set(cuts.fixed)
@@ -88,10 +94,10 @@ def _places(split: Split) -> tuple[int, ...]:
 
 
 def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
-    """How often the trainer computes a step's old log-probabilities, before it changes anything.
+    """Return how often the trainer computes a step's old log-probabilities before it changes anything.
 
-    Not at all where the engine's are taken for them: drawn from the model's own distribution, by the embedded engine,
-    in the numbers of the trainer's passes (`width` bytes where the stage does not say), not `rounded` to bfloat16.
+    It is 0 if the engine's are used instead: drawn from the model's own distribution, by the embedded engine, in
+    the numbers of the trainer's passes (`width` bytes unless the stage sets them), not `rounded` to bfloat16.
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
@@ -184,12 +190,12 @@ def _ppo(
 
 
 def _passes(stage: Stage, devices: Devices) -> int:
-    """Forward passes that cost what a step's passes do. On GPUs weights beside adapters have no gradient to compute."""
+    """Return how many forward passes a step costs. On GPUs weights beside adapters need no gradient."""
     return 2 if stage.lora is not None and devices.unit == "gpu_hours" else 3
 
 
 def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
-    """Responses to the monitor set at a time, and how many times a stage of so many steps asks for them."""
+    """Return the responses to the monitor set per measurement, and the measurements in so many steps."""
     monitor = method.monitor
     if monitor is None or not method.reward.monitors:
         return 0, 0
@@ -197,9 +203,9 @@ def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
 
 
 def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:
-    """Seconds of all rounds, or of the process that reads all answers if that takes longer.
+    """Return the seconds of all rounds, or of the process that reads all answers if that takes longer.
 
-    With segments, as many more rounds as the first responses have later segments.
+    With segments there are as many more rounds as the first responses have later segments.
     """
     host = HOST_RATE["logprobs"] * load.responses * load.lengths.mean if devices.unit == "gpu_hours" else 0.0
     if method.segment is None:
@@ -209,15 +215,17 @@ def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: De
 
 
 def _reading(devices: Devices, method: Ppo) -> Devices:
-    """The devices as answers are forced on them: with segments a question is done when its last response is, and what
-    others had in a cache is gone with their weights."""
+    """Return the devices for forced answers. With segments prefixes are no longer cached.
+
+    A question is done when its last response is, and what others had in a cache is gone with their weights.
+    """
     if method.segment is None:
         return devices
     return replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
 
 
 def _draws(method: Ppo, facts: Facts) -> float:
-    """Draws of a batch's questions in a step: measured before expected, and one where none is replaced."""
+    """Return the draws of a batch's questions in a step: measured, else expected, and 1 if none is replaced."""
     if not method.resample:
         return 1.0
     most = 1 + method.resample
@@ -228,7 +236,7 @@ def _draws(method: Ppo, facts: Facts) -> float:
 
 
 def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
-    """SFT on traces, or preferences over pairs of responses."""
+    """Price SFT on traces, or preferences over pairs of responses."""
     sequences = method.batch * (1 if isinstance(method, Sft) else 2)
     prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
     trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
@@ -263,7 +271,7 @@ def _responses(
     devices: Devices,
     words: bool,
 ) -> Price:
-    """Responses to all questions, graded as the first of `gradings` says; with a suite, answers forced over its grid."""
+    """Price responses to all questions, graded by the first of `gradings`; a suite forces answers over its grid."""
     if facts.questions is None:
         return Price(
             gpus=devices.gpus, unpriced="how many questions there are is not known: give the data `questions`"
@@ -307,7 +315,7 @@ def _responses(
 
 
 def _length(facts: Facts, expected: int | None, longest: int) -> float:
-    """Measured before declared before assumed; never past the longest."""
+    """Return the mean length: measured, else declared, else assumed; capped at `longest`."""
     return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
 
 
@@ -317,14 +325,14 @@ def _update(flops: float, devices: Devices) -> float:
 
 
 def _transfer(sizes: Sizes, devices: Devices) -> float:
-    """New weights to every engine: all of them, as fast as other trainers were seen to send theirs, or as links allow."""
+    """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower."""
     if devices.gpus == 1:
         return 0.0
     return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)
 
 
 def _left(checking: float, making: float, devices: Devices) -> float:
-    """What checking takes longer than making responses: servers tell of each as it ends, and leave cores free for that."""
+    """Return the seconds of grading that generation does not hide."""
     return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
 
 
@@ -336,7 +344,7 @@ def checked_within(verifier: Comparison, answers: float) -> float:
 
 
 def _rate(verifier: Comparison, devices: Devices) -> float:
-    """Answers checked a second. A judge takes its time for each, whatever the machine."""
+    """Return the answers checked per second. A judge takes its declared time for each, on any machine."""
     if isinstance(verifier, Judge):
         return verifier.at_once / verifier.expected
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

@@ -14,14 +14,14 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one task is expected to cost.
+    """Expected cost of one task.
 
     `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
     prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
     checked, and `checked_within` the seconds that a batch of them takes at most. `seconds` is by term, on all of `gpus`
     devices at once. `memory` is the peak of one device by role, `disk` what the store keeps, both in bytes. `steps` are
     training steps, each with `draws` draws of its batch's questions. `devices` is the name of what it runs on,
-    `capacity` the memory of one of them in bytes, None where nobody says. `unpriced` says why there is no price. With
+    `capacity` the memory of one of them in bytes, None if it is not known. `unpriced` is why there is no price. With
     `beside` rollouts and training run at the same time but for the `sync` seconds in which engines get weights, which
     `training` includes.
     """
@@ -46,7 +46,7 @@ class Price:
 
     @property
     def overlapped_seconds(self) -> float:
-        """Seconds in which rollouts and training both run: the shorter half of every step but one."""
+        """Return the seconds in which rollouts and training both run: the shorter half of every step but one."""
         if not self.beside:
             return 0.0
         rollouts = sum(self.seconds.get(term, 0.0) for term in ROLLOUTS)
@@ -55,40 +55,40 @@ class Price:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds from its start to its end."""
+        """Return the seconds from its start to its end."""
         return sum(self.seconds.values()) - self.overlapped_seconds
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of all its devices together."""
+        """Return the hours of all its devices together."""
         return self.gpus * self.total_seconds / SECONDS_PER_HOUR
 
     def hours_of(self, term: Term) -> float:
-        """Device hours of one term."""
+        """Return the device hours of one term."""
         return self.gpus * self.seconds.get(term, 0.0) / SECONDS_PER_HOUR
 
     @property
     def step_hours(self) -> dict[Term, float]:
-        """Device hours of one training step by term; empty for a task without steps. Terms may run at the same time."""
+        """Return the device hours of one training step by term; empty for a task without steps. Terms may overlap."""
         if not self.steps:
             return {}
         return {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
 
     @property
     def hours_a_step(self) -> float:
-        """Device hours of one training step from its start to its end; 0 for a task without steps."""
+        """Return the device hours of one training step from its start to its end; 0 for a task without steps."""
         return (self.gpu_hours - self.hours_of("start")) / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What past results on like devices told: how many there were, and their seconds over priced ones.
+    """Calibration by past results on like devices: how many there were, and their seconds over priced ones.
 
     `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
-    after its steps. `mfu_train` is the utilisation that training reached, of the peak that `hardware` states. `memory` is by
-    how many bytes the peaks of processes on this machine passed the priced ones; of rehearsed trainers, where they did.
-    `rehearsed` says that these are results of a rehearsal, and `mismatch` the factor by which engine and trainer differed in
-    the median token there.
+    after its steps. `mfu_train` is the utilisation that training reached, of the peak in `hardware`. `memory` is
+    by how many bytes the peaks of processes on this machine passed the priced ones; of rehearsed trainers, only if
+    they did. `rehearsed` says that these are results of a rehearsal, and `mismatch` the factor by which engine and
+    trainer differed in the median token there.
     """
 
     results: int
@@ -119,35 +119,41 @@ class Prices:
 
     @property
     def mixed(self) -> bool:
-        """Whether tasks run on unlike devices."""
+        """Return whether tasks run on unlike devices."""
         return len({price.devices for price in self.tasks.values() if price.devices}) > 1
 
     @property
     def expected(self) -> dict[str, float]:
-        """The seconds by which a run on this machine chooses what starts first. On a cluster it counts tasks: of unlike
-        devices each, the longest first leave gaps that cost more.
+        """Return the seconds by which a run on this machine chooses its next task; empty on a cluster.
+
+        A cluster counts tasks instead: if devices differ, starting the longest first leaves gaps that cost more.
         """
         if self.unit != "seconds":
             return {}
         return {name: price.total_seconds for name, price in self.tasks.items()}
 
     def hours(self, ids: Iterable[str]) -> float:
-        """Device hours of some tasks together."""
+        """Return the device hours of some tasks together."""
         return sum(self.tasks[name].gpu_hours for name in ids)
 
     def unpriced(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Those of some tasks that have no price."""
+        """Return those of some tasks that have no price."""
         return tuple(name for name in ids if self.tasks[name].unpriced is not None)
 
 
+_COUNTS = {
+    "generated_tokens": "generated",
+    "forced_tokens": "forced",
+    "prefix_tokens_read_again": "read_again",
+    "trained_tokens": "trained",
+    "verifications": "verified",
+}
+"""Keys of whole numbers in JSON data, and the field of each."""
+
+
 def to_json(price: Price) -> dict[str, Any]:
-    """One price as JSON data: tokens and calls as whole numbers, seconds and hours as they are, bytes whole."""
-    return {
-        "generated_tokens": round(price.generated),
-        "forced_tokens": round(price.forced),
-        "prefix_tokens_read_again": round(price.read_again),
-        "trained_tokens": round(price.trained),
-        "verifications": round(price.verified),
+    """Return one price as JSON data: tokens, calls and bytes as whole numbers."""
+    return _counts_json(price) | {
         "verified_within_seconds": price.checked_within,
         "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},
         "overlapped_seconds": price.overlapped_seconds,
@@ -158,34 +164,36 @@ def to_json(price: Price) -> dict[str, Any]:
         "steps": price.steps,
         "draws_per_step": price.draws,
         "gpu_hours_per_step": price.step_hours,
-        "peak_memory_bytes": {role: round(size) for role, size in price.memory.items()},
-        "disk_bytes": round(price.disk),
+        **_space_json(price),
         "unpriced": price.unpriced,
     }
 
 
+def _counts_json(price: Price) -> dict[str, Any]:
+    return {key: round(getattr(price, name)) for key, name in _COUNTS.items()}
+
+
+def _space_json(price: Price) -> dict[str, Any]:
+    peaks = {role: round(size) for role, size in price.memory.items()}
+    return {"peak_memory_bytes": peaks, "disk_bytes": round(price.disk)}
+
+
 def added(prices: Iterable[Price]) -> Price:
-    """Several prices together: sums, and of memory the highest peak of each role."""
+    """Add several prices: sums, and the highest peak of each role's memory."""
     parts = tuple(prices)
-    memory: dict[str, float] = {}
-    for price in parts:
-        for role, peak in price.memory.items():
-            memory[role] = max(peak, memory.get(role, 0.0))
+    sums: dict[str, Any] = {
+        name: sum(getattr(price, name) for price in parts) for name in (*_COUNTS.values(), "disk", "steps")
+    }
+    roles = dict.fromkeys(role for price in parts for role in price.memory)
     return Price(
-        generated=sum(price.generated for price in parts),
-        forced=sum(price.forced for price in parts),
-        read_again=sum(price.read_again for price in parts),
-        trained=sum(price.trained for price in parts),
-        verified=sum(price.verified for price in parts),
+        **sums,
         seconds={term: sum(price.seconds.get(term, 0.0) for price in parts) for term in TERMS},
-        memory=memory,
-        disk=sum(price.disk for price in parts),
-        steps=sum(price.steps for price in parts),
+        memory={role: max(price.memory.get(role, 0.0) for price in parts) for role in roles},
     )
 
 
 def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) -> dict[str, Any]:
-    """What there is to do, as JSON data: device hours now and at most, the limit, tokens, peaks and disk."""
+    """Return the totals of a plan as JSON data: device hours now and at most, the limit, tokens, peaks and disk."""
     names = (*now, *later)
     everything = added(prices.tasks[name] for name in names)
     return {
@@ -195,13 +203,8 @@ def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) ->
         "limit": prices.limit,
         "hours_now": prices.hours(now),
         "hours_at_most": prices.hours(names),
-        "generated_tokens": round(everything.generated),
-        "forced_tokens": round(everything.forced),
-        "prefix_tokens_read_again": round(everything.read_again),
-        "trained_tokens": round(everything.trained),
-        "verifications": round(everything.verified),
+        **_counts_json(everything),
         "seconds": dict(everything.seconds),
-        "peak_memory_bytes": {role: round(size) for role, size in everything.memory.items()},
-        "disk_bytes": round(everything.disk),
+        **_space_json(everything),
         "unpriced": list(prices.unpriced(names)),
     }

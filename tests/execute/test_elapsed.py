@@ -11,7 +11,7 @@ import runners.execute
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine
-from reodsl.price.elapsed import elapsed
+from reodsl.price.prices import elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store
 from runners.execute.order import Order, Outcome

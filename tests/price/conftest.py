@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.model import Dimensions
-from reodsl.price.facts import Facts
-from reodsl.price.history import History
+from reodsl.price.history import Facts, History, Past
 from reodsl.price.machine import processor
-from reodsl.price.past import Past
 from reodsl.price.sizes import Sizes, from_dimensions
 
 _TOLD = json.loads(Path(__file__).with_name("measured.json").read_text())

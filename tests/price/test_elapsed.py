@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.graph.task import Graph, Task
-from reodsl.price.elapsed import Elapsed, elapsed
+from reodsl.price.prices import Elapsed, elapsed
 from reodsl.price.show import until_the_end
 from reodsl.price.value import Price, Prices
 

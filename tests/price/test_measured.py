@@ -10,12 +10,10 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
-from reodsl.price.elapsed import elapsed
-from reodsl.price.history import History
+from reodsl.price.history import History, Past
 from reodsl.price.machine import Devices, at_width, devices_of
 from reodsl.price.memory import process_bytes
-from reodsl.price.past import Past
-from reodsl.price.prices import calibrate, price
+from reodsl.price.prices import calibrate, elapsed, price
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Price
 

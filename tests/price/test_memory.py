@@ -12,8 +12,7 @@ from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.training import Lora
 from reodsl.price import price
-from reodsl.price.facts import Facts
-from reodsl.price.limits import refusals
+from reodsl.price.history import Facts
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import (
     WHOLE,
@@ -25,6 +24,7 @@ from reodsl.price.memory import (
     state_bytes,
     trainer_bytes,
 )
+from reodsl.price.show import refusals
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.tasks import price_task
 from tests.graph import studies as make

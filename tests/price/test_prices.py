@@ -19,9 +19,8 @@ from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
 from reodsl.ir.training import Batch
 from reodsl.price import History, Price, Prices, price, show
-from reodsl.price.facts import Facts
-from reodsl.price.limits import refusals
-from reodsl.price.past import Past
+from reodsl.price.history import Facts, Past
+from reodsl.price.show import refusals
 from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import cuts_of
 from reodsl.price.value import TERMS, to_json

@@ -13,11 +13,8 @@ from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.language import compile_file
 from reodsl.price import price, show
-from reodsl.price.facts import Facts
-from reodsl.price.history import History, read_history
+from reodsl.price.history import Facts, History, Past, keep_rehearsal, read_history, read_rehearsals
 from reodsl.price.machine import devices_of
-from reodsl.price.past import Past
-from reodsl.price.rehearsed import keep_rehearsal, read_rehearsals
 from reodsl.price.sizes import Sizes
 from reodsl.price.tasks import price_task
 from reodsl.rehearse import Size, StandIns, shrink

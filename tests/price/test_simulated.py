@@ -11,10 +11,9 @@ import pytest
 from benchmarks.simulated import RESULTS, Case, Outcome, draw_lengths, simulate, table
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
-from reodsl.price.lengths import Lengths
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import cache_tokens
-from reodsl.price.rollout import Load, force, generation_seconds
+from reodsl.price.rollout import Lengths, Load, force, generation_seconds
 from reodsl.price.sizes import Sizes, sizes_of
 from runners.engine.sglang import silence
 
