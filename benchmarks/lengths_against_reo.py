@@ -16,8 +16,7 @@ from statistics import fmean, stdev
 
 from benchmarks.miniature import KEPT, Difference, Numbers, compare, keep, numbers
 from benchmarks.ordering import ROOT, placed
-from reodsl.numbers.multiple import holm
-from reodsl.numbers.student import t_quantile
+from reodsl.numbers.probabilities import holm, t_quantile
 
 PAGE = ROOT / "docs" / "PREREGISTERED.md"
 LOOKS = (8, 4, 16, 36)

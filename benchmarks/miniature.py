@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.ordering import PAGE, ROOT, placed
-from reodsl.numbers.student import t_quantile
+from reodsl.numbers.probabilities import t_quantile
 
 KEPT = ROOT / "benchmarks" / "tables"
 CONFIDENCE = 0.95

@@ -20,7 +20,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from reodsl.language import compile_file
-from reodsl.numbers.student import incomplete_beta, t_quantile
+from reodsl.numbers.probabilities import incomplete_beta, t_quantile
 
 if TYPE_CHECKING:
     from reodsl.ir.study import Study
@@ -163,8 +163,8 @@ def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:
 
 def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
     """The paired difference of REG of each two arms of a run, over its seeds and questions."""
+    from reodsl.numbers.arm_scores import arm_scores
     from reodsl.numbers.intervals import pairwise
-    from reodsl.numbers.question_scores import arm_scores
     from reodsl.store.layout import arm_folder
 
     read = {}

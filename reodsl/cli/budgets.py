@@ -30,7 +30,7 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     EXPRESSION is what a spec writes after `budgets NAME =`. The last entry of a list is the longest response.
     """
     from reodsl.language import evaluate_budgets
-    from reodsl.numbers.describe import describe_schedule
+    from reodsl.numbers.greedy import describe_schedule
 
     result = evaluate_budgets(expression)
     show(result.diagnostics, result.sources)

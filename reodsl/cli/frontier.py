@@ -60,7 +60,7 @@ def command(
     `reodsl reg` compares with that of the models it scores.
     """
     from reodsl.numbers.curve_files import curves_data, write_frontier
-    from reodsl.numbers.frontier import envelope
+    from reodsl.numbers.curves import envelope
     from reodsl.report.formats import plural
 
     place = None if out is None else file_to_write(_json_file(out), files)

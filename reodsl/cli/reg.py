@@ -72,9 +72,8 @@ def command(
     others.
     """
     from reodsl.numbers.curve_files import read_models
-    from reodsl.numbers.grid import integration_grid
     from reodsl.numbers.reference import misfits, shared
-    from reodsl.numbers.reg import reg_table
+    from reodsl.numbers.reg import integration_grid, reg_table
 
     models, named = read_models(curves, model=curves.stem)
     base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))

@@ -11,7 +11,7 @@ from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, unit_name
 from reodsl.language.values import Budgets, Definition, Experiment, Record, Section, Value
 from reodsl.lsp.analysis import Analysis
-from reodsl.numbers.weights import coefficients
+from reodsl.numbers.budgets import coefficients
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk as nodes
 

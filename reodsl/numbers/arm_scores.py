@@ -1,9 +1,10 @@
-"""Scores of each question by model and benchmark, checked to be paired across models."""
+"""Scores of each question by model and benchmark, read from an evaluation and checked to be paired across models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reodsl.diagnostics import problem
@@ -29,7 +30,7 @@ class ArmScores:
 def checked_arms(
     arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], seeds: int
 ) -> dict[str, int]:
-    """The number of questions by benchmark, if all checkpoints have the same; else a `Problem`.
+    """Return the number of questions by benchmark, if all checkpoints have the same; else raise a `Problem`.
 
     A model has one checkpoint for each of the `seeds`, or one that is the same for all.
     """
@@ -81,3 +82,62 @@ def checked_arms(
                         help="leave out questions without samples, for every model",
                     )
     return sizes
+
+
+LOT = 1 << 21
+"""Rows of forced answers that are aggregated at once."""
+
+
+def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple[int, ...]]:
+    """Read an arm's scores by benchmark, questions sorted by their ids, and the budgets of its forced answers.
+
+    Files of any size are aggregated as they are read, `lot` rows at a time: only the scores stay in memory, eight
+    bytes for each question and budget. A Problem (E0431) if a question lacks a budget, or its budgets differ
+    between benchmarks.
+    """
+    import numpy as np
+    import polars as pl
+
+    whole = (
+        pl.scan_parquet(folder / "samples.parquet", glob=False)
+        .group_by("benchmark", "question")
+        .agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("tokens").cast(pl.Float64).mean())
+        .sort("benchmark", "question")
+        .collect(engine="streaming")
+        .with_row_index("row")
+    )
+    forced = pl.scan_parquet(folder / "forced.parquet", glob=False)
+    column = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
+    budgets = tuple(int(budget) for budget in column)
+    rows = forced.select(pl.len()).collect(engine="streaming").item()
+    right = np.zeros((whole.height, len(budgets)))
+    counts = np.zeros((whole.height, len(budgets)), dtype=np.int32)
+    places = whole.select("benchmark", "question", "row")
+    for first in range(0, rows, lot):
+        cells = (
+            forced.slice(first, lot)
+            .group_by("benchmark", "question", "budget")
+            .agg(pl.col("correct").cast(pl.Float64).sum(), pl.len())
+            .collect(engine="streaming")
+            .join(places, on=["benchmark", "question"])
+        )
+        at = cells["row"].to_numpy(), np.searchsorted(budgets, cells["budget"].to_numpy())
+        right[at] += cells["correct"].to_numpy()
+        counts[at] += cells["len"].to_numpy().astype(np.int32)
+    matrices: dict[str, NDArray[np.float64]] = {}
+    accuracy: dict[str, NDArray[np.float64]] = {}
+    length: dict[str, NDArray[np.float64]] = {}
+    for name in whole["benchmark"].unique(maintain_order=True):
+        of_benchmark = whole.filter(pl.col("benchmark") == name)
+        mine = slice(of_benchmark["row"][0], of_benchmark["row"][-1] + 1)
+        there = np.count_nonzero(counts[mine])
+        if there != of_benchmark.height * len(budgets):
+            raise problem(
+                "E0431",
+                f"`{arm}` has {there} forced scores for {of_benchmark.height} questions at {len(budgets)} budgets",
+                where=str(name),
+                help="evaluate every benchmark on one grid",
+            )
+        matrices[name] = right[mine] / counts[mine]
+        accuracy[name], length[name] = of_benchmark["correct"].to_numpy(), of_benchmark["tokens"].to_numpy()
+    return ArmScores(matrices, accuracy, length), budgets

@@ -25,7 +25,7 @@ class Balanced:
 
 
 def balanced(correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]) -> Balanced:
-    """The comparison of the paper's tab:frontier, where every model is right on more than half of its samples.
+    """Compare models as the paper's tab:frontier does, where each is right on more than half of its samples.
 
     `correct[m]` (0 or 1) and `lengths[m]` (tokens) have shape [questions, samples]; the questions are the same in the
     same order for all models, the number of samples may differ. A model's length is the mean over the subset's

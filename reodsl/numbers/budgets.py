@@ -1,4 +1,4 @@
-"""Token budgets: from a rule (`exp`, `linear`, a list, halving) to whole, increasing budgets below `l_max`."""
+"""Budgets: schedules by rule or as given, checked, and the weight of each of their splits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BudgetError(Problem):
         self.help = help
 
     def at(self, span: Span, text: str = "", others: Sequence[Label] = ()) -> Diagnostic:
-        """The finding as a diagnostic with its primary place, the words under it, and further places."""
+        """Return the finding as a diagnostic with its primary place, the words under it, and further places."""
         return error(CODES[self.reason], self.message, span, text, others=others, help=self.help)
 
 
@@ -86,12 +86,12 @@ class Schedule:
 
     @property
     def splits(self) -> tuple[int, ...]:
-        """L_1 … L_{N+1}: the budgets, then `l_max`."""
+        """Return L_1 … L_{N+1}: the budgets, then `l_max`."""
         return (*self.budgets, self.l_max)
 
 
 def exp(l_min: int, l_max: int, n: int) -> Schedule:
-    """`L_i = l_min (l_max / l_min)^((i-1)/n)`, rounded, i = 1 … n: the paper's REO-RL (Exp).
+    """Return `L_i = l_min (l_max / l_min)^((i-1)/n)`, rounded, i = 1 … n: the paper's REO-RL (Exp).
 
     1K, 32K and 5 give 1K, 2K, 4K, 8K, 16K exactly.
     """
@@ -109,25 +109,25 @@ def exp(l_min: int, l_max: int, n: int) -> Schedule:
 
 
 def linear(l_max: int, n: int) -> Schedule:
-    """`L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it and gives no formula."""
+    """Return `L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it without a formula."""
     check_l_max(l_max)
     check_count(n, l_max)
     return rounded([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
 
 
 def _ratio(number: int, by: int) -> int:
-    """A quotient of whole numbers, rounded to even at a half, exactly."""
+    """Return a quotient of whole numbers, rounded to even at a half, exactly."""
     whole_, rest = divmod(number, by)
     return whole_ + (2 * rest > by or (2 * rest == by and whole_ % 2 == 1))
 
 
 def explicit(budgets: Sequence[int], l_max: int) -> Schedule:
-    """The budgets as given, which must be increasing and inside (0, l_max)."""
+    """Return the budgets as given, which must be increasing and inside (0, l_max)."""
     return Schedule(tuple(budgets), l_max)
 
 
 def halve(start: int, stop: int) -> tuple[int, ...]:
-    """`start`, then half of it each time, down to `stop`: the maximum lengths of RL with token budgets.
+    """Return `start`, then half of it each time, down to `stop`: the maximum lengths of RL with token budgets.
 
     16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. `stop` must be reached exactly: stages are named by these numbers.
     """
@@ -155,7 +155,7 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
 
 
 def rounded(budgets: Sequence[int], l_max: int) -> Schedule:
-    """A schedule from computed budgets; two that rounding made equal are reported as such."""
+    """Return a schedule of computed budgets; report two that rounding made equal."""
     for i, (before, after) in enumerate(itertools.pairwise(budgets), start=1):
         if before == after:
             raise BudgetError(
@@ -168,7 +168,7 @@ def rounded(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def check_l_max(l_max: int) -> None:
-    """Whether a longest response can be split at all: 2 to `MOST_TOKENS` whole tokens."""
+    """Check whether a longest response can be split at all: 2 to `MOST_TOKENS` whole tokens."""
     whole(l_max, "the longest response")
     if not 2 <= l_max <= MOST_TOKENS:
         raise BudgetError(
@@ -180,7 +180,7 @@ def check_l_max(l_max: int) -> None:
 
 
 def check_count(n: int, l_max: int) -> None:
-    """Whether `n` different budgets fit below `l_max`."""
+    """Check whether `n` different budgets fit below `l_max`."""
     most = min(MOST_BUDGETS, l_max - 1)
     whole(n, "the number of budgets")
     if not 1 <= n <= most:
@@ -193,7 +193,7 @@ def check_count(n: int, l_max: int) -> None:
 
 
 def whole(value: object, what: str) -> None:
-    """Whether a value is a whole number, which `True` and 512.0 are not."""
+    """Return whether a value is a whole number, which `True` and 512.0 are not."""
     if isinstance(value, bool) or not isinstance(value, int):
         shown = value if isinstance(value, (int, float)) else repr(value)[:40]
         raise BudgetError(
@@ -205,5 +205,29 @@ def whole(value: object, what: str) -> None:
 
 
 def tokens(count: int) -> str:
-    """`1 token`, `512 tokens`."""
+    """Format a count: `1 token`, `512 tokens`."""
     return f"{count} token" if count == 1 else f"{count} tokens"
+
+
+Rule = Literal["trapezoid", "uniform", "half_first"]
+
+
+def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float, ...]:
+    """Return c_1 … c_{N+1} for budgets L_1 ≤ … ≤ L_N ≤ l_max, in tokens.
+
+    `trapezoid`: c_i = (L_{i+1} - L_{i-1}) / 2 and c_{N+1} = (l_max - L_N) / 2, with L_0 = 0. `uniform`: all 1.
+    `half_first`: as `trapezoid`, with c_1 = L_1 / 2, which is how Q-Spec's is printed. A budget may equal
+    `l_max` here, as a question's own can; the last weight is then 0.
+    """
+    if rule == "uniform":
+        return (1.0,) * (len(budgets) + 1)
+    points = (0, *budgets, l_max)
+    inner = [(points[i + 1] - points[i - 1]) / 2 for i in range(1, len(budgets) + 1)]
+    if rule == "half_first" and budgets:
+        inner[0] = budgets[0] / 2
+    return (*inner, (l_max - points[-2]) / 2)
+
+
+def trapezoid(schedule: Schedule) -> tuple[float, ...]:
+    """Return the paper's c_i for i = 1 … N+1; they sum to `l_max - L_1 / 2`."""
+    return coefficients("trapezoid", schedule.budgets, schedule.l_max)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reodsl.numbers.student import t_probability, t_quantile
+from reodsl.numbers.probabilities import t_probability, t_quantile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -41,7 +41,9 @@ class CrossFit:
 
 
 def grouped(benchmark: str, questions: int) -> Ints:
-    """The group of each question, from 0: at random, the same on every machine, and of sizes that differ by 1 at most."""
+    """Return the group of each question, from 0: random, the same on every machine, of sizes that differ by at most
+    1.
+    """
     import numpy as np
 
     order = shuffled(f"groups\0{benchmark}", questions)
@@ -51,13 +53,13 @@ def grouped(benchmark: str, questions: int) -> Ints:
 
 
 def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> CrossFit:
-    """The cross-fitted frontier of arms.
+    """Return the cross-fitted frontier of arms.
 
-    `sums` are their scores summed over a group's questions: [arms, seeds, groups, budgets]. `sizes` counts each group's
-    questions, and `weights` (tokens) make an area of scores at the budgets. For each half of the groups and part of the
-    seeds, the other half and the other parts choose an arm at each budget, and their own scores of that arm count: every
-    score of the data counts once in each of the halvings. With one seed the halves have it in common, and with one group
-    nothing is halved.
+    `sums` are their scores summed over a group's questions: [arms, seeds, groups, budgets]. `sizes` counts each
+    group's questions, and `weights` (tokens) make an area of scores at the budgets. For each half of the groups and
+    part of the seeds, the other half and the other parts choose an arm at each budget, and their own scores of that
+    arm count: every score of the data counts once in each of the halvings. With one seed the halves have it in
+    common, and with one group nothing is halved.
     """
     import numpy as np
 
@@ -94,13 +96,13 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
 
 
 def halved(scores: Floats, half: Ints, side: int) -> Floats:
-    """The sum over the groups of one half: [arms, groups, budgets] to [arms, budgets]."""
+    """Sum over the groups of one half: [arms, groups, budgets] to [arms, budgets]."""
     summed: Floats = scores[:, half == side].sum(axis=1)
     return summed
 
 
 def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
-    """The weighted sum over budgets of the chosen arms' scores: [arms, …, budgets] and arms [(1,) …, budgets] to […]."""
+    """Sum the chosen arms' scores, weighted, over budgets: [arms, …, budgets] and arms [(1,) …, budgets] to […]."""
     import numpy as np
 
     index = np.broadcast_to(chosen, scores.shape[1:])[None]
@@ -109,7 +111,7 @@ def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
 
 
 def shuffled(key: str, count: int) -> Ints:
-    """An order of `count` things that depends on `key` alone: by words of a counter-based generator, Philox."""
+    """Return an order of `count` things that depends on `key` alone, by words of a counter-based generator, Philox."""
     import numpy as np
 
     words = np.frombuffer(hashlib.sha256(key.encode()).digest()[:16], dtype="<u8")

@@ -1,18 +1,21 @@
-"""Read curves from JSON, CSV or Parquet, and write frontiers as JSON."""
+"""Curves in files: read from JSON, CSV or Parquet, and frontiers written as JSON."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reodsl.diagnostics import Problem, misread, problem
+from reodsl.diagnostics import Problem, first_line, misread, problem
 from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
-from reodsl.numbers.long_table import read_long_table
 from reodsl.numbers.reference import Reference, same_model
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MOST_BYTES = 64 * 2**20
 FRONTIER_SHAPE = '{"base": "<model>", "curves": {"<benchmark>": {"budgets": [...], "accuracy": [...]}, ...}}'
@@ -20,7 +23,7 @@ CURVES_SHAPE = '{"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]
 
 
 def read_frontier(path: str | Path) -> Curves:
-    """The curves of a frontier file. Bad files raise `Problem`."""
+    """Read the curves of a frontier file. Bad files raise `Problem`."""
     return read_reference(path).curves
 
 
@@ -63,7 +66,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
 
 
 def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]:
-    """The curves by model and benchmark of a file that `read_models` reads."""
+    """Read the curves by model and benchmark of a file for `read_models`."""
     return read_models(path, model)[0]
 
 
@@ -107,30 +110,42 @@ def _by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
 
 
 def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -> None:
-    """Writes a frontier file, whole or not at all."""
+    """Write a frontier file: to a temporary file beside `path`, then moved there, so that no half of one is ever seen."""
     data = curves_data(curves)
-    write_text(
-        Path(path), json.dumps({"base": list(base), "curves": data} if base else data, indent=1) + "\n"
-    )
+    text = json.dumps({"base": list(base), "curves": data} if base else data, indent=1) + "\n"
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as e:
+        with suppress(OSError):
+            aside.unlink()
+        raise problem(
+            "E0420",
+            f"cannot write the file: {e.strerror or e}",
+            where=str(path),
+            help="check the folder, its permissions and the space left",
+        ) from None
 
 
 def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]:
-    """Curves as plain JSON data, in the form of a frontier file."""
+    """Return curves as plain JSON data, in the form of a frontier file."""
     return {
         name: {"budgets": list(curve.budgets), "accuracy": list(curve.accuracy)}
         for name, curve in curves.items()
     }
 
 
-def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str) -> dict[str, Curve]:
-    """JSON data whose shape is known to be right, as checked curves by benchmark."""
+def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str, then: str = ": ") -> dict[str, Curve]:
+    """Check JSON data of the right shape, and return curves by benchmark; `then` comes before a benchmark's name."""
     bad = benchmark_error(data, where)
     if bad is not None:
         raise Problem(bad)
     curves = {}
     for name, entry in data.items():
         budgets = [int(b) if isinstance(b, float) and b.is_integer() else b for b in entry["budgets"]]
-        bad = curve_error(budgets, entry["accuracy"], f"{where}: {name}")
+        bad = curve_error(budgets, entry["accuracy"], f"{where}{then}{name}")
         if bad is not None:
             raise Problem(bad)
         curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]))
@@ -174,7 +189,7 @@ def paired(data: Any, levels: int = 2) -> Any:
 
 
 def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
-    """What of a JSON value is not an object of the first level's names … to curves; None where all of it is.
+    """Describe the first place where a JSON value is not objects by the names of `levels` down to curves, or None.
 
     Only the shape counts here; the numbers are checked later.
     """
@@ -196,7 +211,7 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
 
 
 def checked(path: str | Path) -> Path:
-    """A path to a file that is there and of a size that curves can have."""
+    """Return the path of an existing file of a size that curves can have."""
     path = Path(path)
     try:
         size = path.stat().st_size
@@ -223,7 +238,7 @@ def checked(path: str | Path) -> Path:
 
 
 def parse_json(path: Path) -> Any:
-    """A file's JSON value. Doubled keys are errors, as is anything that is not JSON; NaN is one of a curve."""
+    """Parse a file's JSON value. Doubled keys are errors, as is anything that is not JSON; NaN is one of a curve."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -268,29 +283,169 @@ def parse_json(path: Path) -> Any:
         ) from None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text to a temporary file beside `path`, then moves it there, so that no half of a file is ever seen."""
-    temporary: Path | None = None
+COLUMNS = ("model", "benchmark", "budget", "accuracy")
+MOST_ROWS = 2_000_000
+
+
+def read_long_table(path: Path) -> dict[str, Curves]:
+    """Read curves by model and benchmark from a table with the columns model, benchmark, budget and accuracy.
+
+    Rows may come in any order; other columns are ignored. A doubled row, a missing value, a value that is no
+    number, and a missing column are each a `Problem` with the place.
+    """
+    frame = read_frame(path)
+    twice = [name for name in COLUMNS if f"{name}_duplicated_0" in frame.columns]
+    if twice:
+        raise problem(
+            "E0423",
+            f"the table has two columns `{twice[0]}`",
+            where=str(path),
+            help="keep one: which of them counts is no choice to make silently",
+        )
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise problem(
+            "E0421",
+            f"the table has no column {' and no column '.join(f'`{name}`' for name in missing)}",
+            where=str(path),
+            notes=[
+                f"it has {', '.join(f'`{short(name)}`' for name in frame.columns[:20]) or 'no column at all'}"
+            ],
+            help=f"a table of curves has the columns {', '.join(COLUMNS)}",
+        )
+    if frame.height == 0:
+        raise problem("E0421", "the table has no rows", where=str(path), help="give a row for each budget")
+    columns = {name: frame[name].to_list() for name in COLUMNS}
+    points: dict[str, dict[str, dict[int, float]]] = {}
+    seen: dict[tuple[str, str, int], int] = {}
+    for row in range(frame.height):
+        where = f"{path}: row {row + 1}"
+        model, benchmark = (text(columns[name][row], name, where) for name in ("model", "benchmark"))
+        budget = whole_number(columns["budget"][row], where)
+        key = (model, benchmark, budget)
+        if key in seen:
+            raise problem(
+                "E0423",
+                f"`{model}` on `{benchmark}` at {budget} tokens is there twice, in rows {seen[key] + 1} and {row + 1}",
+                where=str(path),
+                help="keep one row each; average over seeds or samples first",
+            )
+        seen[key] = row
+        points.setdefault(model, {}).setdefault(benchmark, {})[budget] = number(
+            columns["accuracy"][row], "accuracy", where
+        )
+    return {
+        model: benchmarks(
+            {
+                name: {"budgets": sorted(at), "accuracy": [at[budget] for budget in sorted(at)]}
+                for name, at in curves.items()
+            },
+            f"{path}: {model}",
+            ", ",
+        )
+        for model, curves in points.items()
+    }
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    """Read the file as a frame; CSV columns come as text, so that every value is checked here and not guessed."""
+    import polars as pl
+
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
-        temporary.write_text(text, encoding="utf-8")
-        os.chmod(temporary, 0o666 & ~current_umask())
-        os.replace(temporary, path)
-    except OSError as e:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        if path.suffix.lower() == ".csv":
+            other_separator(path)
+            frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1, glob=False)
+        else:
+            frame = pl.scan_parquet(path, glob=False).head(MOST_ROWS + 1).collect()
+    except Problem:
+        raise
+    except Exception as e:  # polars has no one error for a file that is not what its ending says
         raise problem(
             "E0420",
-            f"cannot write the file: {e.strerror or e}",
+            f"the table cannot be read: {longer_row(path) or first_line(e)}",
             where=str(path),
-            help="check the folder, its permissions and the space left",
+            help=f"write CSV in UTF-8 or Parquet, with the columns {', '.join(COLUMNS)}",
+        ) from None
+    if frame.height > MOST_ROWS:
+        raise problem(
+            "E0420", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
+        )
+    return frame
+
+
+def other_separator(path: Path) -> None:
+    """Raise E0420 for columns that are separated by semicolons or tabs, as spreadsheets write them."""
+    with path.open("rb") as file:
+        head = file.readline(1000)
+    for separator, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if separator in head and b"," not in head:
+            raise problem(
+                "E0420",
+                f"the columns of the table are parted by {name}",
+                where=str(path),
+                help="part them by commas, and write numbers with a point",
+            )
+
+
+def longer_row(path: Path) -> str | None:
+    """Describe the first row of a CSV file that has more values than there are columns."""
+    if path.suffix.lower() != ".csv":
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            columns = len(next(rows, ()))
+            long = next(((n, len(row)) for n, row in enumerate(rows, 1) if len(row) > columns), None)
+    except (OSError, ValueError, csv.Error):
+        return None
+    return long and f"row {long[0]} has {long[1]} values, and there are {columns} columns"
+
+
+def short(name: str) -> str:
+    """Return a column's name, or its beginning."""
+    return name if len(name) <= 40 else f"{name[:37]}..."
+
+
+def text(value: object, column: str, where: str) -> str:
+    """Return a name in a row."""
+    if not isinstance(value, str) or not value.strip():
+        raise problem(
+            "E0422",
+            f"`{column}` is {'missing' if value is None or value == '' else shown(value)}",
+            where=where,
+            help=f"name the {column} in every row",
+        )
+    return value
+
+
+def number(value: object, column: str, where: str) -> float:
+    """Return a number in a row, from a number or its text."""
+    if value is None or value == "":
+        raise problem(
+            "E0422", f"`{column}` is missing", where=where, help="leave out rows without a measurement"
+        )
+    try:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise ValueError
+        return float(value)
+    except (ValueError, OverflowError):
+        percent = isinstance(value, str) and value.strip().endswith("%")
+        raise problem(
+            "E0422",
+            f"`{column}` is {shown(value)}, which is not a number",
+            where=where,
+            help="write a fraction, without a percent sign" if percent else "write a plain number",
         ) from None
 
 
-def current_umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def whole_number(value: object, where: str) -> int:
+    """Return a budget in a row: a whole number, `64` or `64.0`."""
+    count = number(value, "budget", where)
+    if not count.is_integer():
+        raise problem(
+            "E0422",
+            f"`budget` is {shown(value)}, which is not a number of tokens",
+            where=where,
+            help="write whole tokens, without a unit",
+        )
+    return int(count)

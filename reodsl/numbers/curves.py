@@ -1,4 +1,4 @@
-"""Curves: accuracy over budgets, per benchmark; interpolated linearly, averaged over benchmarks."""
+"""Curves: accuracy over budgets, per benchmark; interpolated linearly, averaged, and the best of several models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Curve:
             raise Problem(fault)
 
     def at(self, budget: float) -> float:
-        """J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""
+        """Return J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""
         if not self.budgets[0] <= budget <= self.budgets[-1]:
             raise problem(
                 "E0424",
@@ -52,7 +52,7 @@ Curves = Mapping[str, Curve]
 
 
 def average(curves: Curves) -> Curve:
-    """The mean over benchmarks, on all budgets of any of them that all of them cover."""
+    """Return the mean over benchmarks, on all budgets of any of them that all of them cover."""
     if not curves:
         raise problem("E0421", "there is no curve to average", help="give at least one benchmark")
     first = max(curve.budgets[0] for curve in curves.values())
@@ -71,7 +71,7 @@ def average(curves: Curves) -> Curve:
 
 
 def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
-    """Return whether a curve says something at every point of a grid."""
+    """Check that a curve covers every point of a grid."""
     if curve.budgets[0] <= points[0] and curve.budgets[-1] >= points[-1]:
         return
     spans = f"REG is integrated over {points[0]} to {points[-1]}"
@@ -91,7 +91,7 @@ def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
 
 
 def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
-    """Whether a model's benchmarks are exactly the expected ones, so that their means can be compared."""
+    """Check that a model's benchmarks are exactly the expected ones, so that their means can be compared."""
     there, wanted = set(curves), set(expected)
     missing, extra = sorted(wanted - there), sorted(there - wanted)
     if missing or extra:
@@ -109,7 +109,7 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
 
 
 def benchmark_error(names: Iterable[str], where: str | None = None) -> Diagnostic | None:
-    """What is wrong with a set of benchmark names: none at all, an empty one, or a mean counted as one of several."""
+    """Report no benchmark at all, an empty name, or a mean that is one of several."""
     names = list(names)
     if not names:
         return error("E0421", "there is no benchmark", where=where, help="give at least one")
@@ -129,7 +129,7 @@ def benchmark_error(names: Iterable[str], where: str | None = None) -> Diagnosti
 def curve_error(
     budgets: Sequence[object], accuracy: Sequence[object], where: str | None = None
 ) -> Diagnostic | None:
-    """The first thing that keeps two lists from being a curve, or None."""
+    """Report the first thing that keeps two lists from being a curve, or None."""
     if not budgets:
         return error(
             "E0421", "a curve is empty", where=where, help="give at least one budget and its accuracy"
@@ -169,7 +169,7 @@ def curve_error(
 
 
 def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diagnostic | None:
-    """The first accuracy that is not a fraction, with the likely reason, or None."""
+    """Report the first accuracy that is not a fraction, with the likely reason, or None."""
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return error(
@@ -205,11 +205,81 @@ def _count(items: Sequence[object], one: str, many: str) -> str:
 
 
 def span_text(curve: Curve) -> str:
-    """`0 to 32768 tokens`."""
+    """Format a curve's span: `0 to 32768 tokens`."""
     return f"{curve.budgets[0]} to {curve.budgets[-1]} tokens"
 
 
 def shown(value: object) -> str:
-    """A value as it is written in JSON or nearly so, and short."""
+    """Format a value as in JSON or nearly so, and short."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """Who is best at a benchmark and budget: several models where they tie, in the order they were given."""
+
+    benchmark: str
+    budget: int
+    accuracy: float
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A frontier as `curves` by benchmark, with the models that reach it at every point."""
+
+    curves: dict[str, Curve]
+    winners: tuple[Winner, ...]
+
+
+def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
+    """Return the paper's frontier: per benchmark and budget, the best J over the models, up to `to` tokens.
+
+    All models must have the same benchmarks on the same budgets: a best over unequal grids would mix measured
+    with interpolated values. Anything else is a `Problem`.
+    """
+    if not models:
+        raise problem("E0421", "a frontier over no model", help="name at least one")
+    first, reference = next(iter(models.items()))
+    bad = benchmark_error(reference, first)
+    if bad is not None:
+        raise Problem(bad)
+    for name, curves in models.items():
+        same_benchmarks(curves, reference, name, first)
+        for benchmark, curve in curves.items():
+            same_grid(curve, reference[benchmark], f"`{name}`", f"`{first}`", benchmark)
+    best: dict[str, Curve] = {}
+    winners: list[Winner] = []
+    for benchmark, shape in reference.items():
+        kept = [k for k, budget in enumerate(shape.budgets) if to is None or budget <= to]
+        if not kept or (to is not None and shape.budgets[-1] < to):
+            raise problem(
+                "E0424",
+                f"a frontier up to {to} tokens over curves from {shape.budgets[0]} to {shape.budgets[-1]} tokens",
+                where=benchmark,
+                help="evaluate further, or stop the frontier where the curves do",
+            )
+        top = []
+        for k in kept:
+            value = max(curves[benchmark].accuracy[k] for curves in models.values())
+            at = tuple(name for name, curves in models.items() if curves[benchmark].accuracy[k] == value)
+            winners.append(Winner(benchmark, shape.budgets[k], value, at))
+            top.append(value)
+        best[benchmark] = Curve(tuple(shape.budgets[k] for k in kept), tuple(top))
+    return Envelope(best, tuple(winners))
+
+
+def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: str) -> None:
+    """Check that two curves were measured at the same budgets."""
+    if curve.budgets == other.budgets:
+        return
+    only = sorted(set(curve.budgets) - set(other.budgets))
+    lacking = sorted(set(other.budgets) - set(curve.budgets))
+    raise problem(
+        "E0426",
+        f"{whose} and {against} were measured at different budgets",
+        where=benchmark,
+        notes=[f"only {who}: {shown(at)}" for who, at in ((whose, only), (against, lacking)) if at],
+        help="evaluate all models of a frontier on one grid",
+    )

@@ -1,4 +1,4 @@
-"""Oracle budgets: from a frontier to the budgets that a greedy search picks, and the error any schedule makes."""
+"""Budgets chosen on a frontier, and a schedule as facts to print."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
-from reodsl.numbers.budgets import BudgetError, Schedule, check_count, check_l_max, tokens, whole
+from reodsl.numbers.budgets import BudgetError, Schedule, check_count, check_l_max, tokens, trapezoid, whole
 from reodsl.numbers.curves import Curves, average, span_text
 
 # Errors this close, relative to S, are equal: what is left between them is rounding, and the smallest budget wins.
@@ -25,17 +26,17 @@ class Pick:
 
 
 def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
-    """The paper's REO-RL (Oracle): `n` budgets picked one at a time, each bringing |f - S| lowest given those before.
+    """Return the paper's REO-RL (Oracle): `n` budgets, each of which brings |f - S| lowest given those before.
 
-    On the mean over benchmarks J: S = sum of J(L) over L = 1 … l_max, linear between points;
-    f = (L_1 / 2) J(0) + sum of c_i J(L_i) with trapezoid weights. Candidates are the multiples of `step` below
-    `l_max`; the smallest wins a tie. Raises `BudgetError` where the frontier does not cover 0 to `l_max`.
+    On the mean over benchmarks J: S = sum of J(L) over L = 1 … l_max, linear between points; f = (L_1 / 2) J(0) +
+    sum of c_i J(L_i) with trapezoid weights. Candidates are the multiples of `step` below `l_max`; the smallest
+    wins a tie. Raises `BudgetError` if the frontier does not cover 0 to `l_max`.
     """
     return Schedule(tuple(sorted(pick.budget for pick in picks(frontier, l_max, n, step))), l_max)
 
 
 def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ...]:
-    """The picks behind `greedy` in their order, with the error after each."""
+    """Yield the picks behind `greedy` in their order, with the error after each."""
     check_l_max(l_max)
     check_count(n, l_max)
     whole(step, "the candidates' step")
@@ -70,14 +71,14 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ..
 
 
 def approximation_error(frontier: Curves, schedule: Schedule) -> float:
-    """(f - S) / S of a schedule on a frontier's mean over benchmarks: relative and signed."""
+    """Return (f - S) / S of a schedule on a frontier's mean over benchmarks: relative and signed."""
     j = rewards(frontier, schedule.l_max)
     total = sum_of(j)
     return (area(j, schedule.splits) - total) / total
 
 
 def rewards(frontier: Curves, l_max: int) -> array[float]:
-    """J(0) … J(l_max) of the mean over benchmarks, l_max + 1 of them, linear between the frontier's points."""
+    """Return J(0) … J(l_max) of the mean over benchmarks, l_max + 1 of them, linear between the frontier's points."""
     curve = average(frontier)
     if curve.budgets[0] > 0 or curve.budgets[-1] < l_max:
         raise BudgetError(
@@ -96,7 +97,7 @@ def rewards(frontier: Curves, l_max: int) -> array[float]:
 
 
 def sum_of(j: Sequence[float]) -> float:
-    """S = J(1) + … + J(l_max), exactly rounded; a frontier without any reward has no relative error."""
+    """Return S = J(1) + … + J(l_max), exactly rounded; a frontier without any reward has no relative error."""
     total = math.fsum(itertools.islice(j, 1, None))
     if total <= 0:
         raise BudgetError(
@@ -109,12 +110,31 @@ def sum_of(j: Sequence[float]) -> float:
 
 
 def area(j: Sequence[float], splits: Sequence[int]) -> float:
-    """f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max."""
+    """Return f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max."""
     points = (0, *splits)
     return math.fsum((b - a) * (j[a] + j[b]) / 2 for a, b in itertools.pairwise(points))
 
 
 def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> array[float]:
-    """What each candidate between the neighbouring points `a` and `b` adds to f: two trapezoids in place of one."""
+    """Return how much each candidate between the points `a` and `b` adds to f: two trapezoids in place of one."""
     left, right, whole = j[a], j[b], (b - a) * (j[a] + j[b]) / 2
     return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - whole for c in candidates))
+
+
+class ScheduleFacts(TypedDict):
+    """Tokens and trapezoid weights c_1 … c_{N+1} (the last is that of `l_max`); the error is relative and signed."""
+
+    l_max: int
+    budgets: list[int]
+    weights: list[float]
+    approximation_error: NotRequired[float]
+
+
+def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> ScheduleFacts:
+    """Return `{"l_max", "budgets", "weights"}`, with a frontier also its `"approximation_error"`."""
+    facts = ScheduleFacts(
+        l_max=schedule.l_max, budgets=list(schedule.budgets), weights=list(trapezoid(schedule))
+    )
+    if frontier is not None:
+        facts["approximation_error"] = approximation_error(frontier, schedule)
+    return facts

@@ -17,10 +17,9 @@ from reodsl.numbers.arm_scores import ArmScores, checked_arms
 from reodsl.numbers.crossed import Spread, seed_means, spread_of, total, typical_variance
 from reodsl.numbers.crossfit import area, crossfit, grouped
 from reodsl.numbers.curves import Curve, Curves, check_cover, same_benchmarks
-from reodsl.numbers.grid import integration_grid, trapezoid_weights
-from reodsl.numbers.multiple import holm
+from reodsl.numbers.probabilities import holm
 from reodsl.numbers.reference import mean_only
-from reodsl.numbers.reg import MEAN, change_pct, reg, unknown_model
+from reodsl.numbers.reg import MEAN, change_pct, integration_grid, reg, trapezoid_weights, unknown_model
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,8 +25,9 @@ class QuestionMinimum:
 
 @dataclass(slots=True)
 class _Reached:
-    """What the groups of one question reach: each mean with the first budget at which any of them has it, and the best
-    mean at `l_max`."""
+    """Results of one question's groups: each mean with the first budget at which any of them has it, and the best
+    mean at `l_max`.
+    """
 
     first: dict[float, int] = field(default_factory=dict)
     full: float = 0.0
@@ -35,17 +36,17 @@ class _Reached:
 def question_min(
     groups: Iterable[tuple[str, Sequence[Changes]]], l_max: int, unsolved: Unsolved = "formula"
 ) -> QuestionMinimum:
-    """L^x of the paper's REO-RL (Q-Spec): the smallest budget at which the best group does as well as the best at `l_max`.
+    """Return L^x of the paper's REO-RL (Q-Spec): the least budget with a best group as good as the best at `l_max`.
 
-    Each of `groups`, in any order, is a question and the rollouts that one checkpoint made for it together: a prefix of L
-    tokens is judged by its own answer, and a group by the mean over its rollouts. L runs over 1 … `l_max`, all of them:
-    a mean is only another one where some rollout's answer changes. The group that is best early need not be the one that
-    is best at `l_max`, as the formula has it.
+    Each of `groups`, in any order, is a question and the rollouts that one checkpoint made for it together: a
+    prefix of L tokens is judged by its own answer, and a group by the mean over its rollouts. L runs over 1 …
+    `l_max`, all of them: the mean only changes where some rollout's answer changes. The group that is best early
+    need not be the one that is best at `l_max`, as the formula has it.
 
-    `unsolved` says what becomes of a question that no group solves at `l_max`: `formula` follows the paper's
-    formula, by which every L is as good as `l_max` and L^x = 1; `l_max` gives it the full budget, so that only whole
-    responses count; `drop` leaves it out. Raises E0429 for a group without rollouts, changes that do not rise from 1,
-    and an `l_max` below 1.
+    `unsolved` decides about a question that no group solves at `l_max`: `formula` follows the paper's formula, by
+    which every L is as good as `l_max` and L^x = 1; `l_max` gives it the full budget, so that only whole responses
+    count; `drop` removes it. Raises E0429 for a group without rollouts, changes that do not rise from 1, and an
+    `l_max` below 1.
     """
     if l_max < 1:
         raise problem(
@@ -74,7 +75,9 @@ def question_min(
 
 
 def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
-    """`(tokens, share of the rollouts that are right)` wherever that changes up to `l_max`, rising; 0 before the first."""
+    """Yield `(tokens, share of the rollouts that are right)` at each change up to `l_max`, rising; it is 0 before
+    the first.
+    """
     if not rollouts:
         raise problem(
             "E0429",

@@ -1,12 +1,14 @@
-"""REG: a frontier and models' curves to the signed area between them, per model and benchmark, and the mean."""
+"""REG: the gap between a frontier and a curve, integrated over budgets, and the grid of the integral."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.numbers.budgets import MOST_TOKENS
 from reodsl.numbers.curves import (
     Curve,
     Curves,
@@ -15,9 +17,74 @@ from reodsl.numbers.curves import (
     check_cover,
     same_benchmarks,
 )
-from reodsl.numbers.grid import integration_grid, paper_grid, trapezoid_weights
+from reodsl.numbers.probabilities import t_quantile
 from reodsl.numbers.reference import mean_only
-from reodsl.numbers.student import t_quantile
+
+REG_TO = 16 * 1024
+FINE, COARSE = 64, 1024
+
+
+def paper_grid(l_max: int = REG_TO) -> tuple[int, ...]:
+    """Return `{64 i, 0 ≤ i < 16} ∪ {1024 i, i ≥ 1}` up to `l_max` tokens, which is always the last point.
+
+    At 16K this is the paper's grid ("Evaluating Reasoning Efficiency Gap"); further up its coarse part goes on.
+    """
+    check_end(l_max)
+    points = {*range(0, min(COARSE, l_max), FINE), *range(COARSE, l_max, COARSE), l_max}
+    return tuple(sorted(points))
+
+
+def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Return the points to integrate on: `grid` up to `l_max`, or the paper's; `l_max` is always the last.
+
+    Without `l_max` a given grid is taken whole, and the paper's ends at 16K. A grid that is not increasing, has fewer
+    than two points or stops before `l_max` is a `Problem`.
+    """
+    if grid is None:
+        return paper_grid(REG_TO if l_max is None else l_max)
+    for before, after in itertools.pairwise(grid):
+        if after <= before:
+            raise problem(
+                "E0427",
+                f"the grid must increase, and {after} follows {before}",
+                help="write it from the smallest to the largest budget, each once",
+            )
+    if not grid or grid[0] < 0 or grid[-1] > MOST_TOKENS:
+        ends = f"runs from {grid[0]} to {grid[-1]} tokens" if grid else "is empty"
+        raise problem("E0427", f"the grid {ends}", help=f"give budgets from 0 to {MOST_TOKENS} tokens")
+    end = grid[-1] if l_max is None else l_max
+    check_end(end)
+    if grid[-1] < end:
+        raise problem(
+            "E0427",
+            f"the grid stops at {grid[-1]} tokens, before {end}",
+            help=f"let it reach {end}, or integrate to {grid[-1]}",
+        )
+    points = (*(point for point in grid if point < end), end)
+    if len(points) < 2:
+        raise problem(
+            "E0427",
+            f"the grid has no point below {end} tokens",
+            help="start it at 0: an integral needs two points",
+        )
+    return points
+
+
+def trapezoid_weights(points: Sequence[int]) -> tuple[float, ...]:
+    """Return the weight of each point in the trapezoid integral over points."""
+    widths = [b - a for a, b in itertools.pairwise(points)]
+    return tuple((a + b) / 2 for a, b in zip([0, *widths], [*widths, 0], strict=True))
+
+
+def check_end(l_max: int) -> None:
+    """Check that an upper end of integration is in range."""
+    if not 1 <= l_max <= MOST_TOKENS:
+        raise problem(
+            "E0427",
+            f"REG is integrated to {l_max} tokens",
+            help=f"integrate to 1 to {MOST_TOKENS} tokens; the paper goes to 16384",
+        )
+
 
 __all__ = ["MEAN", "RegRow", "RegTable", "change_pct", "paper_grid", "reg", "reg_table"]
 
@@ -48,11 +115,11 @@ class RegTable:
     relative_to: str | None = None
 
     def __getitem__(self, key: tuple[str, str]) -> RegRow:
-        """The row of a model and benchmark (or `mean`)."""
+        """Return the row of a model and benchmark (or `mean`)."""
         return next(row for row in self.rows if (row.model, row.benchmark) == key)
 
     def nested(self) -> dict[str, dict[str, float]]:
-        """`{model: {benchmark: REG, …, "mean": REG}}`."""
+        """Return `{model: {benchmark: REG, …, "mean": REG}}`."""
         out: dict[str, dict[str, float]] = {}
         for row in self.rows:
             out.setdefault(row.model, {})[row.benchmark] = row.reg
@@ -60,7 +127,7 @@ class RegTable:
 
 
 def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[int] | None = None) -> float:
-    """The trapezoid integral of (frontier - J) over the grid up to `l_max` (16K), in tokens: signed, never clipped.
+    """Integrate (frontier - J) over the grid up to `l_max` (16K) by trapezoids, in tokens: signed, never clipped.
 
     A curve that beats the frontier has a negative REG. Both curves are linear between their points and must cover
     the grid; one that does not is a `Problem`.
@@ -80,7 +147,8 @@ def reg_table(
     relative_to: str | None = None,
     questions: int | None = None,
 ) -> RegTable:
-    """REG of each model on each benchmark of the frontier, the mean over them, and changes from `relative_to`.
+    """Return REG of each model on each benchmark of the frontier, the mean over them, and changes from
+    `relative_to`.
 
     `questions` is how many a benchmark's curve is a mean over, at least; changes in percent need it. A model has exactly
     the frontier's benchmarks. A frontier that is one mean curve (as the published ones, "Average") is compared with the
@@ -128,7 +196,7 @@ def reg_table(
 
 
 def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None) -> bool:
-    """Whether a 95% interval of a REG leaves out 0, where a benchmark's curve is a mean over so many questions.
+    """Return whether a 95% interval of a REG excludes 0, if a benchmark's curve is a mean over so many questions.
 
     Curves do not say how a question's scores at several budgets go together. The standard error is that of questions which
     are right at all budgets or at none, as far as the curve allows: no other is larger. The frontier is taken as it is.
@@ -148,19 +216,19 @@ def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], q
 
 
 def change_pct(value: float, base: float) -> float | None:
-    """The change from a baseline's REG in percent of its size, positive where REG grew; None where the base is 0."""
+    """Return the change from a baseline's REG in percent of its size, positive if REG grew; None for a base of 0."""
     return None if base == 0 else 100 * (value - base) / abs(base)
 
 
 def comparable(frontier: Curves, curves: Curves) -> Curves:
-    """A model's curves as the frontier has them: their mean where the frontier is one, else as they are."""
+    """Return a model's curves as the frontier has them: their mean if the frontier is one, else all."""
     if mean_only(frontier) and set(curves) != set(frontier):
         return {next(iter(frontier)): average(curves)}
     return curves
 
 
 def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
-    """The finding that a baseline is none of the models."""
+    """Return the finding that a baseline is none of the models."""
     return error(
         "E0428",
         f"there is no model `{name}` to compare with",

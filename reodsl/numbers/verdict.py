@@ -1,14 +1,14 @@
-"""A study's verdict: every two arms' difference of REG, who leads, who ties, and what is the same within how many tokens."""
+"""A study's verdict: every two arms' difference of REG, who leads, who ties, and its JSON data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
-from reodsl.numbers.grid import integration_grid
 from reodsl.numbers.intervals import (
     Measured,
     Scores,
@@ -19,8 +19,8 @@ from reodsl.numbers.intervals import (
     measured,
     typical_of,
 )
-from reodsl.numbers.multiple import holm
-from reodsl.numbers.reg import MEAN
+from reodsl.numbers.probabilities import holm
+from reodsl.numbers.reg import MEAN, integration_grid
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,7 +67,7 @@ class PairDifference:
     common: Common | None = None
 
     def turned(self) -> PairDifference:
-        """The same pair with its arms in the other order."""
+        """Return the same pair with its arms in the other order."""
         return replace(
             self,
             one=self.two,
@@ -107,14 +107,14 @@ class Verdict:
 
     @property
     def ahead(self) -> tuple[PairDifference, ...]:
-        """The leaders' differences from the baseline, where all leaders are ahead of it; else none."""
+        """Return the leaders' differences from the baseline if all leaders are ahead of it; else none."""
         differences = [each for each in self.against_baseline if each.one in self.leaders]
         all_ahead = self.baseline not in self.leaders and all(e.apart and e.value < 0 for e in differences)
         return tuple(differences) if all_ahead else ()
 
     @property
     def same(self) -> tuple[PairDifference, ...]:
-        """The pairs that are the same within a margin worth naming."""
+        """Return the pairs that are the same within a margin worth naming."""
         if self.margin is None:
             return ()
         return tuple(e for e in self.pairs if e.same_within is not None and e.same_within <= self.margin)
@@ -198,6 +198,23 @@ def pair_difference(
     )
 
 
+def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], Common]:
+    """Return how many responses every two arms have in common, by the evaluations of arms and seeds."""
+    import polars as pl
+
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for (arm, seed), folder in folders.items():
+        rows = pl.scan_parquet(folder / "samples.parquet", glob=False).select(
+            "benchmark", "question", "sample", pl.col("response").hash()
+        )
+        of_seed = rows if seed is None else rows.with_columns(pl.lit(seed).alias("seed"))
+        parts.setdefault(arm, []).append(of_seed.collect(engine="streaming"))
+    arms = {arm: pl.concat(frames) for arm, frames in parts.items()}
+    return {
+        frozenset((one, two)): common_responses(arms[one], arms[two]) for one, two in combinations(arms, 2)
+    }
+
+
 def starred(pairs: Sequence[PairDifference], confidence: float) -> list[PairDifference]:
     """Return the pairs with the probabilities and stars that they have as comparisons of one table."""
     adjusted = iter(holm([pair.p for pair in pairs if pair.p is not None]))
@@ -216,3 +233,45 @@ def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response")
     keys = [key for key in KEYS if key in one.columns and key in two.columns]
     both = one.select(*keys, on).join(two.select(*keys, on), on=keys, suffix="_other")
     return Common(int((both[on] == both[f"{on}_other"]).sum()), both.height)
+
+
+VERDICT = "verdict.json"
+"""The file of a score or a report that holds it."""
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON data."""
+    return asdict(verdict)
+
+
+def from_json(data: Any, called: Mapping[str, str] | None = None) -> Verdict:
+    """Return the verdict of JSON data, with the arms that `called` names under those names. Raises ValueError."""
+    names = called or {}
+
+    def arm(name: str) -> str:
+        return names.get(name, name)
+
+    def pairs(rows: Any) -> tuple[PairDifference, ...]:
+        return tuple(
+            PairDifference(
+                **{
+                    **row,
+                    "one": arm(row["one"]),
+                    "two": arm(row["two"]),
+                    "common": None if row["common"] is None else Common(**row["common"]),
+                }
+            )
+            for row in rows
+        )
+
+    try:
+        return Verdict(
+            **{
+                **{key: value for key, value in data.items() if key != "sentences"},
+                **{key: pairs(data[key]) for key in ("tied", "pairs", "against_baseline")},
+                **{key: tuple(arm(each) for each in data[key]) for key in ("arms", "leaders")},
+                "baseline": None if data["baseline"] is None else arm(data["baseline"]),
+            }
+        )
+    except (KeyError, TypeError, AttributeError) as failure:
+        raise ValueError(f"this is no verdict: {failure}") from None

@@ -9,7 +9,7 @@ from reodsl.graph.lower import split_of
 from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
-from reodsl.numbers.weights import Rule, coefficients
+from reodsl.numbers.budgets import Rule, coefficients
 
 _RULES: dict[Rule, str] = {
     "trapezoid": "trapezoid; they sum to L_max - L_1/2",

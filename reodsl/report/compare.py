@@ -20,7 +20,7 @@ from reodsl.diff.compare import pair
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Frontier, Score, Suite
-from reodsl.numbers.grid import integration_grid
+from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import (
     STARRED,
     ArmScores,
@@ -32,8 +32,8 @@ from reodsl.numbers.intervals import (
     starred,
     typical_of,
 )
-from reodsl.numbers.question_scores import arm_scores, common_of
-from reodsl.numbers.verdict import Verdict, judge
+from reodsl.numbers.reg import integration_grid
+from reodsl.numbers.verdict import Verdict, common_of, judge
 from reodsl.report.artifacts import Made, reading
 from reodsl.report.leading import MOST
 from reodsl.report.material import MEAN, Material, parse_role

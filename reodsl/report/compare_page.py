@@ -13,8 +13,7 @@ import polars as pl
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
-from reodsl.numbers.verdict import Verdict
-from reodsl.numbers.verdict_file import VERDICT
+from reodsl.numbers.verdict import VERDICT, Verdict
 from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, standing, tables
 from reodsl.report.compare import Comparison, Group, Run, compare
 from reodsl.report.markup import Child, Markup, tag

@@ -15,8 +15,7 @@ import polars as pl
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
-from reodsl.numbers.verdict import Verdict
-from reodsl.numbers.verdict_file import VERDICT, from_json
+from reodsl.numbers.verdict import VERDICT, Verdict, from_json
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
 from reodsl.report.left_out import left_out_counts

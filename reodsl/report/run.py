@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reodsl.graph.job import Job, Progress
 from reodsl.ir import Spec
-from reodsl.numbers.verdict_file import VERDICT
+from reodsl.numbers.verdict import VERDICT
 from reodsl.report import drawing, export, notes, provenance
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read

@@ -11,10 +11,9 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
 from reodsl.ir.study import Arm
 from reodsl.ir.training import FromTraining, Ppo
-from reodsl.numbers.budgets import Schedule
+from reodsl.numbers.budgets import Rule, Schedule, coefficients
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
-from reodsl.numbers.weights import Rule, coefficients
 from reodsl.report import formats, theme
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reodsl.numbers.verdict import PairDifference, Verdict
-from reodsl.numbers.verdict_file import VERDICT, to_json
+from reodsl.numbers.verdict import VERDICT, PairDifference, Verdict, to_json
 from reodsl.report import formats
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 

@@ -13,17 +13,14 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Frontier, Score
+from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curve_files import read_frontier, write_frontier
-from reodsl.numbers.curves import Curve, Curves
-from reodsl.numbers.describe import describe_schedule
-from reodsl.numbers.frontier import envelope
-from reodsl.numbers.greedy import greedy
+from reodsl.numbers.curves import Curve, Curves, envelope
+from reodsl.numbers.greedy import describe_schedule, greedy
 from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
-from reodsl.numbers.question_scores import arm_scores, common_of
 from reodsl.numbers.reg import MEAN
-from reodsl.numbers.verdict import Verdict, judge
-from reodsl.numbers.verdict_file import VERDICT, to_json
+from reodsl.numbers.verdict import VERDICT, Verdict, common_of, judge, to_json
 from reodsl.store.labels import arm_labels
 
 MOST_JUDGED = 32

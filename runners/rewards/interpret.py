@@ -32,7 +32,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
-from reodsl.numbers.weights import coefficients
+from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS
 from runners.rewards.problems import given_missing
 

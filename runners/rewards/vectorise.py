@@ -39,7 +39,7 @@ from reodsl.ir.expression import (
     WeightRule,
 )
 from reodsl.ir.reward import Reward
-from reodsl.numbers.weights import coefficients
+from reodsl.numbers.budgets import coefficients
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
 from runners.rewards.on_arrays import BINARY, FUNCTIONS, statistic
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut

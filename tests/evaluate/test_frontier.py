@@ -16,7 +16,7 @@ from reodsl.ir import canonical
 from reodsl.ir.study import Frontier, PublishedCurve, Score
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.greedy import greedy
-from reodsl.numbers.verdict_file import from_json
+from reodsl.numbers.verdict import from_json
 from runners.evaluate import frontier as runners
 from runners.evaluate.summary import curves
 from tests.evaluate.conftest import MakeJob

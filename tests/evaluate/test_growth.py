@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.question_scores import arm_scores
+from reodsl.numbers.arm_scores import arm_scores
 from reodsl.report.examples import _rows
 from runners.evaluate.summary import curves, summary
 

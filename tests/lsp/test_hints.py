@@ -6,8 +6,7 @@ from pathlib import Path
 
 from reodsl.lsp.analysis import analyse
 from reodsl.lsp.hints import hints
-from reodsl.numbers.budgets import Schedule
-from reodsl.numbers.weights import trapezoid
+from reodsl.numbers.budgets import Schedule, trapezoid
 from tests.lsp.quickstart import TEXT, opened
 
 

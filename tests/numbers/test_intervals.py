@@ -10,11 +10,10 @@ import pytest
 from benchmarks.intervals import PAGE, SCENARIOS, STARS, committed, outcomes, written
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import ArmScores
-from reodsl.numbers.curves import Curve
-from reodsl.numbers.frontier import envelope
+from reodsl.numbers.curves import Curve, envelope
 from reodsl.numbers.intervals import Interval, one_sided, pairwise, score_arms, starred
+from reodsl.numbers.probabilities import t_quantile
 from reodsl.numbers.reg import reg_table
-from reodsl.numbers.student import t_quantile
 
 BUDGETS = (0, 16, 32, 64, 128)
 SIZES = {"easy": 7, "hard": 12}

@@ -8,9 +8,8 @@ import pytest
 
 from reodsl.language import named_frontier
 from reodsl.numbers.curves import Curve, average
-from reodsl.numbers.grid import paper_grid
 from reodsl.numbers.reference import PARTS
-from reodsl.numbers.reg import reg, reg_table
+from reodsl.numbers.reg import paper_grid, reg, reg_table
 
 DATA = json.loads((Path(__file__).parent / "printed_frontiers.json").read_text(encoding="utf-8"))
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
 from reodsl.numbers.curves import Curve, average
-from reodsl.numbers.grid import integration_grid, trapezoid_weights
-from reodsl.numbers.reg import apart, change_pct, paper_grid, reg, reg_table
+from reodsl.numbers.reg import (
+    apart,
+    change_pct,
+    integration_grid,
+    paper_grid,
+    reg,
+    reg_table,
+    trapezoid_weights,
+)
 
 
 def flat(value, end=16384):

@@ -1,9 +1,12 @@
-"""The verdict against t tests, Holm's steps and two one-sided tests, each written out slowly."""
+"""The verdict against t tests, Holm's steps and two one-sided tests, each written out slowly, and its JSON data."""
+
+from __future__ import annotations
 
 import dataclasses
 import json
 import math
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,9 +15,8 @@ import pytest
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
 from reodsl.numbers.intervals import Measured, difference, score_arms
-from reodsl.numbers.multiple import holm
-from reodsl.numbers.student import t_probability, t_quantile
-from reodsl.numbers.verdict import Common, common_responses, judge
+from reodsl.numbers.probabilities import holm, t_probability, t_quantile
+from reodsl.numbers.verdict import Common, Verdict, common_responses, from_json, judge, to_json
 
 BUDGETS = (0, 16, 32)
 NAMES = ("base", "vanilla", "one", "twin")
@@ -234,3 +236,34 @@ def test_common_responses_are_paired_by_question_seed_and_sample():
     assert common_responses(one, two) == Common(2, 3)
     assert common_responses(one.drop("seed"), two.drop("seed")) == Common(3, 4)
     assert common_responses(one, two.sample(fraction=1, shuffle=True, seed=3)) == Common(2, 3)
+
+
+def read(verdict: Verdict, *names: Any) -> Verdict:
+    return from_json(json.loads(json.dumps(to_json(verdict), allow_nan=False)), *names)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_what_is_read_is_what_was_written(seeds: int) -> None:
+    verdict = judged(seeds, common={frozenset(("one", "twin")): Common(5, 9)})
+    assert read(verdict) == verdict
+    assert any(pair.common == Common(5, 9) for pair in read(verdict).pairs)
+
+
+def test_arms_have_the_names_of_now_everywhere() -> None:
+    verdict = read(judged(3), {"one": "first", "vanilla": "plain"})
+    assert set(verdict.arms) == {"base", "plain", "first", "twin"}
+    assert verdict.baseline == "plain"
+    pairs = (*verdict.pairs, *verdict.tied, *verdict.against_baseline)
+    assert {arm for pair in pairs for arm in (pair.one, pair.two)} == set(verdict.arms)
+    assert set(verdict.leaders) <= set(verdict.arms)
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"arms": 3}, {"tied": [{}]}, "text"])
+def test_anything_else_is_no_verdict(data: Any) -> None:
+    with pytest.raises(ValueError, match="this is no verdict"):
+        from_json(data)
+
+
+def test_a_verdict_with_another_key_is_no_verdict() -> None:
+    with pytest.raises(ValueError, match="this is no verdict"):
+        from_json(to_json(judged(1)) | {"new": 1})

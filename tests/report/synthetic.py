@@ -24,12 +24,10 @@ from reodsl.ir.training import (
     Sft,
     Stage,
 )
-from reodsl.numbers.curves import Curve
-from reodsl.numbers.frontier import envelope
-from reodsl.numbers.question_scores import arm_scores, common_of
+from reodsl.numbers.arm_scores import arm_scores
+from reodsl.numbers.curves import Curve, envelope
 from reodsl.numbers.reg import reg_table
-from reodsl.numbers.verdict import judge
-from reodsl.numbers.verdict_file import VERDICT, to_json
+from reodsl.numbers.verdict import VERDICT, common_of, judge, to_json
 from tests.methods import dense, plain_ppo
 
 GRID = (0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
