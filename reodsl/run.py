@@ -19,8 +19,9 @@ from reodsl.plan.verdict import Plan
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
-from reodsl.store import judges, runs
-from reodsl.store.code import Code, allow, read_all, unallowed
+from reodsl.store import runs
+from reodsl.store.code import Code, read_all
+from reodsl.store.consent import Destination, allow, destinations, keyless, unapproved
 from reodsl.store.layout import lay_out, require_place
 
 
@@ -83,18 +84,17 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     prices = prices_of(ready)
     todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
     mine: tuple[Code, ...] = ()
-    asked: tuple[judges.Destination, ...] = ()
+    asked: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
-        new = None if machine.allow_python else unallowed(mine)
+        asked = destinations(task.payload for task in todo)
+        new = unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
-        asked = judges.destinations(task.payload for task in todo)
-        strange = None if machine.allow_judge else judges.unallowed(asked)
         # Elsewhere the key has to be where the tasks are, which say it themselves.
-        lacking = () if machine.address else judges.keyless(asked)
-        findings = (*wrong, *(each for each in (new, strange) if each), *lacking)
+        lacking = () if machine.address else keyless(asked)
+        findings = (*wrong, *new, *lacking)
         findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
     listener.check(findings)
     if any(each.severity == "error" for each in findings):
@@ -103,7 +103,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     for code in mine:
         allow(code)
     for judge in asked:
-        judges.allow(judge)
+        allow(judge)
     listener.begin()
     store = ready.store.open()
     record = runs.begin(store, ready.spec, plan.digest)

@@ -41,10 +41,10 @@ def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json
     from humanize import naturalsize
 
     from reodsl.cli.output import print_json
-    from reodsl.store.sweep import refuse, sweep
+    from reodsl.store.sweep import find_garbage, sweep
 
     store = existing_store(store_dir)
-    items = refuse(store, keep)
+    items = find_garbage(store, keep)
     total = sum(item.bytes for item in items)
     if as_json:
         listed = [{"kind": item.kind, "name": item.name, "bytes": item.bytes} for item in items]

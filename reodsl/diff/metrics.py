@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.graph.task import Graph
-from reodsl.store.labels import arm_labels
+from reodsl.store.manifest import arm_labels
 
 MEAN = "mean"
 METRICS = ("accuracy", "length", "reg")

@@ -20,8 +20,8 @@ from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
 from reodsl.report.left_out import left_out_counts
 from reodsl.report.placeless import placeless
-from reodsl.store.labels import arm_labels
 from reodsl.store.live import STEPS, read_steps
+from reodsl.store.manifest import arm_labels
 
 MEAN = "mean"
 

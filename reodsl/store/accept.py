@@ -18,7 +18,7 @@ ACCEPTED = "accepted"
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Why a result stands for a task that would now be done otherwise.
+    """A person's decision that a result stays valid for a task that would now run otherwise.
 
     `result` is the key of the result that was accepted, `because` the person's reason, `changes` in words what would
     have made the task run, `at` when it was accepted.
@@ -31,7 +31,9 @@ class Acceptance:
 
 
 def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
-    """Every acceptance that a result has behind it, the first one first; none for what was made as it says."""
+    """Return every acceptance behind a result, the first one first; none for one that was computed as it is
+    recorded.
+    """
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
         for item in manifest.provenance.get(ACCEPTED, ())
@@ -39,7 +41,7 @@ def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
 
 
 def telling(task: Task, done: Mapping[str, Manifest]) -> Task:
-    """A report's task with the acceptances among the results of its study, so that it shows them; others as they are."""
+    """Return a report's task with the acceptances among the results of its study, which it shows; others unchanged."""
     if task.kind != "report":
         return task
     accepted = [
@@ -59,10 +61,10 @@ def adopt(
     because: str,
     changes: tuple[str, ...],
 ) -> Manifest:
-    """Make the content of `old` the result of `key` too, linked where the file system can, with the reason beside it.
+    """Make the content of `old` the result of `key` too, linked if the file system can, with the reason beside it.
 
-    How it came to be is told as it was, and so are acceptances before this one. Call with the key's lock held.
-    Raises E0950 or E0951 when it cannot be kept.
+    Its provenance is kept, and so are acceptances before this one. Call with the key's lock held. Raises E0950 or
+    E0951 if it cannot be stored.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     chain = (*acceptances(old), Acceptance(old.key, because, changes, now))

@@ -17,18 +17,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.ir.data import Python
 from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
-from reodsl.store import consent
 from reodsl.store.plain import read_plain
 
 GROUP = "reodsl.python"
 LIBRARY = "verifiers"
 """The library whose environments can be named without an entry point, as `MODULE:verifiers`."""
 _REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
-_KIND = "python"
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
 MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
@@ -37,10 +35,11 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A function's code. `name` is what the spec calls it, `module` the package's module or empty where it is a file.
+    """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a
+    file.
 
-    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one. `beside` is that of the
-    package's other Python files, and `others` how many there are.
+    `checksum` is the SHA-256 of `source`, with the version of the package if it is of one. `beside` is that of the
+    package's other Python files, and `others` their number.
     """
 
     name: str
@@ -53,23 +52,23 @@ class Code:
 
     @property
     def file(self) -> str:
-        """What the spec calls the file or the module."""
+        """Return the file or the module as the spec spells it."""
         return self.name.rpartition(":")[0]
 
     @property
     def function(self) -> str:
-        """The function's name."""
+        """Return the function's name."""
         return self.name.rpartition(":")[2]
 
     @property
     def root(self) -> Path | None:
-        """The folder of the package that the module is in; None for a file, and for a module that is no package."""
+        """Return the folder of the module's package; None for a file, and for a module that is no package."""
         depth = self.module.count(".") + (self.path.name == "__init__.py")
         return self.path.parents[depth - 1] if self.module and depth else None
 
     @property
     def checksum(self) -> str:
-        """What identifies the content."""
+        """Return the SHA-256 of the content."""
         digest = hashlib.sha256(self.source)
         if self.module:
             # A module that is alone has the checksum that it always had.
@@ -79,29 +78,34 @@ class Code:
 
 
 def is_code(part: Mapping[str, Any]) -> bool:
-    """Whether a part of a payload names a function: a setting's value, or a term of a reward."""
+    """Return whether a part of a payload names a function: a setting's value, or a term of a reward."""
     called = part.get("kind") == "python" or part.get("op") in OWN_OPS
     return called and isinstance(part.get("function"), str)
 
 
-def code_uses(payload: Any, setting: str = "") -> Iterator[tuple[str, str]]:
-    """The functions that a payload names, as (the setting that names it, `FILE.py:FUNCTION`)."""
+def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every object in a payload, outer ones first, with the setting that holds it."""
     if isinstance(payload, Mapping):
-        if is_code(payload):
-            yield ("reward" if "op" in payload else setting), payload["function"]
+        yield setting, payload
         for name, each in payload.items():
-            # What verdicts by chance are made of is a verifier as well.
-            yield from code_uses(each, setting if payload.get("kind") == "chance" else name)
+            # The parts of a verifier by chance are verifiers as well.
+            yield from parts(each, setting if payload.get("kind") == "chance" else name)
     elif isinstance(payload, (list, tuple)):
         for each in payload:
-            yield from code_uses(each, setting)
+            yield from parts(each, setting)
 
 
 def read_all(payloads: Iterable[Any], folder: Path) -> tuple[list[tuple[str, Code]], list[Diagnostic]]:
-    """The code that payloads name, each once with the setting that names it, and what of it cannot be read."""
+    """Read the code that payloads name, each once with the setting that names it; report code that cannot be read."""
     codes: list[tuple[str, Code]] = []
     wrong: list[Diagnostic] = []
-    for setting, name in dict.fromkeys(use for payload in payloads for use in code_uses(payload)):
+    uses = (
+        ("reward" if "op" in part else setting, part["function"])
+        for payload in payloads
+        for setting, part in parts(payload)
+        if is_code(part)
+    )
+    for setting, name in dict.fromkeys(uses):
         try:
             codes.append((setting, read_code(name, folder)))
         except Problem as caught:
@@ -109,27 +113,8 @@ def read_all(payloads: Iterable[Any], folder: Path) -> tuple[list[tuple[str, Cod
     return codes, wrong
 
 
-def unallowed(codes: Iterable[Code]) -> Diagnostic | None:
-    """E0746, where some of the code is new to this machine: which files, what content, and what to type."""
-    new = list({code.checksum: code for code in codes if not is_allowed(code)}.values())
-    if not new:
-        return None
-    one = len(new) == 1
-    return error(
-        "E0746",
-        f"the spec runs Python that is new to this machine: {', '.join(f'`{code.file}`' for code in new)}",
-        where=str(new[0].path),
-        notes=[
-            f"{code.path}{f', with {code.others} more of its package,' if code.others else ''} has the content "
-            f"sha256:{code.checksum}"
-            for code in new
-        ],
-        help=f"read {'it' if one else 'them'}, and give the same command with --allow-python: it asks once for each content",
-    )
-
-
 def read_code(name: str, folder: Path) -> Code:
-    """The code of a function; relative paths start at `folder`. Raises E0743."""
+    """Read the code of a function; relative paths start at `folder`. Raises E0743."""
     place, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
         raise _unusable(name, "it is not FILE.py:FUNCTION", f"write {OWN_CODE.words}")
@@ -188,7 +173,7 @@ def _of_package(name: str, module: str) -> Code:
 
 
 def _others(name: str, package: str, path: Path) -> tuple[str, int]:
-    """The checksum of a package's Python files but the one at `path`, and their number; nothing where there are none.
+    """Return the checksum and the number of a package's Python files except the one at `path`; empty without any.
 
     An editable package keeps its version as it changes. Raises E0743 for more files, or larger ones, than are read.
     """
@@ -226,7 +211,7 @@ def _others(name: str, package: str, path: Path) -> tuple[str, int]:
 
 
 def _environment(module: str) -> metadata.Distribution | None:
-    """The package of a module, if it is an environment of `verifiers`: one of that name that asks for the library."""
+    """Return the package of a module if it is an environment of `verifiers`: of that name, requiring the library."""
     try:
         package = metadata.distribution(module.partition(".")[0])
     except (metadata.PackageNotFoundError, ValueError):
@@ -235,7 +220,7 @@ def _environment(module: str) -> metadata.Distribution | None:
 
 
 def _module_file(module: str) -> Path | None:
-    """The file of a module, spec without importing it or the packages it is in."""
+    """Return the file of a module, without importing it or the packages it is in."""
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -251,7 +236,9 @@ def _module_file(module: str) -> Path | None:
 
 
 def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What a function is as far as results depend on it: its content in the place of its file, and none of its limits."""
+    """Return the part of a function that results depend on: its content instead of its file, and none of its
+    limits.
+    """
     name = str(payload["function"])
     try:
         checksum = read_code(name, folder).checksum
@@ -261,16 +248,6 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if kept.get("op") == OWN_OPS[1] and kept["batch"] == Python.model_fields["batch"].default:
         kept = {"op": OWN_OPS[0], "of": kept["of"]}
     return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
-
-
-def is_allowed(code: Code) -> bool:
-    """Whether this user allowed the code's content to run on this machine."""
-    return consent.is_allowed(_KIND, code.checksum)
-
-
-def allow(code: Code) -> None:
-    """Remember code as allowed, where that can be written; for the run at hand it counts in any case."""
-    consent.allow(_KIND, code.checksum, str(code.path))
 
 
 def _unusable(where: str, why: str, help: str) -> Problem:

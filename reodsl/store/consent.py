@@ -1,36 +1,111 @@
-"""What this user let happen on this machine: a file by its name for each, in a folder that only they can enter."""
+"""Approvals: Python and judges that a spec names run only where this user allowed them, one private file each."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.store.code import Code, parts
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A judge's model, its address, and the environment variable with its key, if it has one."""
+
+    model: str
+    address: str
+    key: str | None
+
+
+def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
+    """Return the judges that payloads name, each once."""
+    judges = (
+        Destination(str(part.get("model")), part["address"], part.get("key"))
+        for payload in payloads
+        for _, part in parts(payload)
+        if part.get("kind") == "judge" and isinstance(part.get("address"), str)
+    )
+    return tuple(dict.fromkeys(judges))
+
+
+def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
+    """Report E0747 for each variable of a key that is not set in this process."""
+    for each in judges:
+        if each.key and not os.environ.get(each.key, "").strip():
+            yield error(
+                "E0747",
+                f"the judge `{each.model}` cannot be asked: `${each.key}` is not set",
+                where=each.address,
+                help=f"set it before the run: `export {each.key}=…`",
+            )
+
+
+def unapproved(codes: Iterable[Code], judges: Iterable[Destination] = ()) -> Iterator[Diagnostic]:
+    """Report E0746 for code and E0749 for judges that are new to this machine: which, and what to type."""
+    code = list({each.checksum: each for each in codes if not is_allowed(each)}.values())
+    if code:
+        yield error(
+            "E0746",
+            f"the spec runs Python that is new to this machine: {', '.join(f'`{each.file}`' for each in code)}",
+            where=str(code[0].path),
+            notes=[
+                f"{each.path}{f', with {each.others} more of its package,' if each.others else ''} has the content "
+                f"sha256:{each.checksum}"
+                for each in code
+            ],
+            help=f"read {'it' if len(code) == 1 else 'them'}, and give the same command with --allow-python: it asks once"
+            " for each content",
+        )
+    asked = [each for each in judges if not is_allowed(each)]
+    if asked:
+        addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in asked))
+        yield error(
+            "E0749",
+            f"the spec sends questions and answers to a judge that is new to this machine: {addresses}",
+            where=asked[0].address,
+            notes=[
+                f"`{each.model}` is asked there, "
+                + (f"with the key in ${each.key}" if each.key else "without a key")
+                for each in asked
+            ],
+            help="if they may go there, give the same command with --allow-judge: it asks once for each address and key",
+        )
 
 
 def consent_folder(kind: str) -> Path:
-    """Where what was allowed of a kind has its files: `$XDG_STATE_HOME/reodsl/KIND/`."""
+    """Return the folder of approvals of a kind: `$XDG_STATE_HOME/reodsl/KIND/`."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / kind
 
 
-def is_allowed(kind: str, name: str) -> bool:
-    """Whether this user allowed it. What others write there counts for nothing."""
+def _place(item: Code | Destination) -> Path:
+    """Return the file of an approval: of code by its content, of a judge by its address and the variable of its key."""
+    if isinstance(item, Code):
+        return consent_folder("python") / item.checksum
+    return consent_folder("judges") / hashlib.sha256(f"{item.address}\0{item.key or ''}".encode()).hexdigest()
+
+
+def is_allowed(item: Code | Destination) -> bool:
+    """Return whether this user allowed it on this machine; files of other users count for nothing."""
     try:
-        status = os.stat(consent_folder(kind) / name, follow_symlinks=False)
+        status = os.stat(_place(item), follow_symlinks=False)
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 
 
-def allow(kind: str, name: str, text: str) -> None:
-    """Remember it as allowed, with a line for people, where that can be written."""
-    place = consent_folder(kind)
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(
-            place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+def allow(item: Code | Destination) -> None:
+    """Store an approval, with a line for people; if that cannot be written, it holds for the run at hand alone."""
+    place = _place(item)
+    with suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-    except OSError:
-        pass
+            file.write(f"{item.path if isinstance(item, Code) else item.address}\n")

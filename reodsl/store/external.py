@@ -55,7 +55,7 @@ class Fingerprints:
     """
 
     def __init__(self, place: Path, most: int | None = None) -> None:
-        """Kept in the file `place`, where its folder exists. Of files that are not known `most` bytes are read."""
+        """Read the checksums in the file `place`, if it exists. At most `most` bytes of unknown files are read."""
         self.place = place
         self.left = most
         self.changed = False
@@ -66,7 +66,9 @@ class Fingerprints:
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
 
     def file(self, path: Path) -> str | None:
-        """The SHA-256 of a plain file, or a word for one that is too large to be read now; None where there is none."""
+        """Return the SHA-256 of a plain file, or a word for one too large to be read now; None if it cannot be
+        read.
+        """
         try:
             stat = stat_plain(path)
             name, seen = str(path.resolve()), _stamp(stat)
@@ -85,9 +87,9 @@ class Fingerprints:
         return checksum
 
     def is_whole(self, path: Path, checksum: str, stored: int) -> bool:
-        """Whether a stored file still has its checksum. Read only where it was changed since it was looked at last.
+        """Return whether a stored file still has its checksum, reading it only if it changed since the last look.
 
-        The first time it is taken as it is, unless it was changed after `stored`, in nanoseconds. Raises OSError.
+        The first time it is trusted, unless it was changed after `stored`, in nanoseconds. Raises OSError.
         """
         stat = stat_plain(path)
         name = str(path.resolve())
@@ -97,9 +99,9 @@ class Fingerprints:
         return self.file(path) == checksum
 
     def folder(self, path: Path) -> str | None:
-        """The digest of the names and checksums of a model's files directly in a folder; None where there is none.
+        """Return the digest of the names and checksums of a model's files directly in a folder; None without one.
 
-        Raises E0959 where it holds more names than a model's folder has, and E0832 where one leads out of it.
+        Raises E0959 if it holds more names than a model's folder has, and E0832 if one leads out of it.
         """
         outward = leads_out(path)
         if outward is not None:
@@ -112,18 +114,18 @@ class Fingerprints:
         return self._together((each.name, each) for each in files if not each.is_dir())
 
     def tree(self, path: Path) -> str:
-        """The digest of the names and checksums of all files with questions below a folder. Raises E0959."""
+        """Return the digest of the names and checksums of all files with questions below a folder. Raises E0959."""
         files = sorted(_data_files(path))
         return self._together((each.relative_to(path).as_posix(), each) for each in files)
 
     def _together(self, files: Iterable[tuple[str, Path]]) -> str:
-        """One digest, of which it is told where a part was not read."""
+        """Digest named checksums; prefix `unread` if a file was skipped."""
         prints = {name: self.file(path) for name, path in files}
         unread = any(_is_unread(each) for each in prints.values())
         return (_UNREAD if unread else "") + digest(prints)
 
     def save(self) -> None:
-        """Keep what was read, if the store is there; losing it only costs time."""
+        """Store the checksums, if the store exists; losing them only costs time."""
         if self.changed and self.place.parent.is_dir():
             try:
                 write_json(self.place, self.known)
@@ -141,7 +143,7 @@ def _is_unread(checksum: object) -> bool:
 
 
 def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
-    """What is in a folder, which is `whole` or below it. Raises OSError, and E0959 for more than `most`."""
+    """List a folder, which is `whole` or below it. Raises OSError, and E0959 for more than `most` entries."""
     if is_system(folder):
         return []
     with os.scandir(folder) as entries:
@@ -186,7 +188,7 @@ def leads_out(folder: Path) -> Diagnostic | None:
 
 
 def _data_files(whole: Path) -> Iterator[Path]:
-    """Files with questions below a folder, as deep as a run looks for them; folders that are links count too."""
+    """Yield files with questions below a folder, as deep as a run looks for them; linked folders count too."""
     folders, left = [(whole, 1)], MOST_ENTRIES
     while folders:
         folder, depth = folders.pop()
@@ -204,7 +206,7 @@ def _data_files(whole: Path) -> Iterator[Path]:
 
 
 def is_unread(payload: Mapping[str, Any]) -> bool:
-    """Whether a payload as `resolved` gives it stands for files that were too large to be read."""
+    """Return whether a payload from `resolved` contains files that were too large to be read."""
     sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
     marks = (
         each
@@ -217,7 +219,7 @@ def is_unread(payload: Mapping[str, Any]) -> bool:
 
 
 def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints) -> dict[str, Any]:
-    """`payload` with every source in it replaced by what it is now. Relative paths start at `folder`."""
+    """Return `payload` with the present content of every source in it. Relative paths start at `folder`."""
     if task.kind in _RUN_CODE:
         payload = _with_content(payload, folder)
     if task.kind == "data":
@@ -234,8 +236,10 @@ _LEAF = (str, int, float, type(None))
 
 
 def _with_content(part: Any, folder: Path) -> Any:
-    """A part of a payload with the content of the user's functions in the place of their files, and judges without their
-    address and limits; without any, the part."""
+    """Replace, in a part of a payload, the user's functions by their content and judges' addresses and limits.
+
+    A part without any is returned as the same object.
+    """
     if isinstance(part, Mapping):
         if is_code(part):
             return content_of(part, folder)
@@ -278,7 +282,7 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
 
 
 def absent(task: Task, folder: Path) -> tuple[str, ...]:
-    """Return what a task's questions or weights come from and is not on this machine, as the spec calls it."""
+    """Return the sources of a task's questions or weights that are not on this machine, as the spec spells them."""
     if task.kind == "data":
         sources, hub_kind = task.payload["data"]["sources"], "datasets"
     elif task.kind == "model":
@@ -307,30 +311,34 @@ def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
 
 
 def _sum(checksum: str | None) -> str:
-    """A checksum as it stands in a payload."""
+    """Format a checksum for a payload."""
     return checksum if checksum is not None and _is_unread(checksum) else f"sha256:{checksum}"
 
 
 def local_copies(repo: str, folder: Path) -> list[Path]:
-    """A data set's copies beside the spec and in REODSL_DATA, which a run prefers, in this order, to the hub's cache."""
+    """Return a data set's copies beside the spec and in REODSL_DATA, which a run prefers to the hub's cache, in
+    order.
+    """
     mirror = os.environ.get("REODSL_DATA")
     places = [folder / "data", *([Path(mirror)] if mirror else [])]
     return [place / repo for place in places if os.path.isdir(place / repo)] if REPO.holds(repo) else []
 
 
 def hub_cache() -> Path:
-    """Where models and data sets of a hub are kept on this machine."""
+    """Return the folder of a hub's models and data sets on this machine."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or home / "hub")
 
 
 def hub_place(hub_kind: str, repo: str) -> Path:
-    """Where all of a repository of a hub is kept on this machine, whether it is there or not."""
+    """Return the folder of a hub's repository on this machine, whether it exists or not."""
     return hub_cache() / f"{hub_kind}--{repo.replace('/', '--')}"
 
 
 def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
-    """The folder of a model (`models`) or data set (`datasets`) in the local cache; None where it is not, or not whole."""
+    """Return the folder of a model (`models`) or data set (`datasets`) in the local cache; None if missing or
+    partial.
+    """
     if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
         return None
     place = hub_place(hub_kind, repo)
@@ -350,7 +358,7 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
 
 
 def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
-    """The commits of hubs that a payload as `resolved` gives it names, by repository."""
+    """Return the commits of hubs in a payload from `resolved`, by repository."""
     sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
     return {
         str(source["repo"]): str(source["revision"])
@@ -360,15 +368,15 @@ def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
 
 
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
-    """The commit that a name stands for in the local cache; the revision as given where it is not there."""
+    """Return the commit of a revision in the local cache; the revision itself if it is not there."""
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision
 
 
 def package_file(package: str, name: str) -> Path | None:
-    """A file that ships inside an installed package, by its distribution or import name; the package is not imported.
+    """Return a file inside an installed package, by its distribution or import name, without importing it.
 
-    None where there is none, or the name leads out of the package.
+    None if it is missing, or the name leads out of the package.
     """
     module = package.replace("-", "_")
     if not PACKAGE.holds(package) or not WEIGHTS.holds(name) or not module.isidentifier():
@@ -386,7 +394,7 @@ def package_file(package: str, name: str) -> Path | None:
 
 
 def package_version(package: str) -> str | None:
-    """The version of an installed package by its distribution or import name; None where there is none."""
+    """Return the version of an installed package by its distribution or import name; None if it is missing."""
     for name in (package, package.replace("_", "-")):
         try:
             return metadata.version(name)

@@ -23,7 +23,7 @@ _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNO
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -44,17 +44,17 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON, written atomically."""
+    """Write `value` as indented JSON, atomically."""
     write_atomic(path, json_bytes(value))
 
 
 def json_bytes(value: Any) -> bytes:
-    """`value` as indented JSON with sorted keys."""
+    """Return `value` as indented JSON with sorted keys."""
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to keep a file's or a folder's present state."""
+    """Wait until a file's or a folder's present state is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -63,7 +63,7 @@ def sync(path: Path) -> None:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Every entry below `folder`, links not followed, in sorted order."""
+    """Yield every entry below `folder`, links not followed, in sorted order."""
     for entry in sorted(folder.iterdir()):
         yield entry
         if entry.is_dir() and not entry.is_symlink():
@@ -71,13 +71,13 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a write failed because no space is left."""
+    """Return whether a write failed because no space is left."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _FULL or _FULL_WORDS.search(str(error)) is not None
 
 
 def storage_problem(error: BaseException, place: Path) -> Problem | None:
-    """The diagnostic for a write that the disk refused; None for an error of another kind."""
+    """Return the diagnostic for a write that the disk refused; None for an error of another kind."""
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, Lockless):
         return problem(
@@ -116,7 +116,7 @@ def _denied(error: OSError, place: Path) -> Problem:
 
 @contextmanager
 def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
-    """Turns a refusal of the disk inside the block into a `Problem` that names `place`.
+    """Turn a refusal of the disk inside the block into a `Problem` that names `place`.
 
     With `anything` every error of the operating system is one: a name too long, a folder that may not be made.
     """

@@ -83,7 +83,7 @@ def require_place(out: Path, store: Store) -> None:
 
 
 def _is_marked(out: Path, names: set[str]) -> bool:
-    """Whether a folder is a run's: by its mark, or by a report and its spec, as runs had left it before there were marks."""
+    """Return whether a folder is a run's: by its mark, or by a report and its spec, as older runs left it."""
     if MARK in names:
         return _written(out) is not None
     return (
@@ -92,7 +92,7 @@ def _is_marked(out: Path, names: set[str]) -> bool:
 
 
 def _written(out: Path) -> set[str] | None:
-    """The files that runs wrote to a folder; None where it has no mark."""
+    """Return the files that runs wrote to a folder; None without a mark."""
     try:
         if (out / MARK).is_symlink():
             return None
@@ -103,14 +103,14 @@ def _written(out: Path) -> set[str] | None:
 
 
 def run_folder(study: str, digest: str) -> Path:
-    """Where a run's results are laid out where nobody says: `runs/STUDY-DIGEST`; `digest` is the spec's."""
+    """Return a run's default folder: `runs/STUDY-DIGEST`; `digest` is the spec's."""
     return Path("runs") / f"{slug(study)}-{digest[:8]}"
 
 
 def arm_folder(arm: str, seed: str) -> Path:
-    """Where an arm's results are in a run's folder; `seed` is empty where there is none. No two arms share one.
+    """Return an arm's folder in a run's folder; `seed` may be empty. No two arms share one.
 
-    An arm is called there as in the spec, where its name is short and plain; another has a digest of it at its end.
+    It has the arm's name if that is short and plain; else it ends with a digest of the name.
     """
     name = slug(arm)
     if name != arm:
@@ -119,7 +119,7 @@ def arm_folder(arm: str, seed: str) -> Path:
 
 
 def models(report: Path) -> list[Path]:
-    """The folders of the arms' models in the run's folder that a report is in."""
+    """Return the folders of the arms' models in the run's folder that a report is in."""
     return sorted(report.parent.glob("arms/*/checkpoint"))
 
 
@@ -129,7 +129,7 @@ def put_report(store: Store, drawn: Path, out: Path) -> None:
 
 
 def _of_arm(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
-    """What the report reads in a role, where it is an arm's; `start` is the result that this one began from."""
+    """Yield the files of an arm in a role of the report; `start` is the result that this one began from."""
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")
     arm, _, index = rest.partition(":")
@@ -145,7 +145,7 @@ def _of_arm(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
 
 
 def _of_folder(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece]:
-    """All files of a result, to be put below `place`."""
+    """Yield all files of a result, to be put below `place`."""
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
@@ -193,7 +193,7 @@ def _require_free(out: Path, name: str, written: set[str] | None) -> None:
 
 
 def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
-    """One file, replaced in one step; left alone where it is the same file already."""
+    """Replace one file in one step, unless it is the same file already."""
     target = out / piece.name
     if target.exists() and target.samefile(piece.source):
         return

@@ -30,7 +30,7 @@ Row = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A task that some process is at: its id there, when it began (epoch seconds), on which node, and how far it is."""
+    """A running task: its id, when it began (epoch seconds), on which node, and its progress."""
 
     task: str
     began: float
@@ -40,15 +40,15 @@ class Live:
 
 
 class Teller:
-    """Leaves word of how far a task is in `live/`, a few times a second at most."""
+    """The writer of a task's progress in `live/`, a few times a second at most."""
 
     def __init__(self, root: Path, key: str, task: str) -> None:
-        """Of the result `key` in the store at `root`; says at once that the task began."""
+        """Write that `task` began, for the result `key` in the store at `root`."""
         self._place, self._task, self._began, self._last = live_place(root, key), task, time.time(), 0.0
         self._write(None)
 
     def tell(self, progress: Progress) -> None:
-        """Leave how far it is."""
+        """Write the progress, unless the last write was moments ago."""
         now = time.monotonic()
         if now - self._last >= _EVERY or progress.done >= progress.total:
             self._last = now
@@ -63,12 +63,12 @@ class Teller:
 
 
 def live_place(root: Path, key: str) -> Path:
-    """Where a worker leaves how far the task with this key is."""
+    """Return the file of a task's progress, by its key."""
     return root / "live" / f"{key}.json"
 
 
 def read_live(root: Path, key: str) -> Live | None:
-    """What `Teller` left of a task; None where it left nothing that can be read."""
+    """Read a task's progress; None if no file can be read."""
     try:
         data = json.loads(read_plain(live_place(root, key), LARGEST_RECORD))
         progress = Progress(data["done"], data["total"], data["numbers"]) if "done" in data else None
@@ -78,13 +78,13 @@ def read_live(root: Path, key: str) -> Live | None:
 
 
 def begin_steps(work: Path, rows: Sequence[Row]) -> None:
-    """Make a task's file of steps hold `rows` alone: those an attempt goes on from, as later ones are done again."""
+    """Make a task's file of steps hold `rows` alone: an attempt continues after those and repeats later ones."""
     if rows or (work / STEPS).exists():
         _replace(work / STEPS, "".join(json.dumps(dict(row)) + "\n" for row in rows))
 
 
 def add_step(work: Path, row: Row) -> None:
-    """Add a step to a task's file of steps. A full disk is for the result to complain of."""
+    """Append a step to a task's file of steps. A full disk is reported when the result is stored."""
     with suppress(OSError):
         work.mkdir(exist_ok=True)
         with (work / STEPS).open("a", encoding="utf-8") as file:
@@ -92,7 +92,7 @@ def add_step(work: Path, row: Row) -> None:
 
 
 def read_steps(folder: Path) -> list[dict[str, float]]:
-    """The steps so far, each once; none where nothing was written. A line that was cut off ends the list."""
+    """Return the steps so far, each once. A line that was cut off ends the list."""
     try:
         lines = read_plain(folder / STEPS, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
 
 
 def can_go_on(work: Path) -> bool:
-    """Whether an attempt left anything to go on from: more than the numbers of its steps."""
+    """Return whether an attempt left anything to continue from, beside the numbers of its steps."""
     return work.is_dir() and any(
         entry.name != STEPS and not entry.name.startswith(TRACKED) for entry in work.iterdir()
     )

@@ -22,7 +22,7 @@ _LOCKLESS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 class Lockless(OSError):
-    """The file system has no locks that this machine can take."""
+    """An error of a file system that has no locks."""
 
 
 # A record lock belongs to the process: it does not shut out other threads of it, and closing any handle of the file
@@ -33,7 +33,7 @@ _CHANGING = threading.Lock()
 
 @contextmanager
 def hold(place: Path) -> Iterator[bool]:
-    """Holds the lock at `place` inside the block; False at once when another process has it, or another thread."""
+    """Hold the lock at `place` inside the block; False at once if another process or thread has it."""
     with ExitStack() as stack:
         got = _take(place, wait=False)
         if got:
@@ -43,7 +43,7 @@ def hold(place: Path) -> Iterator[bool]:
 
 @contextmanager
 def turn(place: Path) -> Iterator[None]:
-    """Holds the lock at `place` inside the block, after waiting for it; for work of moments."""
+    """Hold the lock at `place` inside the block, after waiting for it; for work of moments."""
     while not _take(place, wait=True):
         time.sleep(_NEXT_LOOK)
     try:
@@ -66,7 +66,7 @@ def let_go(place: Path) -> None:
 
 
 def is_held(place: Path) -> bool:
-    """Whether a process holds the lock at `place`, this one included."""
+    """Return whether a process holds the lock at `place`, this one included."""
     with _CHANGING:
         if os.path.realpath(place) in _OURS:
             return True
@@ -85,7 +85,9 @@ def is_held(place: Path) -> bool:
 
 
 def _take(place: Path, wait: bool) -> bool:
-    """Whether this thread has the lock now; with `wait` it waits for other processes, and not for other threads."""
+    """Return whether this thread has the lock now; with `wait` it waits for other processes, and not for other
+    threads.
+    """
     name = os.path.realpath(place)
     with _CHANGING:
         if name in _OURS:
@@ -106,7 +108,7 @@ def _drop(place: Path) -> None:
 
 
 def _open(place: Path, how: int) -> tuple[int, bool]:
-    """The open lock file, and whether it could be locked."""
+    """Return the open lock file, and whether it could be locked."""
     while True:
         handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _lock(handle, how):
@@ -118,7 +120,7 @@ def _open(place: Path, how: int) -> tuple[int, bool]:
 
 
 def _lock(handle: int, how: int) -> bool:
-    """A record lock: it ends with this very process, and children that it forks do not keep it."""
+    """Take a record lock: it ends with this very process, and children that it forks do not keep it."""
     try:
         fcntl.lockf(handle, how)
     except (BlockingIOError, PermissionError):

@@ -1,4 +1,4 @@
-"""Manifests: what a finished result holds, and how its files differ from that now."""
+"""Manifests: files and origin of a result, how its files differ from that now, and the names of its arms now."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reodsl.graph.identity import ARMS, part_digest, reads
+from reodsl.graph.task import Kind
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
 from reodsl.store.plain import LARGEST_RECORD, hash_plain, read_plain
@@ -18,7 +20,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256), `provenance` says how it was made.
+    """Content of a finished result: `files` maps paths in it to (bytes, SHA-256), `provenance` records its origin.
 
     Provenance is not part of its identity.
     """
@@ -30,22 +32,22 @@ class Manifest:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """`{path: sha256}` of the content."""
+        """Return `{path: sha256}` of the content."""
         return {path: checksum for path, (_, checksum) in self.files.items()}
 
     @property
     def digest(self) -> str:
-        """The digest of the content: equal for results with the same bytes in the same files."""
+        """Return the digest of the content: equal for results with the same bytes in the same files."""
         return digest(self.checksums)
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(size for size, _ in self.files.values())
 
 
 def read(folder: Path, key: str) -> Manifest | None:
-    """The manifest in the folder of `key`'s result; None where there is none that can be read, or another key's."""
+    """Read the manifest in the folder of `key`'s result; None if it cannot be read, or has another key."""
     try:
         data = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
         files = {str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()}
@@ -57,12 +59,12 @@ def read(folder: Path, key: str) -> Manifest | None:
 
 
 def _is_inside(path: str) -> bool:
-    """Whether a path leads to something in its folder: a store may be a stranger's."""
+    """Return whether a path leads to something in its folder: a store may be a stranger's."""
     return not os.path.isabs(path) and os.pardir not in Path(path).parts
 
 
-def described(manifest: Manifest) -> dict[str, Any]:
-    """What the file of a manifest holds; `read` is its inverse."""
+def manifest_json(manifest: Manifest) -> dict[str, Any]:
+    """Return the JSON data of a manifest, which `read` reads."""
     return {
         "key": manifest.key,
         "digest": manifest.digest,
@@ -75,10 +77,11 @@ def described(manifest: Manifest) -> dict[str, Any]:
 def differences(
     manifest: Manifest, folder: Path, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
 ) -> list[str]:
-    """The files in `folder` that are not as the manifest has them, and how.
+    """Describe the files in `folder` that differ from the manifest.
 
-    Every byte is read but those of files whose path starts with one of `unread`: of these only what was changed since it
-    was looked at last, as `prints` knows, or since it was stored. Their time of change counts, which no program sets back.
+    Every byte is read except those of files whose path starts with one of `unread`: of these only what changed
+    since the last look, by `prints`, or since it was stored. Their time of change counts, which no program sets
+    back.
     """
     wrong = []
     # The folder got its place after everything in it was written.
@@ -101,3 +104,47 @@ def differences(
         except OSError as error:
             wrong.append(f"{path} cannot be read: {error.strerror}")
     return wrong
+
+
+def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
+    """Return `{name in the result: name now}` for a result of `kind`, by the arms' evaluations under their names
+    now.
+
+    A result stays when an arm is renamed, and holds the name of then. Outside of a store nothing identifies the
+    content, and no name is returned.
+    """
+    contents = _read_record(result).get("made", {}).get("contents", {})
+    then = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
+    parts = reads(kind, ARMS)
+    now = {}
+    for name, folder in arms.items():
+        files = _read_record(folder).get("files", {})
+        now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
+    # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
+    renamed = {name: name for name, content in then.items() if now.get(name) == content}
+    free = {name: content for name, content in now.items() if name not in renamed}
+    for name, content in then.items():
+        new = next((each for each in free if free[each] == content), None) if name not in renamed else None
+        if new is not None:
+            renamed[name] = new
+            del free[new]
+    return {name: renamed.get(name, name) for name in then}
+
+
+def arm_labels(
+    kind: Kind, result: Path, evaluations: Mapping[tuple[str, int | None], Path]
+) -> dict[str, str]:
+    """Return `labels` of arms for a result that is made of evaluations of several seeds, by arm and seed."""
+    folders = {
+        name if seed is None else f"{name}@{seed}": folder for (name, seed), folder in evaluations.items()
+    }
+    renamed = labels(kind, result, folders)
+    return {old.partition("@")[0]: new.partition("@")[0] for old, new in renamed.items()}
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}

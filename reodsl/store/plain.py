@@ -31,15 +31,15 @@ _KINDS = (
 
 
 class NotPlain(OSError):
-    """What is there is no plain file, or a larger one than is read; `strerror` says which."""
+    """An error about a path without a plain file, or with a larger one than is read; `strerror` says which."""
 
 
 class _Replaced(NotPlain):
-    """Another file stands there now."""
+    """An error about a file that was replaced between two looks at it."""
 
 
 def stat_plain(path: Path) -> os.stat_result:
-    """What the file system says of a plain file, links followed. Raises NotPlain, or OSError where there is none."""
+    """Return the status of a plain file, links followed. Raises NotPlain, or OSError if it is missing."""
     try:
         status = os.stat(path)
     except ValueError as fault:
@@ -51,7 +51,7 @@ def stat_plain(path: Path) -> os.stat_result:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """An open plain file. Raises NotPlain or OSError, and never waits."""
+    """Open a plain file. Raises NotPlain or OSError, and never waits."""
     for _ in range(_TRIES):
         # It may be replaced by another between the two looks at it, as records of runs are.
         with suppress(_Replaced):
@@ -74,7 +74,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The bytes of a plain file that has at most `most`. Raises NotPlain or OSError."""
+    """Return the bytes of a plain file that has at most `most`. Raises NotPlain or OSError."""
     with open_plain(path) as file:
         # What is written to it meanwhile is not waited for.
         data = file.read(most + 1)
@@ -84,7 +84,9 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def hash_plain(path: Path) -> str:
-    """The SHA-256 of a plain file in hexadecimal, as many bytes as it has when it is opened. Raises NotPlain or OSError."""
+    """Return the SHA-256 of a plain file in hexadecimal, of as many bytes as it has at first. Raises NotPlain or
+    OSError.
+    """
     digest, buffer = hashlib.sha256(), bytearray(_BLOCK)
     view = memoryview(buffer)
     with open_plain(path) as file:
@@ -96,7 +98,7 @@ def hash_plain(path: Path) -> str:
 
 
 def is_system(path: Path) -> bool:
-    """Whether a path, links followed, is below one of the folders of the system."""
+    """Return whether a path, links followed, is below one of the folders of the system."""
     try:
         real = _real_path(path)
     except ValueError:
@@ -105,7 +107,8 @@ def is_system(path: Path) -> bool:
 
 
 def _real_path(path: Path) -> str:
-    """Where a path leads. Linux says it in one call; `realpath` asks for each folder on the way, of each file that is read.
+    """Return where a path leads. Linux answers in one call; `realpath` looks at each folder on the way, for each
+    file.
 
     The file is not opened for that: O_PATH only finds it.
     """

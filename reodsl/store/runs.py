@@ -1,11 +1,13 @@
-"""Records of runs: which result each task had, for later plans and for clean-up."""
+"""Records of runs: which result each task had, for later plans and for clean-up; and leftovers of killed processes."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +21,6 @@ from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import Store
-from reodsl.store.tidy import clear, leftovers
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 
@@ -47,17 +48,17 @@ class Record:
 
 
 def began(name: str) -> str:
-    """The start of a run's name, which is when it began and enough to name it by: `20260101T120000`."""
+    """Return the start of a run's name, which is when it began and enough to name it by: `20260101T120000`."""
     return name.partition(".")[0]
 
 
 def slug(name: str) -> str:
-    """A name from a spec as one safe part of a path."""
+    """Return a name from a spec as one safe part of a path."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
 def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
-    """A record of a run that starts now, written to the store; what killed runs left is removed if no other is going."""
+    """Write the record of a run that starts now; remove what killed runs left if no other is going."""
     now = datetime.now(UTC)
     study = slug(spec.study.name)
     record = Record(
@@ -87,12 +88,12 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
 
 
 def alive(store: Store, record: Record) -> bool:
-    """Whether the process of a run that never ended is still there, on whatever machine."""
+    """Return whether the process of a run that never ended still exists, on whatever machine."""
     return record.status == "running" and is_held(_file(store, record, "lock"))
 
 
 def spec_of(store: Store, record: Record) -> Spec | None:
-    """The compiled spec that a run was of; None where it is not kept or cannot be read."""
+    """Return the compiled spec of a run; None if it was not kept or cannot be read."""
     try:
         return Spec.model_validate_json(read_plain(_file(store, record, "spec"), LARGEST_RECORD))
     except (OSError, ValueError):
@@ -100,7 +101,7 @@ def spec_of(store: Store, record: Record) -> Spec | None:
 
 
 def kept_spec(store: Store, record: Record) -> Spec:
-    """The compiled spec that a run was of. Raises E0968 where it is not kept."""
+    """Return the compiled spec of a run. Raises E0968 if it was not kept."""
     spec = spec_of(store, record)
     if spec is None:
         raise problem(
@@ -117,7 +118,7 @@ def _file(store: Store, record: Record, suffix: str) -> Path:
 
 
 def save(store: Store, record: Record) -> None:
-    """Write the record as it is now."""
+    """Write the record with its present values."""
     with storing(store.root):
         # The order of the tasks is the order in which they were done.
         text = json.dumps(asdict(record), indent=1) + "\n"
@@ -136,7 +137,7 @@ def end(store: Store, record: Record, status: Status) -> None:
 
 
 def records(store: Store) -> tuple[Record, ...]:
-    """Every readable record, oldest first."""
+    """Return every readable record, oldest first."""
     readable = []
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
@@ -151,7 +152,7 @@ def records(store: Store) -> tuple[Record, ...]:
 
 
 def repeated(runs: tuple[Record, ...]) -> dict[str, str]:
-    """The names of runs that had nothing to do, each with that of the run whose results and report it found in place."""
+    """Map runs that had nothing to do to the run whose results and report they reused, by name."""
     first: dict[tuple[object, ...], str] = {}
     again = {}
     for record in runs:
@@ -165,7 +166,7 @@ def repeated(runs: tuple[Record, ...]) -> dict[str, str]:
 
 
 def _lines(path: Path) -> dict[str, str]:
-    """The tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
+    """Return the tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
     try:
         lines = read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
@@ -175,7 +176,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 
 def previous(study: str, task_id: str, runs: tuple[Record, ...]) -> str | None:
-    """The key that a task of this name had when this study ran last; None where it never had one."""
+    """Return the key that a task of this name had when this study ran last; None if it never had one."""
     for record in reversed(runs):
         if record.study == study and task_id in record.tasks:
             return record.tasks[task_id]
@@ -183,14 +184,14 @@ def previous(study: str, task_id: str, runs: tuple[Record, ...]) -> str | None:
 
 
 class Writer:
-    """Keeps what a run has on the disk as it goes: a line a task, whatever their number."""
+    """The writer of a run's results and events as it goes: a line a task, whatever their number."""
 
     def __init__(self, store: Store, record: Record) -> None:
-        """For a record that has begun and not ended."""
+        """Write for a record that has begun and not ended."""
         self.store, self.record = store, record
 
     def add(self, task_id: str, key: str) -> None:
-        """Note the result of a task. Raises E0950 or E0951 when it cannot be written down."""
+        """Note the result of a task. Raises E0950 or E0951 if it cannot be written down."""
         self.record.tasks[task_id] = key
         with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
             file.write(f"{key} {task_id}\n".encode())
@@ -200,7 +201,7 @@ class Writer:
         self._note({"kind": "began", "total": total})
 
     def note(self, event: Event) -> None:
-        """Note what happened to a task. What is only reused is among the run's tasks, and progress is in `live/`."""
+        """Note an event of a task. Reused ones are among the run's tasks, and progress is in `live/`."""
         if event.kind in ("reused", "progress"):
             return
         facts: dict[str, Any] = {"kind": event.kind, "task": event.task}
@@ -220,7 +221,7 @@ class Writer:
 
 
 def events(store: Store, record: Record) -> list[dict[str, Any]]:
-    """What a run noted of its tasks so far, oldest first; a line that is being written is left out.
+    """Return a run's events of tasks so far, oldest first, without a line that is being written.
 
     Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
     """
@@ -242,3 +243,38 @@ def forget(store: Store, record: Record) -> None:
     """Remove a record, and the spec kept with it."""
     for suffix in ("json", "spec", "tasks", "events", "lock"):
         _file(store, record, suffix).unlink(missing_ok=True)
+
+
+def leftovers(store: Store) -> Iterator[Path]:
+    """Yield files and folders that no process uses and no later attempt continues from. Call when no run is going.
+
+    They are results that were being written, writes that were cut off, progress, the work of finished results,
+    claims of runs that are gone, and files of runs without a record. A key that a process still holds, as a worker
+    may for a moment after its run was killed, keeps its files.
+    """
+    root = store.root
+    for name in ("tmp", "live", "work"):
+        for path in _list(root / name):
+            done = name != "work" or store.get(path.name) is not None
+            if done and not store.busy(path.name.lstrip(".").split(".")[0]):
+                yield path
+    for folder in (root, root / "runs", root / "errors"):
+        yield from (path for path in _list(folder) if path.name.startswith(".") and path.is_file())
+    for path in _list(root / "runs"):
+        claim = path.suffix == ".lock" and not is_held(path)
+        if claim or (
+            path.suffix in (".spec", ".tasks", ".events") and not path.with_suffix(".json").exists()
+        ):
+            yield path
+
+
+def clear(path: Path) -> None:
+    """Remove a file or folder, as far as it is still there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _list(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []

@@ -16,10 +16,10 @@ _SHOWN = 5
 
 
 def pick(runs: tuple[Record, ...], name: str) -> Record:
-    """The latest run of a study, of a spec whose digest starts so, or with its report in this folder; or the one run whose
-    name starts so.
+    """Return the run of a name: a study, a spec's digest or a run's name by their beginnings, or a report's folder.
 
-    Raises E0954 where there is none, and where several runs' names or several specs' digests start so.
+    Of several runs of a study, or with one folder, it is the latest. Raises E0954 if there is none, or if several
+    runs' names or several specs' digests start so.
     """
     newest = tuple(reversed(runs))
     if not name:
@@ -41,7 +41,7 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
 
 
 def _is_folder_of(record: Record, name: str) -> bool:
-    """Whether a name is the path of the folder in which a run's report lies, or of the report."""
+    """Return whether a name is the path of a run's report, or of its folder."""
     return record.report is not None and Path(os.path.abspath(name)) in (
         Path(record.report),
         Path(record.report).parent,
@@ -49,13 +49,13 @@ def _is_folder_of(record: Record, name: str) -> bool:
 
 
 def _none(message: str, newest: tuple[Record, ...]) -> Problem:
-    """The diagnostic of a name that is not a run's."""
+    """Return the diagnostic of a name that is not a run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {ran}")
 
 
 def _several(name: str, runs: list[str]) -> Problem:
-    """The diagnostic of a name that fits several runs, the newest first."""
+    """Return the diagnostic of a name that fits several runs, the newest first."""
     shown = ", ".join(runs[:_SHOWN]) + (f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else "")
     return problem(
         "E0954",
@@ -66,10 +66,11 @@ def _several(name: str, runs: list[str]) -> Problem:
 
 
 def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:
-    """The results of a run, as id to key, that a selector names.
+    """Return the results of a run, as id to key, that a selector names.
 
-    A pattern of ids, or of how their names begin (`reo_exp`, `reo_*.train`), or an arm; `+` before it adds all that
-    those were made from, `+` after it all that was made from them, as the run's spec has it. Raises E0954 when none fits.
+    It is a pattern of ids, or of how their names begin (`reo_exp`, `reo_*.train`), or an arm; `+` before it adds
+    all that those were made from, `+` after it all that was made from them, in the run's spec. Raises E0954 if none
+    fits.
     """
     tasks = record.tasks
     if not selector:
@@ -95,16 +96,18 @@ def select(store: Store, record: Record, selector: str | None) -> dict[str, str]
 
 
 def _graph(store: Store, record: Record) -> Graph:
-    """The tasks of a run's spec, each after what it reads; none where the spec is gone.
+    """Return the tasks of a run's spec, each after its inputs; none if the spec is gone.
 
-    Its results alone do not say: one that was made from another result with the same content names that one's key.
+    Results alone are not enough: one that was made from another result with the same content names that one's key.
     """
     spec = spec_of(store, record)
     return lower(spec) if spec is not None else Graph(())
 
 
 def _of_arm(graph: Graph, arm: str) -> set[str]:
-    """The tasks that train and evaluate an arm, as the report reads them: its roles name arms (`evaluate:vanilla@1`)."""
+    """Return the tasks that train and evaluate an arm, by the report's roles, which name arms
+    (`evaluate:vanilla@1`).
+    """
     if "report" not in graph:
         return set()
     return {

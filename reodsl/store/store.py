@@ -17,7 +17,7 @@ from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 from reodsl.store.locks import hold, is_held, turn
-from reodsl.store.manifest import MANIFEST, Manifest, described, differences, read
+from reodsl.store.manifest import MANIFEST, Manifest, differences, manifest_json, read
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 
 FORMAT = "reodsl store 1\n"
@@ -36,11 +36,11 @@ class Store:
     """
 
     def __init__(self, root: Path) -> None:
-        """The store at `root`; nothing is created or read until it is opened or asked."""
+        """Name the store at `root`; nothing is created or read yet."""
         self.root = root
 
     def open(self) -> Store:
-        """Make sure that the store exists and can be written. Raises E0950, E0951 or E0952."""
+        """Create the store if needed, and check that it can be written. Raises E0950, E0951 or E0952."""
         with storing(self.root, anything=True):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
@@ -97,11 +97,11 @@ class Store:
                 raise
 
     def path(self, key: str) -> Path:
-        """Where the result of `key` is, or would be."""
+        """Return the folder of the result of `key`, whether it exists or not."""
         return self.root / "objects" / key[:2] / key
 
     def get(self, key: str) -> Manifest | None:
-        """The manifest of a finished result whose files are there with the right sizes; None if not."""
+        """Return the manifest of a finished result whose files have the right sizes; None if there is none."""
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
@@ -115,7 +115,7 @@ class Store:
         return manifest
 
     def material(self, key: str) -> dict[str, Any] | None:
-        """What the key of a finished result is the digest of; None where it cannot be read."""
+        """Return the payload that the key of a finished result is the digest of; None if it cannot be read."""
         try:
             material = json.loads(read_plain(self.path(key) / MATERIAL, LARGEST_RECORD))
         except (OSError, ValueError, RecursionError):
@@ -125,9 +125,9 @@ class Store:
     def damage(
         self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
     ) -> tuple[str, ...]:
-        """What is wrong with a stored result, file by file; empty when it is whole.
+        """Describe the damage of a stored result, file by file; empty when it is whole.
 
-        Every byte is read but those of files whose path starts with one of `unread`: of these only what was changed
+        Every byte is read except those of files whose path starts with one of `unread`: of these only what changed
         since `prints` saw it last, or since the result was stored, and else the size.
         """
         folder = self.path(key)
@@ -141,32 +141,32 @@ class Store:
         return tuple(wrong)
 
     def __iter__(self) -> Iterator[str]:
-        """The keys of everything in `objects/`, damaged or not."""
+        """Yield the keys of everything in `objects/`, damaged or not."""
         for group in sorted((self.root / "objects").glob("??")):
             yield from (entry.name for entry in sorted(group.iterdir()))
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Holds the key for this process inside the block; False at once when another process has it."""
+        """Hold the key for this process inside the block; False at once if another process has it."""
         with ExitStack() as stack:
             with storing(self.root):
                 got = stack.enter_context(hold(self.root / "locks" / key))
             yield got
 
     def busy(self, key: str) -> bool:
-        """Whether a process holds the key."""
+        """Return whether a process holds the key."""
         return is_held(self.root / "locks" / key)
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Inside the block no other process has the turn of that name; waits for it, so keep it short."""
+        """Hold the turn of that name inside the block, after waiting for it, so keep it short."""
         with ExitStack() as stack:
             with storing(self.root):
                 stack.enter_context(turn(self.root / "locks" / f"turn.{name}"))
             yield
 
     def begin(self, key: str) -> Path:
-        """An empty folder to write the result of `key` into, invisible until it is committed.
+        """Create an empty folder to write the result of `key` into, invisible until it is committed.
 
         Call with the key's lock held: what a killed attempt left behind is removed.
         """
@@ -177,7 +177,9 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """The folder that an interrupted attempt at `key` left, or where it would be. Call with the key's lock held."""
+        """Return the folder that an interrupted attempt at `key` left, or would leave. Call with the key's lock
+        held.
+        """
         folder = self.root / "work" / key
         if folder.is_dir():
             # What an attempt was in the middle of writing when it was killed: as large as a checkpoint each time.
@@ -213,7 +215,7 @@ class Store:
             created = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(key, files, created, dict(origin))
             (out / MATERIAL).write_bytes(json_bytes(dict(material)))
-            (out / MANIFEST).write_bytes(json_bytes(described(manifest)))
+            (out / MANIFEST).write_bytes(json_bytes(manifest_json(manifest)))
             for entry in walk(out):
                 if durable:
                     sync(entry)

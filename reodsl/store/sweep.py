@@ -10,17 +10,16 @@ from pathlib import Path
 from stat import S_ISREG
 
 from reodsl.store.accept import acceptances
-from reodsl.store.runs import Record, alive, forget, records
+from reodsl.store.runs import Record, alive, clear, forget, leftovers, records
 from reodsl.store.store import Store
-from reodsl.store.tidy import clear, leftovers
 
 _KEY = 64
 """Digits of a key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """Something that can go: a result, a partial result, a leftover of a killed process, or an old run's record."""
+class Garbage:
+    """A result, a leftover of a killed process, or the record of an old run that no kept run needs."""
 
     kind: str
     name: str
@@ -28,10 +27,11 @@ class Refuse:
     path: Path
 
 
-def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
-    """What none of the last `keep` finished runs of each study needs, nor any that began since or is still going.
+def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
+    """Find what none of the last `keep` finished runs of each study needs, nor any run that began since or is
+    going.
 
-    The work of interrupted tasks stays while one of those runs did not finish and may go on from it.
+    The work of interrupted tasks stays while one of those runs did not finish and may continue it.
     """
     runs = records(store)
     kept = _kept(store, runs, keep)
@@ -39,21 +39,23 @@ def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
     out = []
     for key in store:
         if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
-            out.append(Refuse("result", key, size(store.path(key)), store.path(key)))
+            out.append(Garbage("result", key, size(store.path(key)), store.path(key)))
     if not any(alive(store, record) for record in runs):
         for path in dict.fromkeys((*leftovers(store), *_abandoned(store, kept))):
             name = path.relative_to(store.root).as_posix()
-            out.append(Refuse("leftover", name, size(path), path))
+            out.append(Garbage("leftover", name, size(path), path))
     names = {record.name for record in kept}
     for record in runs:
         if record.name not in names:
             path = store.root / "runs" / f"{record.name}.json"
-            out.append(Refuse("record", record.name, size(path), path))
+            out.append(Garbage("record", record.name, size(path), path))
     return tuple(out)
 
 
-def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
-    """Remove them; the bytes that came free. What a run took up meanwhile stays; a run that begins waits for the end."""
+def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
+    """Remove the items, and return the freed bytes. Items that a run took up meanwhile stay; a new run waits for
+    the end.
+    """
     freed = 0
     with store.turn("runs"):
         runs = {record.name: record for record in records(store)}
@@ -75,7 +77,7 @@ def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
 
 
 def _stands_for(store: Store, key: str, needed: set[str]) -> bool:
-    """Whether a result was accepted in the place of a needed one, by a person and for the next run."""
+    """Return whether a result was accepted in the place of a needed one, by a person and for the next run."""
     manifest = store.get(key)
     return manifest is not None and any(item.result in needed for item in acceptances(manifest))
 
@@ -89,7 +91,7 @@ def _remove(store: Store, key: str) -> bool:
 
 
 def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
-    """Work that no unfinished run can go on from, as none began before it was last written; old tracebacks and locks."""
+    """Yield old tracebacks, locks, and work that was last written before every unfinished run began."""
     started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
@@ -104,7 +106,7 @@ def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
+    """Return the bytes of a file, or of all files below a folder; files that disappear meanwhile count 0."""
     files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
     return sum(
         status.st_size for status in map(_there, files) if status is not None and S_ISREG(status.st_mode)
@@ -112,7 +114,7 @@ def size(path: Path) -> int:
 
 
 def _there(path: Path) -> os.stat_result | None:
-    """What the file system says of a path; None where another process has removed it."""
+    """Return the status of a path; None if another process has removed it."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -120,10 +122,10 @@ def _there(path: Path) -> os.stat_result | None:
 
 
 def _kept(store: Store, runs: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
-    """The last finished runs of each study, all that began since, and every run still going.
+    """Return the last finished runs of each study, all that began since, and every run still going.
 
-    A run that goes on, failed or was stopped has named only what it came to: the rest of what it will take up again is
-    named by the finished one before.
+    A run that goes on, failed or was stopped has named only its results so far: the rest of what it will take up
+    again is named by the finished one before.
     """
     kept: list[Record] = []
     finished: dict[str, int] = {}

@@ -21,7 +21,7 @@ from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score
 from reodsl.numbers.question_min import Changes, question_min
 from reodsl.numbers.reg import MEAN
 from reodsl.numbers.verdict import VERDICT, Verdict, common_of, judge, to_json
-from reodsl.store.labels import arm_labels
+from reodsl.store.manifest import arm_labels
 
 MOST_JUDGED = 32
 """Arms of a verdict: every two of them are compared."""

@@ -16,8 +16,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store import code as code_module
-from reodsl.store.code import allow, content_of, is_allowed, read_code, unallowed
-from reodsl.store.consent import consent_folder
+from reodsl.store.code import content_of, read_code
+from reodsl.store.consent import allow, consent_folder, is_allowed, unapproved
 from reodsl.store.external import Fingerprints, resolved
 from runners.own.source import opened
 from runners.sandbox import lacking
@@ -249,11 +249,10 @@ def test_all_python_of_a_package_is_the_functions_content(
         (folder / name).write_text("A = 1\n")
     code = read_code("sums_env:verifiers", place.folder)
     assert (code.path, code.others) == (folder / "__init__.py", 2)
-    unasked = unallowed([code])
-    assert unasked is not None
+    (unasked,) = unapproved([code])
     assert "with 2 more of its package, has the content" in unasked.notes[0]
     allow(code)
-    assert unallowed([code]) is None
+    assert not list(unapproved([code]))
     seen = {code.checksum}
     changes: list[Callable[[], object]] = [
         lambda: (folder / "taskset.py").write_text("A = 2\n"),
@@ -265,7 +264,7 @@ def test_all_python_of_a_package_is_the_functions_content(
         change()
         changed = read_code("sums_env:verifiers", place.folder)
         assert changed.checksum not in seen
-        assert unallowed([changed]) is not None
+        assert list(unapproved([changed]))
         seen.add(changed.checksum)
     (folder / "data.txt").write_text("no Python")
     assert read_code("sums_env:verifiers", place.folder).checksum in seen

@@ -21,9 +21,8 @@ from reodsl.ir.data import Tests as ByTests
 from reodsl.price import price
 from reodsl.rehearse import Size, StandIns, shrink
 from reodsl.report.provenance import answers_read
-from reodsl.store.consent import consent_folder
+from reodsl.store.consent import consent_folder, destinations
 from reodsl.store.external import Fingerprints, resolved
-from reodsl.store.judges import destinations
 from tests.bad_input.commands import SPEC, Place, refused
 from tests.judging import Served, served
 

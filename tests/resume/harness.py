@@ -18,7 +18,7 @@ from pathlib import Path
 from reodsl.store.layout import MARK
 from reodsl.store.manifest import MANIFEST
 from reodsl.store.store import MATERIAL, Store
-from reodsl.store.sweep import refuse
+from reodsl.store.sweep import find_garbage
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -248,7 +248,7 @@ class Place:
         left += [path for path in (self.folder / "out").rglob(".*") if path.name != MARK]
         left += list(root.glob("runs/*.lock"))
         assert left == []
-        assert refuse(self.store, keep=10**6) == ()
+        assert find_garbage(self.store, keep=10**6) == ()
 
     def contents(self) -> dict[str, bytes]:
         """All bytes of all results, and of what was laid out for people, by path; no pictures, and nothing of the time."""

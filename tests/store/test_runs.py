@@ -16,7 +16,7 @@ from reodsl.store import runs
 from reodsl.store.locks import let_go
 from reodsl.store.runs import slug
 from reodsl.store.select import pick, select
-from reodsl.store.sweep import refuse, size, sweep
+from reodsl.store.sweep import find_garbage, size, sweep
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 from tests.store.holder import other_process_holds
@@ -51,15 +51,15 @@ def test_an_unreadable_record_is_passed_over(bench: Bench) -> None:
 
 def test_what_the_last_run_used_stays(bench: Bench) -> None:
     recorded(bench, make.four())
-    assert refuse(bench.store) == ()
+    assert find_garbage(bench.store) == ()
     smaller = make.spec(make.arm("base", make.base()))
     last = recorded(bench, smaller)
-    items = refuse(bench.store)
+    items = find_garbage(bench.store)
     assert {item.kind for item in items} == {"result", "record"}
-    assert refuse(bench.store, keep=2) == ()
+    assert find_garbage(bench.store, keep=2) == ()
     sweep(bench.store, items)
     assert set(bench.store) == set(last.tasks.values())
-    assert refuse(bench.store) == ()
+    assert find_garbage(bench.store) == ()
     bench.started()
     bench.run(smaller)
     assert bench.started() == []
@@ -71,7 +71,7 @@ def test_what_a_run_in_flight_uses_stays(bench: Bench) -> None:
     record.tasks = bench.run(spec).keys
     runs.save(bench.store, record)  # this process is alive, and so is its run
     recorded(bench, make.spec(make.arm("base", make.base())))
-    assert refuse(bench.store) == ()
+    assert find_garbage(bench.store) == ()
 
 
 def test_a_run_whose_process_is_gone_is_dead_though_its_number_lives(bench: Bench) -> None:
@@ -81,7 +81,7 @@ def test_a_run_whose_process_is_gone_is_dead_though_its_number_lives(bench: Benc
     assert record.process == os.getpid()
     assert not runs.alive(bench.store, record)
     recorded(bench, spec)
-    assert [item.name for item in refuse(bench.store)] == [record.name]
+    assert [item.name for item in find_garbage(bench.store)] == [record.name]
 
 
 @pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
@@ -93,14 +93,14 @@ def test_what_a_run_has_not_come_to_yet_stays(bench: Bench, status: runs.Status)
     record = runs.begin(bench.store, spec, digest(spec))
     if status != "running":
         runs.end(bench.store, record, status)
-    items = refuse(bench.store)
+    items = find_garbage(bench.store)
     sweep(bench.store, items)
     bench.started()
     bench.run(spec)
     assert bench.started() == []
     runs.end(bench.store, record, "finished")
     recorded(bench, spec)
-    assert record.name in {item.name for item in refuse(bench.store)}
+    assert record.name in {item.name for item in find_garbage(bench.store)}
 
 
 def killed(bench: Bench, spec: Spec, tasks: int = 3) -> runs.Record:
@@ -174,17 +174,17 @@ def test_work_that_an_interrupted_run_goes_on_from_stays(bench: Bench) -> None:
     killed(bench, make.four())
     working(bench, "b").write_text("hours of it")
     os.utime(working(bench, "c").parent, (0, 0))  # of some run long ago
-    leftover = [item.name for item in refuse(bench.store) if item.kind == "leftover"]
+    leftover = [item.name for item in find_garbage(bench.store) if item.kind == "leftover"]
     assert leftover == [f"work/{'c' * 64}"]
     runs.end(bench.store, runs.begin(bench.store, make.four(), "0" * 64), "finished")
-    assert {item.name for item in refuse(bench.store)} >= {f"work/{'b' * 64}", f"work/{'c' * 64}"}
+    assert {item.name for item in find_garbage(bench.store)} >= {f"work/{'b' * 64}", f"work/{'c' * 64}"}
 
 
 def test_what_a_run_took_up_since_the_list_was_made_stays(bench: Bench) -> None:
     spec = make.four()
     recorded(bench, spec)
     recorded(bench, make.spec(make.arm("base", make.base())))
-    items = refuse(bench.store)
+    items = find_garbage(bench.store)
     record = runs.begin(bench.store, spec, digest(spec))
     writer = runs.Writer(bench.store, record)
     keys = bench.run(spec).keys
@@ -200,10 +200,10 @@ def test_leftovers_of_killed_runs_go(bench: Bench) -> None:
     (bench.store.begin("a" * 64) / "half").write_text("x" * 10)
     bench.store.work("b" * 64).mkdir()
     (bench.store.work("b" * 64) / "state").write_text("x" * 10)
-    items = refuse(bench.store)
+    items = find_garbage(bench.store)
     assert sorted(item.kind for item in items) == ["leftover", "leftover"]
     assert sweep(bench.store, items) == 20
-    assert refuse(bench.store) == ()
+    assert find_garbage(bench.store) == ()
 
 
 def test_what_goes_while_a_list_is_made_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_what_goes_while_a_list_is_made_is_left_out(bench: Bench, monkeypatch: p
         return at(path, **how)
 
     monkeypatch.setattr(Path, "stat", late)
-    assert [item.name for item in refuse(bench.store)] == [f"work/{'c' * 64}"]
+    assert [item.name for item in find_garbage(bench.store)] == [f"work/{'c' * 64}"]
     assert size(gone.parent) == 0
 
 

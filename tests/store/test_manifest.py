@@ -8,8 +8,7 @@ import pytest
 
 from reodsl.graph.identity import part_digest
 from reodsl.ir import digest
-from reodsl.store.labels import labels
-from reodsl.store.manifest import Manifest
+from reodsl.store.manifest import Manifest, labels
 from reodsl.store.store import Store
 
 
