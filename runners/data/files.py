@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.plain import NotPlain, open_plain, stat_plain
-from runners.data.records import from_records, read_json, read_jsonl, spell_numbers
+from runners.data.records import from_records, json_records, jsonl_records, spell_numbers
 from runners.data.table import mapped, questions_table, require_columns
 
 LARGEST_FILE = 2 * 2**30
@@ -34,7 +35,13 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     if fault is not None:
         raise Problem(fault)
     try:
-        frame = _READERS[path.suffix.lower()](path, columns)
+        match path.suffix.lower():
+            case ".parquet":
+                frame = _read_parquet(path, columns)
+            case ".csv":
+                frame = _read_csv(path, columns)
+            case suffix:
+                frame = from_records(list(_RECORDS[suffix](path)), path, columns)
     except UnicodeDecodeError as failure:
         raise problem(
             "E0706",
@@ -70,6 +77,19 @@ def require_head(path: Path, columns: Columns) -> None:
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # What else is wrong with it is told as it is read.
         return
+
+
+def read_head(path: Path, rows: int) -> list[tuple[str, Any]]:
+    """Return the first rows of a file that `read_questions` reads, as records with all their fields, and their places."""
+    match path.suffix.lower():
+        case ".parquet":
+            head = pl.scan_parquet(path, glob=False).head(rows).collect().iter_rows(named=True)
+            return [(f"row {number}", spell_numbers(row)) for number, row in enumerate(head, 1)]
+        case ".csv":
+            (_, header), *lines = islice(_csv_rows(path), rows + 1)
+            return [(f"line {line}", dict(zip(header, row, strict=True))) for line, row in lines]
+        case suffix:
+            return list(islice(_RECORDS[suffix](path), rows))
 
 
 def count_rows(path: Path, columns: Columns) -> int:
@@ -212,10 +232,4 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(before)
 
 
-_READERS = {
-    ".parquet": _read_parquet,
-    ".jsonl": read_jsonl,
-    ".ndjson": read_jsonl,
-    ".json": read_json,
-    ".csv": _read_csv,
-}
+_RECORDS = {".jsonl": jsonl_records, ".ndjson": jsonl_records, ".json": json_records}

@@ -50,9 +50,9 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
 
 
 def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[pl.DataFrame]:
-    """The questions table of each source, without marks around its questions; every row is filled.
+    """Return the questions table of each source, without marks around its questions; every row is filled.
 
-    `resources` say which Python of the user's may run, and how.
+    `resources` say which Python of the user's may run, and how. Raises E0716 where no reference of a file can be read.
     """
     tables = []
     for source in data.sources:
@@ -60,6 +60,8 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
         if isinstance(source, (File, HubData)):
             table = solutions_read(table, data)
         require_filled(table, _where(source), scored=isinstance(source, (Generated, PackageData)))
+        if isinstance(source, (File, HubData)):
+            require_read(table, data, _where(source), source.columns, _files(source, folder))
         if _runs_programs(data.verifier):
             require_tests(table, _where(source))
         tables.append(table)
@@ -100,17 +102,8 @@ def take_rows(table: pl.DataFrame, count: int | None) -> pl.DataFrame:
 
 
 def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
-    """Return what `doubtful_references` finds in the tables of the sources. Raises E0716 where none can be read."""
-    tables = list(zip(map(_where, data.sources), read, strict=True))
-    require_read(
-        [
-            each
-            for each, source in zip(tables, data.sources, strict=True)
-            if isinstance(source, (File, HubData))
-        ],
-        data,
-    )
-    return doubtful_references(tables, data)
+    """Return what `doubtful_references` finds in the tables of the sources."""
+    return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
 
 
 def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -> pl.DataFrame:
@@ -155,7 +148,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
         for source in data.sources:
             if not isinstance(source, (File, HubData)):
                 continue
-            files = [folder / source.path] if isinstance(source, File) else local_files(source, folder)
+            files = _files(source, folder)
             for fault in filter(None, map(file_problem, files)):
                 raise Problem(fault)
             if sum(path.stat().st_size for path in files) > READ_AHEAD:
@@ -165,9 +158,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
                 small.append(source)
         if small:
             at_hand = data.model_copy(update={"sources": tuple(small)})
-            read = read_sources(at_hand, folder)
-            join_sources(at_hand, read)
-            require_read(list(zip(map(_where, small), read, strict=True)), data)
+            load_data(at_hand, folder)
             if data.strip and len(small) == len(data.sources):
                 raw = [text for source in small for text in read_source(source, folder)["question"]]
                 return unused_marks(raw, data.strip, ", ".join(map(_where, small)))
@@ -182,7 +173,7 @@ def count_questions(data: Data, folder: Path) -> int | None:
     for source in data.sources:
         if not isinstance(source, (File, HubData)):
             return None
-        files = [folder / source.path] if isinstance(source, File) else local_files(source, folder)
+        files = _files(source, folder)
         if not files or any(map(file_problem, files)):
             return None
         try:
@@ -190,6 +181,11 @@ def count_questions(data: Data, folder: Path) -> int | None:
         except Problem:
             return None
     return sum(rows)
+
+
+def _files(source: File | HubData, folder: Path) -> list[Path]:
+    """Return the files of a source on this machine."""
+    return [folder / source.path] if isinstance(source, File) else local_files(source, folder)
 
 
 def _where(source: DataSource) -> str:

@@ -14,22 +14,21 @@ from reodsl.ir.data import Columns
 from runners.data.table import join_answers, mapped, require_columns
 
 
-def read_jsonl(path: Path, columns: Columns) -> pl.DataFrame:
-    """A file of one record a line; E0707 at the line where there is none."""
-    rows = []
+def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each line; raise E0707 at a line that is not JSON."""
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                rows.append((f"line {number}", _json(line, path, f"line {number}")))
-    return from_records(rows, path, columns)
+                yield f"line {number}", _json(line, path, f"line {number}")
 
 
-def read_json(path: Path, columns: Columns) -> pl.DataFrame:
-    """A file of one list of records; E0707 at the record where there is none."""
+def json_records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each item of a list; raise E0707 where the file holds something else."""
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "{":
         # Hubs hold many `.json` files that are one record a line.
-        return read_jsonl(path, columns)
+        yield from jsonl_records(path)
+        return
     content = _json(text, path, "")
     if not isinstance(content, list):
         raise problem(
@@ -38,7 +37,7 @@ def read_json(path: Path, columns: Columns) -> pl.DataFrame:
             where=str(path),
             help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
         )
-    return from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
+    yield from ((f"record {n}", row) for n, row in enumerate(content, start=1))
 
 
 class _NoNumber(Exception):
@@ -89,7 +88,7 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
                 where=f"{path}, {place}",
                 help='each row is a record, as in `{"question": …, "answer": …}`',
             )
-        present.update(dict.fromkeys(_paths(row)))
+        present.update(dict.fromkeys(field_paths(row)))
     names = [name for name in mapped(columns) if name not in columns.meta]
     if rows:
         require_columns(list(present), columns, str(path))
@@ -116,12 +115,12 @@ def spell_numbers(value: Any) -> Any:
     return _Spelled(value)
 
 
-def _paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def field_paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
     """Yield the names of a record's fields, those inside other records as paths: `reward_model.ground_truth`."""
     for name, value in row.items():
         yield before + name
         if isinstance(value, dict):
-            yield from _paths(value, f"{before}{name}.")
+            yield from field_paths(value, f"{before}{name}.")
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:

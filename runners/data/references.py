@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import compress, islice
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import (
     After,
     AnswerReader,
     Boxed,
     Chance,
+    Columns,
     Comparison,
     Data,
     Judge,
@@ -22,6 +28,9 @@ from reodsl.ir.data import (
     Tests,
     reader_words,
 )
+from runners.data.files import read_head
+from runners.data.records import field_paths, from_records
+from runners.data.table import SHOWN, questions_table
 from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
 from runners.verify.references import unread
 
@@ -32,6 +41,11 @@ HEAD = 50
 """References of a file that are looked at before a run starts; only where none of them is read are all looked at."""
 COMMON_MARKERS = ("The answer is:", "The answer is", "answer is", "Answer:", "answer:", "A:", "ANSWER:")
 """Words that precede answers in sets of worked solutions; a table that nothing reads is tried with each."""
+SENTENCE, LONG_SENTENCE = 5, 12
+"""Words from which on a reference is a sentence and no answer: with a full stop, and without one."""
+_LIKELY = re.compile("answer|truth|gold|solution|final|target|result|expected|reference", re.IGNORECASE)
+"""Names that columns with answers have; of several columns that can be read these are named first."""
+_WORDS = re.compile(r"[\u3040-\u9fff]|(?<![\\\w])(?:[0-9]+|[^\W\d_]{2,})")
 _MARKS = (After(marker="####"), Boxed())
 """The marks that worked solutions of published sets put before or around their answers."""
 
@@ -74,38 +88,79 @@ def _comparison(data: Data) -> Comparison:
     return data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
 
 
-def require_read(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> None:
-    """Raise a Problem (E0716) where no reference of a table can be read, so that no answer could ever be right."""
+def require_read(
+    table: pl.DataFrame, data: Data, source: str, columns: Columns, files: Sequence[Path]
+) -> None:
+    """Raise a Problem (E0716) where no reference of a table can be read, so that no answer could ever be right.
+
+    A sentence counts as unread here: as words, it would be right in just these words. `files` are the source's.
+    """
     if _comparison(data) != "math":
         return
-    for source, table in tables:
-        rows = [row for row in _rows([(source, table)]) if row.answer.strip()]
-        if not rows or not all(unread([row.answer for row in rows[:HEAD]])):
-            continue
-        if len(rows) > HEAD and not all(unread([row.answer for row in rows[HEAD:]])):
-            continue
-        first = " ".join(rows[0].answer.split())
-        raise problem(
-            "E0716",
-            f"no parser reads any of the {len(rows):,} references: no answer could be right",
-            where=source,
-            notes=[f"row 1 has `{first if len(first) < 80 else first[:79] + '…'}`"],
-            help=_advice(table, data),
-        )
+    references = [text for text in table["answer"] if text and text.strip()]
+    if not (references and all(_unread(references[:HEAD])) and all(_unread(references[HEAD:]))):
+        return
+    first = " ".join(references[0].split())
+    raise problem(
+        "E0716",
+        f"none of the {len(references):,} references reads as an answer: no response could be right",
+        where=source,
+        notes=[f"row 1 has `{first if len(first) < 80 else first[:79] + '…'}`"],
+        help=_advice(table, data, columns, files),
+    )
 
 
-def _advice(table: pl.DataFrame, data: Data) -> str:
-    """Return what reads most of a table that nothing read: the first common marker that does, tried on its head."""
+def _unread(references: Sequence[str]) -> list[bool]:
+    """Return which references are no answers: those that no parser reads, and sentences."""
+    sentences = [all(map(_is_sentence, text.split(SEPARATOR))) for text in references]
+    return [mark or sentence for mark, sentence in zip(unread(references), sentences, strict=True)]
+
+
+def _is_sentence(text: str) -> bool:
+    words = _WORDS.findall(text)
+    ended = text.rstrip().endswith((".", "!", "。"))
+    return len(words) >= (SENTENCE if ended else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
+
+
+def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[Path]) -> str:
+    """Return what reads most of a table that nothing read: a common marker, or else another column or field.
+
+    Each is tried on the table's head, all at once, as a parser takes a second to start.
+    """
     head = table.head(HEAD)
+    by_marker = {}
     for marker in COMMON_MARKERS:
         readers = (*data.answer, After(marker=marker))
-        tried = solutions_read(head, data.model_copy(update={"answer": readers}))
-        rows = [row.answer for row in _rows([("", tried)])]
-        if 2 * sum(unread(rows)) < len(rows):
-            return f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
-    return (
-        "name the column that holds the answers alone by `columns`, or mark each answer by a box or `#### `"
+        way = f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
+        by_marker[way] = solutions_read(head, data.model_copy(update={"answer": readers}))["answer"]
+    by_column = dict(_other_columns(data, columns, files))
+    tried = [*by_marker.values(), *by_column.values()]
+    marks = iter(_unread([text for answers in tried for text in answers]))
+    few = [2 * sum(islice(marks, len(answers))) < len(answers) for answers in tried]
+    for way in compress(by_marker, few):
+        return way
+    names = sorted(compress(by_column, few[len(by_marker) :]), key=lambda name: _LIKELY.search(name) is None)
+    if not names:
+        return "name the column that holds the answers alone by `columns`, or mark each answer by a box or `#### `"
+    roles = vars(columns) | {"answer": names[0], "meta": list(columns.meta) or None}
+    call = ", ".join(
+        f"{role}: {json.dumps(name, ensure_ascii=False)}"
+        for role, name in roles.items()
+        if name not in (None, role)
     )
+    others = f"; {', '.join(f'`{name}`' for name in names[1:SHOWN])} can be read too" if names[1:] else ""
+    return f"if `{names[0]}` holds the answers, write `columns: columns({call})`{others}"
+
+
+def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the columns and fields that hold texts and have no role yet, with the references that they would be."""
+    records = read_head(files[0], HEAD) if files else []
+    named = {columns.question, columns.answer, columns.trace, columns.id, *columns.meta}
+    for name in dict.fromkeys(path for _, row in records for path in field_paths(row) if path not in named):
+        roles = Columns(question=columns.question, answer=name)
+        with suppress(Problem):
+            table = questions_table(from_records(records, files[0], roles), roles, "").drop_nulls("answer")
+            yield name, solutions_read(table, data)["answer"].to_list()
 
 
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:

@@ -76,9 +76,13 @@ def recipe(name: str, folder: Path) -> Data:
     """Return what the cookbook declares under this name."""
     declared = re.search(rf"^data {name} +\{{.*?(?:\}}\n|^\}})", COOKBOOK.read_text(), re.M | re.S)
     assert declared is not None
+    return compiled_data(name, declared[0], folder)
+
+
+def compiled_data(name: str, declaration: str, folder: Path) -> Data:
     study = (
         "from std.models import qwen3_4b\nfrom std.suites import math_reg\n"
-        + declared[0]
+        + declaration
         + f"\nbenchmark b {{ data = {name} }}\nsuite s = math_reg {{ benchmarks = [b] }}\n"
         + "study one { eval = s\n arm base = checkpoint(qwen3_4b) }\n"
     )
@@ -166,6 +170,69 @@ def test_the_advice_of_an_unreadable_table_works(tmp_path: Path) -> None:
     assert file_problems(data_of("own.jsonl", answer=(After(marker="Answer:"),)), tmp_path) == []
     named = Data(name="own", sources=(File(path="own.jsonl", columns=Columns(answer="final_answer")),))
     assert file_problems(named, tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".csv"])
+@pytest.mark.parametrize(
+    ("more", "column"),
+    [
+        (lambda at: {"index": at, "final_answer": f"{at + 7}"}, "final_answer"),
+        (lambda at: {"index": at, "reward_model": {"style": "rule", "ground_truth": at + 7}}, None),
+        (lambda at: {"remarks": "A long remark on this row is here.", "x": [f"{at + 7}"]}, "x"),
+    ],
+)
+def test_an_unreadable_table_is_led_to_a_column_that_can_be_read(
+    tmp_path: Path, suffix: str, more: Callable[[int], dict[str, Any]], column: str | None
+) -> None:
+    """The help, written into the spec, leaves no finding; a field of a record has its path as its name."""
+    rows = [
+        {"problem": row["question"], "solution": row["answer"]} | more(at) for at, row in enumerate(PROSE)
+    ]
+    if suffix == ".csv":
+        pl.DataFrame([{name: f"{value}" for name, value in row.items()} for row in rows]).write_csv(
+            tmp_path / "own.csv"
+        )
+        if column != "final_answer":
+            return
+    elif suffix == ".json":
+        (tmp_path / "own.json").write_text(json.dumps(rows))
+    else:
+        write(tmp_path / f"own{suffix}", rows)
+    columns = 'columns: columns(question: "problem", answer: "solution")'
+    declaration = f'data own {{ source = file("own{suffix}", WHAT) }}\n'
+    (refused,) = file_problems(compiled_data("own", declaration.replace("WHAT", columns), tmp_path), tmp_path)
+    assert refused.code == "E0716"
+    assert (
+        f"if `{column or 'reward_model.ground_truth'}` holds the answers, write `columns: columns("
+        in f"{refused.help}"
+    )
+    written = f"{refused.help}".split("`")[3]
+    followed = compiled_data("own", declaration.replace("WHAT", written), tmp_path)
+    assert file_problems(followed, tmp_path) == []
+    assert load_data(followed, tmp_path)["answer"].to_list() == [f"{at + 7}" for at in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("text", "useless"),
+    [
+        ("Adding 7 to {n} gives {m}.", True),
+        ("because the sky scatters short waves of light more than long ones {n}", True),
+        ("\u628a{n}\u548c7\u76f8\u52a0\u5f97\u5230\u7b54\u6848\u3002", True),
+        ("\\frac{{{n}}}{{7}} \\text{{ of the whole cake and no more}}", False),
+        ("Alina and Boris", False),
+        ("The second player wins", False),
+        ("x_1 + 2 x_2 + 3 x_3 + 4 x_4 + 5 x_5 = {n}", False),
+        ("\\begin{{pmatrix}} {n} & 2 & 3 \\\\ 4 & 5 & 6 \\\\ 7 & 8 & 9 \\end{{pmatrix}}", False),
+        ("a + b + c + d + e + f + g + h + i + j + k + l + m + n + o = {n}", False),
+        ("{n}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14", False),
+    ],
+)
+def test_a_table_of_sentences_is_an_error(tmp_path: Path, text: str, useless: bool) -> None:
+    """A parser takes a sentence for words, and no response would be in just these words."""
+    rows = [{"question": f"{n} and 7?", "answer": text.format(n=n, m=n + 7)} for n in range(3)]
+    write(tmp_path / "own.jsonl", rows)
+    assert [each.code for each in file_problems(data_of("own.jsonl"), tmp_path)] == ["E0716"] * useless
+    assert file_problems(data_of("own.jsonl", verifier="exact"), tmp_path) == []
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
