@@ -5,33 +5,36 @@
     python -m benchmarks.mutants --again      # survivors once more, after new tests
     python -m benchmarks.mutants --area price # of one area
 
-A mutant is one change of one expression or statement of a copy of the last commit. The area's tests that run its line are
-tried, the quickest first. Each area gives as many as every other, in an order that only their own text decides, so that a
-change elsewhere leaves results as they are.
+A mutant is one change of one expression or statement in a function, or in a constant of a module. A fork of the process
+that has collected the area's tests puts it in the place of what is loaded, and runs the tests that reach it, the quickest
+first. Each area gives as many as every other, in an order that only their own text decides, so that a change elsewhere
+leaves results as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
+import copy
+import gc
 import hashlib
-import inspect
 import json
 import os
+import resource
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -40,62 +43,25 @@ from hypothesis import Phase, settings
 from benchmarks.ordering import placed
 
 ROOT = Path(__file__).resolve().parent.parent
-COPY, TRIED = ROOT / "build" / "mutants", ROOT / "benchmarks" / "mutants.jsonl"
-EQUAL, PAGE = ROOT / "benchmarks" / "mutants_equal.json", ROOT / "benchmarks" / "MUTANTS.md"
-MAP, OURS = ROOT / "build" / "mutants.json", ("reodsl", "runners", "tests", "benchmarks")
-MOST, LIMIT = 400, 600
-WARM = ("altair", "math_verify", "polars", "torch", "transformers")
+TRIED, EQUAL = ROOT / "benchmarks" / "mutants.jsonl", ROOT / "benchmarks" / "mutants_equal.json"
+PAGE, REACHED = ROOT / "benchmarks" / "MUTANTS.md", ROOT / "build" / "reached.json"
+MOST, OURS = 400, ("reodsl", "runners", "tests")
 
-TRAIN, VERIFY, REPORT = "runners/train/", "runners/verify/", "reodsl/report/"
-AREAS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "numbers": (("reodsl/numbers/*.py",), ("tests/numbers", "tests/cli/test_curve_commands.py")),
-    "rewards": (("runners/rewards/*.py",), ("tests/rewards",)),
-    "losses": (
-        (f"{TRAIN}ppo_loss.py", f"{TRAIN}preference_loss.py"),
-        ("tests/train/test_losses.py", "tests/train/test_objective.py", "tests/train/test_preference.py"),
-    ),
-    "advantages": (
-        (f"{TRAIN}advantages.py", f"{TRAIN}gather.py"),
-        ("tests/train/test_advantages.py", "tests/train/test_gather.py"),
-    ),
-    "optimizers": (
-        (f"{TRAIN}optimizers.py", f"{TRAIN}on_host.py", f"{TRAIN}update.py"),
-        ("tests/train/test_optimizers.py", "tests/train/test_update.py"),
-    ),
-    "evaluation": (("runners/evaluate/*.py",), ("tests/evaluate",)),
-    # The files that hold hostile answers down are left alone: a mutant of a limit may take the machine with it.
-    "grading": (
-        tuple(
-            f"{VERIFY}{name}.py"
-            for name in (
-                "answer",
-                "extract",
-                "fast",
-                "notation",
-                "quantity",
-                "readers",
-                "references",
-                "units",
-            )
-        ),
-        tuple(
-            f"tests/verify/test_{name}.py"
-            for name in ("extract", "readers", "references", "fast", "fresh", "graded", "units")
-        ),
-    ),
-    "price": (("reodsl/price/*.py",), ("tests/price",)),
-    "report": (
-        tuple(
-            f"{REPORT}{name}.py"
-            for name in ("tables", "main_table", "standing", "verdict_words", "formats", "leading")
-        ),
-        ("tests/report", "tests/cli/test_report.py"),
-    ),
+# The files that hold hostile answers down are left alone: a mutant of a limit may take the machine with it.
+GRADING = "runners/verify: answer extract fast notation quantity readers references units"
+REPORT = "reodsl/report: tables main_table standing verdict_words formats leading"
+AREAS = {
+    "numbers": ("reodsl/numbers: *", "tests/numbers: test_*; tests/cli: test_curve_commands"),
+    "rewards": ("runners/rewards: *", "tests/rewards: test_*"),
+    "losses": ("runners/train: *_loss", "tests/train: test_losses test_objective test_preference"),
+    "advantages": ("runners/train: advantages gather", "tests/train: test_advantages test_gather"),
+    "optimizers": ("runners/train: optimizers on_host update", "tests/train: test_optimizers test_update"),
+    "evaluation": ("runners/evaluate: *", "tests/evaluate: test_*"),
+    "grading": (GRADING, "tests/verify: test_[eru]*s test_extract test_f* test_graded"),
+    "price": ("reodsl/price: *", "tests/price: test_*"),
+    "report": (REPORT, "tests/report: test_*; tests/cli: test_report"),
 }
 """The files to change, and the tests that should notice, by area."""
-
-Test = tuple[float, set[tuple[str, int]]]
-"""A test's seconds, and the lines that it runs."""
 
 OPPOSITES: Mapping[type[ast.AST], tuple[type[Any], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -106,26 +72,25 @@ OPPOSITES: Mapping[type[ast.AST], tuple[type[Any], ...]] = {
 }  # fmt: skip
 TURNED = {"min": "max", "max": "min", "floor": "ceil", "ceil": "floor", "any": "all", "all": "any"}
 TEXTS = (ast.JoinedStr, ast.List, ast.Tuple)
-NOT_RUN = {"annotation", "returns", "decorator_list", "bases"}
+NOT_RUN = {"annotation", "returns", "decorator_list", "bases", "defaults", "kw_defaults"}
+
+
+Place = tuple[str, str, int]
+"""A function's file, name and first line."""
+Functions = Mapping[Place, Iterable[FunctionType]]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: the text of a file with it, and its name, which tells file, function and change, and no line."""
+    """One of a file's changes: its name says which, and no line; its number and the line of its statement find it."""
 
     name: str
     area: str
     path: str
-    line: str
-    text: str
+    number: int
+    at: int
     code: str
-    top: bool
-    lines: frozenset[int]
-
-    @property
-    def rank(self) -> str:
-        """Its place among all of its area."""
-        return hashlib.sha256(self.name.encode()).hexdigest()
+    constant: bool
 
 
 def altered(node: ast.AST) -> Iterator[ast.AST]:
@@ -150,260 +115,250 @@ def altered(node: ast.AST) -> Iterator[ast.AST]:
         case ast.If(test) | ast.IfExp(test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
             yield ast.UnaryOp(ast.Not(), test)
         case ast.Name(name) if name in TURNED:
-            yield ast.Name(TURNED[name])
+            yield ast.Name(TURNED[name], ast.Load())
         case ast.Attribute(value, name) if name in TURNED:
-            yield ast.Attribute(value, TURNED[name])
-        case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break():
-            yield ast.Pass()
-        case ast.Assign([ast.Subscript()]):
+            yield ast.Attribute(value, TURNED[name], ast.Load())
+        case (
+            ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break()
+            | ast.Assign([ast.Subscript()])
+        ):  # fmt: skip
             yield ast.Pass()
 
 
-def changes(node: ast.AST, scope: str = "", at: int = 0) -> Iterator[tuple[str, int, ast.AST, ast.AST]]:
-    """Every change inside a node: the function that it is in, the line of its statement, what goes, and what comes."""
-    if isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-    ):
-        return
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        scope = f"{scope}.{node.name}".strip(".")
+def changes(node: ast.AST, scope: str = "", at: int = 0) -> Iterator[tuple[str, int, Any, Any]]:
+    """Yield every change inside a node: its function, the line of its statement, what goes, and what comes."""
+    match node:
+        case ast.JoinedStr() | ast.If(ast.Name("TYPE_CHECKING")):
+            return
+        case ast.FunctionDef() | ast.ClassDef():
+            scope = f"{scope}.{node.name}".strip(".")
     at = node.lineno if isinstance(node, ast.stmt) else at
     for new in altered(node):
         # Of a branch the condition alone is written anew.
         yield scope, at, node.test if isinstance(node, ast.If | ast.IfExp) else node, new
     for name, value in ast.iter_fields(node):
         # How careful a zip is shows in no number.
-        careful = isinstance(node, ast.keyword) and node.arg == "strict"
-        if name not in NOT_RUN and not careful:
+        if name not in NOT_RUN and not (isinstance(node, ast.keyword) and node.arg == "strict"):
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     yield from changes(child, scope, at)
 
 
 def mutants(area: str, path: str, source: str) -> Iterator[Mutant]:
-    """All mutants of a file."""
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    """Yield all mutants of a file."""
     counted: Counter[str] = Counter()
     tree = ast.parse(source)
-    bodies = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for scope, at, old, new in changes(tree):
-        assert isinstance(old, ast.stmt | ast.expr)
-        assert old.end_lineno is not None
-        assert old.end_col_offset is not None
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    constants = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    for number, (scope, at, old, new) in enumerate(changes(tree)):
         coming = ast.unparse(new) if isinstance(new, ast.stmt) else f"({ast.unparse(new)})"
         # A constant or a name alone would not say which.
         name = f"{path} {scope}: {ast.unparse(old)} → {coming.strip('()') if len(coming) < 6 else coming}"
         counted[name] += 1
-        first, last = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
-        whole = source.encode()
-        text = (whole[:first] + coming.encode() + whole[last:]).decode()
-        number = f" ({counted[name]})" if counted[name] > 1 else ""
-        around = [node for node in bodies if node.body[0].lineno <= old.lineno <= (node.end_lineno or 0)]
-        code = ast.unparse(around[0]) if around else source
-        yield Mutant(
-            name + number,
-            area,
-            path,
-            source.splitlines()[old.lineno - 1].strip(),
-            text,
-            hashlib.sha256(code.encode()).hexdigest()[:8],
-            not around,
-            frozenset({at, *range(old.lineno, old.end_lineno + 1)}),
-        )
+        name += f" ({counted[name]})" if counted[name] > 1 else ""
+        within = [one for one in functions if one.body[0].lineno <= old.lineno <= (one.end_lineno or 0)]
+        for around in [*within, *(one for one in constants if one.lineno == at)][:1]:
+            code = hashlib.sha256(ast.unparse(around).encode()).hexdigest()[:8]
+            yield Mutant(name, area, path, number, at, code, not within)
 
 
-def sample(root: Path) -> list[Mutant]:
-    """All mutants in the order in which they are tried: one of each area in turn."""
+def files(names: str) -> list[str]:
+    """Return the files of some names in folders."""
+    parts = [part.partition(": ")[::2] for part in names.split("; ")]
+    patterns = [f"{folder}/{name}.py" for folder, names in parts for name in names.split()]
+    return [str(path.relative_to(ROOT)) for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+
+
+def sample() -> list[Mutant]:
+    """Return all mutants in the order in which they are tried: one of each area in turn."""
     by_area = [
         sorted(
-            (
-                one
-                for pattern in patterns
-                for path in sorted(root.glob(pattern))
-                for one in mutants(area, str(path.relative_to(root)), path.read_text())
-            ),
-            key=lambda one: one.rank,
+            (one for path in files(names) for one in mutants(area, path, (ROOT / path).read_text())),
+            key=lambda one: hashlib.sha256(one.name.encode()).digest(),
         )
-        for area, (patterns, _) in AREAS.items()
+        for area, (names, _) in AREAS.items()
     ]
     return [one for one in chain.from_iterable(zip_longest(*by_area)) if one is not None]
 
 
-class Watch:
-    """What pytest tells a plugin, and Python a tracer: the lines of the areas' files that each test runs, and its seconds.
-
-    Work of a fixture that tests share counts for each of them; what runs at import counts for no test.
-    """
-
-    def __init__(self, watched: set[str]) -> None:
-        self.watched, self.now = watched, ""
-        self.lines: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
-        self.tests: dict[str, tuple[float, list[str]]] = {}
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
-        if frame.f_code.co_filename not in self.watched or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            return None
-        now = self.now
-
-        def line(frame: FrameType, event: str, argument: object) -> Any:
-            self.lines[now].add((os.path.relpath(frame.f_code.co_filename, COPY), frame.f_lineno))
-            return line
-
-        return line
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-        for name, module in list(sys.modules.items()):
-            for value in list(vars(module).values()) if name.split(".")[0] in OURS else ():
-                # Else the first test alone would run what later ones see as well.
-                getattr(value, "cache_clear", int)()
-        self.now, began = item.nodeid, time.monotonic()
-        sys.settrace(self)
-        yield
-        shared = [str(each) for several in item._fixtureinfo.name2fixturedefs.values() for each in several]
-        self.tests[item.nodeid], self.now = (time.monotonic() - began, shared), ""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
-        before = self.now
-        self.now = before if fixturedef.scope == "function" else str(fixturedef)
-        try:
-            return (yield)
-        finally:
-            self.now = before
+def changed(source: str, number: int) -> ast.Module:
+    """Return a file's tree with one of its changes."""
+    tree = ast.parse(source)
+    *_, old, new = next(islice(changes(tree), number, None))
+    new = ast.copy_location(copy.deepcopy(new), old)
+    old.__class__, old.__dict__ = type(new), vars(new)
+    return ast.fix_missing_locations(tree)
 
 
-class Chosen:
-    """A plugin of pytest: some tests of those that it collects, the quickest first."""
-
-    def __init__(self, seconds: Mapping[str, float]) -> None:
-        self.seconds = seconds
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self.seconds),
-            key=lambda item: self.seconds[item.nodeid],
-        )
+def probed(source: str, path: str, lines: Collection[int]) -> ast.Module:
+    """Return a file's tree that calls `__reached__` before the statements of some lines."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for _, block in ast.iter_fields(node):
+            for one in list(block) if isinstance(block, list) else ():
+                if isinstance(one, ast.stmt) and one.lineno in lines:
+                    block.insert(block.index(one), ast.parse(f"__reached__({path!r}, {one.lineno})").body[0])
+    return tree
 
 
-def forked(work: Callable[[], int], limit: float) -> int | None:
-    """Return the exit code of work done in the copy by a process of its own, or None where it does not end in time.
+def module_of(path: str) -> ModuleType:
+    """Return the module of a file."""
+    return import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
-    The process has the libraries imported already, and nothing of the code.
-    """
+
+def put(code: CodeType, functions: Functions) -> None:
+    """Put what a file compiles to in the place of its functions that are loaded."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            put(inner, functions)
+    # Several lambdas may begin in one line; those in a function come with it.
+    if not code.co_name.startswith("<"):
+        for each in functions.get((code.co_filename, code.co_qualname, code.co_firstlineno), ()):
+            each.__code__ = code
+
+
+def put_mutant(one: Mutant, functions: Functions) -> None:
+    """Put a mutant in the place of what is loaded: a constant wherever it was imported."""
+    tree, file = changed((ROOT / one.path).read_text(), one.number), str(ROOT / one.path)
+    if not one.constant:
+        put(compile(tree, file, "exec"), functions)
+        return
+    here = vars(module_of(one.path))
+    before = dict(here)
+    exec(compile(ast.Module([each for each in tree.body if each.lineno == one.at], []), file, "exec"), here)
+    for name in [name for name, value in before.items() if here[name] is not value]:
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(name) is before[name]:
+                setattr(module, name, here[name])
+
+
+def forked(work: Callable[[], object], limit: float) -> int | None:
+    """Return the exit code of work by a fork of this process, 3 where it fails, None where it takes too long."""
 
     def alone() -> None:
         os.setsid()
+        # A machine that is busy changes no outcome, as processor time is what is limited.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit)))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nowhere, stream)
-        for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
-            del sys.modules[name]
-        # Processes that tests start would import this file.
-        sys.modules["__main__"] = ModuleType("__main__")
-        os.chdir(COPY)
-        sys.path.insert(0, str(COPY))
-        os.environ |= {"PYTHONPATH": str(COPY), "OMP_NUM_THREADS": "1"}
-        # What fails for one mutant is not tried first for the next.
-        settings.register_profile("mutants", database=None, phases=[Phase.explicit, Phase.generate])
-        settings.load_profile("mutants")
         code = 3
         with suppress(BaseException):
-            code = work()
+            work()
+            code = 0
         os._exit(code)
 
     process = get_context("fork").Process(target=alone)
     process.start()
-    process.join(limit)
+    process.join(10 * limit)
     code = process.exitcode
     with suppress(ProcessLookupError):
         # What it started goes with it.
         os.killpg(process.pid or 0, signal.SIGKILL)
     process.join()
-    return code
+    return None if code == -signal.SIGKILL or code == -signal.SIGXCPU else code
 
 
-def passes(plugin: object, file: str) -> int:
-    """Return pytest's code for a file's tests, 0 where there is none for the plugin to run."""
-    call = ["-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", file]
-    return int(pytest.main(call if isinstance(plugin, Chosen) else call[1:], [plugin])) % 5
+class Trial:
+    """A plugin of pytest that tries mutants with the tests that it collected, in place of running these."""
 
+    def __init__(self, todo: list[Mutant], keep: Callable[[Mutant, str], None], spare: int = 20) -> None:
+        self.todo, self.keep, self.spare = todo, keep, spare
+        self.stops, self.now = False, ""
+        self.failed: set[str] = set()
+        self.reached: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
 
-def mapped(places: Iterable[str], paths: Iterable[str]) -> dict[str, Test]:
-    """Return what each test runs, by its name; `build` keeps it until its file or the code of the areas changes."""
-    kept = json.loads(MAP.read_text()) if MAP.exists() else {}
-    watched = {str(COPY / path) for path in paths}
-    code = "".join(Path(path).read_text() for path in sorted(watched))
-    tests: dict[str, Test] = {}
-    for file in (
-        str(path.relative_to(COPY))
-        for place in places
-        for path in ([COPY / place] if place.endswith(".py") else sorted((COPY / place).glob("test_*.py")))
-    ):
-        key = hashlib.sha256((code + (COPY / file).read_text()).encode()).hexdigest()
+    def pytest_sessionstart(self) -> None:
+        # What fails for one mutant is not tried first for the next, nor made smaller.
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", settings(database=None, phases=phases))
+        settings.load_profile("mutants")
 
-        def measure(file: str = file) -> int:
-            watch = Watch(watched)
-            sys.settrace(watch)
-            threading.settrace(watch)
-            code = passes(watch, file)
-            sys.settrace(None)
-            # What runs at import goes by the name of no test.
-            watch.tests |= {f"{file}::": (0.0, [""])}
-            tests = {
-                name: [seconds, sorted({line for each in (name, *shared) for line in watch.lines[each]})]
-                for name, (seconds, shared) in watch.tests.items()
-            }
-            MAP.with_suffix(".new").write_text(json.dumps(tests))
-            return code
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            if self.stops:
+                os._exit(1)
+            self.failed.add(report.nodeid)
 
-        if kept.get(file, {}).get("key") != key:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        before = self.now
+        if fixturedef.scope != "function":
+            self.now = fixturedef.argname
+        try:
+            return (yield)
+        finally:
+            self.now = before
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        functions: defaultdict[Place, list[FunctionType]] = defaultdict(list)
+        for each in gc.get_objects():
+            if type(each) is FunctionType:
+                code = each.__code__
+                functions[code.co_filename, code.co_qualname, code.co_firstlineno].append(each)
+        if forked(lambda: self.measure(session.items, functions), 900) != 0:
+            raise session.Failed("the tests do not end without any mutant")
+        tests = json.loads(REACHED.read_text())
+        for name in sorted({item.nodeid for item in session.items} - tests.keys()):
+            print(f"         {name} fails without any mutant, and is left alone", flush=True)
+        for one in self.todo:
+            chosen: list[Any] = []
+            usual: Counter[Path] = Counter()
+            for item in session.items:
+                seconds, reached = tests.get(item.nodeid, (0, []))
+                if [one.path, one.at] in reached or (one.constant and item.nodeid in tests):
+                    chosen.append(item)
+                    usual[item.path] += seconds
+            chosen.sort(key=lambda item: (usual[item.path], str(item.path), tests[item.nodeid][0]))
+            code = forked(partial(self.judge, one, chosen, functions), self.spare + 5 * sum(usual.values()))
+            self.keep(one, {0: "survived", 3: "failed", None: "timeout"}.get(code, "killed"))
+        return True
+
+    def measure(self, items: list[Any], functions: Functions) -> None:
+        """Keep the seconds of each test that passes, and which of the mutants' statements it reaches.
+
+        What a fixture reaches that tests share counts for each of them.
+        """
+        lines: defaultdict[str, set[int]] = defaultdict(set)
+        for one in self.todo:
+            lines[one.path].add(one.at)
+        for path, of_path in lines.items():
+            tree = probed((ROOT / path).read_text(), path, of_path)
+            put(compile(tree, str(ROOT / path), "exec"), functions)
+        vars(builtins)["__reached__"] = lambda path, line: self.reached[self.now].add((path, line))
+        seconds = {}
+        for item, following in zip_longest(items, items[1:]):
+            for name, module in list(sys.modules.items()):
+                for value in list(vars(module).values()) if name.startswith(OURS) else ():
+                    # Else the first test alone would reach what later ones use as well.
+                    getattr(value, "cache_clear", int)()
             began = time.monotonic()
-            passed = forked(measure, LIMIT) == 0
-            kept[file] = {
-                "key": key,
-                "tests": json.loads(MAP.with_suffix(".new").read_text()) if passed else {},
-            }
-            fault = "" if passed else " fails without any mutant, and is left alone"
-            print(f"{time.monotonic() - began:5.0f} s  {file}{fault}", flush=True)
-            MAP.write_text(json.dumps(kept))
-        for name, (seconds, lines) in kept[file]["tests"].items():
-            tests[name] = (seconds, {(path, line) for path, line in lines})
-    return tests
+            self.now = item.nodeid
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            seconds[item.nodeid] = time.monotonic() - began
+        tests = {}
+        for item in items:
+            if item.nodeid not in self.failed:
+                hits = self.reached[item.nodeid].union(*(self.reached[name] for name in item.fixturenames))
+                tests[item.nodeid] = seconds[item.nodeid], sorted(hits)
+        REACHED.parent.mkdir(exist_ok=True)
+        REACHED.write_text(json.dumps(tests))
 
-
-def judged(one: Mutant, tests: Mapping[str, Test]) -> str:
-    """Return the outcome of the tests that run what a mutant changes; of what runs at import, of all that run the file."""
-    by_file: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    changed = {(one.path, number) for number in one.lines}
-    early = one.top or any(changed & lines for name, (_, lines) in tests.items() if name.endswith("::"))
-    for name, (seconds, lines) in tests.items():
-        if changed & lines or (early and any(path == one.path for path, _ in lines)):
-            by_file[name.partition("::")[0]][name] = seconds
-    quickest = sorted(by_file.items(), key=lambda each: sum(each[1].values()))
-    usual = sum(sum(each.values()) for each in by_file.values())
-    code = forked(
-        lambda: next((code for file, names in quickest if (code := passes(Chosen(names), file))), 0),
-        60 + 5 * usual,
-    )
-    return "timeout" if code is None else "killed" if code else "survived"
+    def judge(self, one: Mutant, items: list[Any], functions: Functions) -> None:
+        """Run tests with a mutant until one fails."""
+        self.stops = True
+        put_mutant(one, functions)
+        for item, following in zip_longest(items, items[1:]):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
 def tried() -> dict[str, dict[str, Any]]:
-    """The results so far by mutant; of several the last counts."""
-    lines = TRIED.read_text().splitlines() if TRIED.exists() else []
-    return {row["mutant"]: row for row in map(json.loads, lines)}
-
-
-def line_of(row: Mapping[str, Any]) -> str:
-    """A result as it is kept."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    """Return the results so far by mutant; of several the last counts."""
+    return {row["mutant"]: row for row in map(json.loads, TRIED.read_text().splitlines())}
 
 
 def page(rows: Mapping[str, Mapping[str, Any]], equal: Mapping[str, str]) -> str:
-    """The table by area, and each survivor by name."""
+    """Return the table by area, and each survivor by name."""
     lines = ["| area | tried | change nothing | killed | survived | killed of those that change something |"]
     lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
     for area in (*AREAS, "all"):
@@ -413,17 +368,10 @@ def page(rows: Mapping[str, Mapping[str, Any]], equal: Mapping[str, str]) -> str
         dead = len(of_area) - same - alive
         share = f"{100 * dead / (dead + alive):.0f}%" if dead + alive else "–"
         lines.append(f"| {area} | {len(of_area)} | {same} | {dead} | {alive} | {share} |")
-    left = sorted(row["mutant"] for row in rows.values() if row["outcome"] == "survived")
-    lines += ["", "Survivors:", "", *(f"- `{name}`" for name in left if name not in equal)]
+    left = sorted(name for name, row in rows.items() if row["outcome"] == "survived" and name not in equal)
+    lines += ["", "Survivors:", "", *(f"- `{name}`, in `{rows[name]['line']}`" for name in left)]
     lines += ["", "Changes that change nothing:", ""]
-    lines += [f"- `{name}`: {equal[name]}" for name in sorted(equal) if name in rows]
-    return "\n".join(lines)
-
-
-def write_page() -> None:
-    """Put the results so far on the page."""
-    equal = json.loads(EQUAL.read_text())
-    PAGE.write_text(placed(PAGE.read_text(), "mutants", page(tried(), equal)))
+    return "\n".join([*lines, *(f"- `{name}`: {equal[name]}" for name in sorted(equal) if name in rows)])
 
 
 def main() -> None:
@@ -433,44 +381,35 @@ def main() -> None:
     parser.add_argument("--area", choices=AREAS, action="append", help="of these areas alone")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     asked = parser.parse_args()
-    for name in WARM:
-        import_module(name)
-    COPY.mkdir(parents=True, exist_ok=True)
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
-    subprocess.run(["tar", "-x", "-C", COPY], input=archive, check=True)
-    everyone = sample(COPY)
+    everyone = sample()
     code = {one.name: one.code for one in everyone}
     # What was tried of code that has changed since says nothing.
-    known = {name: row for name, row in tried().items() if row.get("code") == code.get(name, 0)}
-    TRIED.write_text("".join(map(line_of, known.values())))
-    todo = [one for one in everyone[: asked.most] if one.name not in known]
-    if asked.again:
-        todo = [one for one in everyone if known.get(one.name, {}).get("outcome") == "survived"]
-    tests: dict[str, dict[str, Test]] = {}
-    for one in todo:
-        if asked.area and one.area not in asked.area:
-            continue
-        if one.area not in tests:
-            tests[one.area] = mapped(AREAS[one.area][1], {each.path for each in everyone})
-        file, began = COPY / one.path, time.monotonic()
-        kept = file.read_text()
-        try:
-            put(file, one.text)
-            outcome = judged(one, tests[one.area])
-        finally:
-            put(file, kept)
-        row = {"mutant": one.name, "area": one.area, "line": one.line, "code": one.code, "outcome": outcome}
-        with TRIED.open("a") as results:
-            results.write(line_of(row))
-        print(f"{outcome:9}{time.monotonic() - began:5.0f} s  {one.name}", flush=True)
-    write_page()
+    known = {name: row for name, row in tried().items() if row["code"] == code.get(name)}
+    again = {name for name, row in known.items() if asked.again and row["outcome"] == "survived"}
+    todo = [one for one in everyone[: asked.most] if one.name not in known or one.name in again]
 
+    def keep(one: Mutant, outcome: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {outcome:9}{one.name}", flush=True)
+        if outcome == "failed":
+            return
+        line = (ROOT / one.path).read_text().splitlines()[one.at - 1].strip()
+        known[one.name] = {
+            "mutant": one.name,
+            "area": one.area,
+            "line": line,
+            "code": one.code,
+            "outcome": outcome,
+        }
+        TRIED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in known.values()))
 
-def put(file: Path, text: str) -> None:
-    """Write a file of the copy. What Python compiled of it goes: it is told apart by its second and its size alone."""
-    file.write_text(text)
-    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-        compiled.unlink()
+    for area in asked.area or AREAS:
+        of_area = [one for one in todo if one.area == area]
+        for path in {one.path for one in of_area}:
+            module_of(path)
+        if of_area:
+            options = ["-s", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--disable-warnings"]
+            pytest.main([*options, *files(AREAS[area][1])], [Trial(of_area, keep)])
+    PAGE.write_text(placed(PAGE.read_text(), "mutants", page(known, json.loads(EQUAL.read_text()))))
 
 
 if __name__ == "__main__":
