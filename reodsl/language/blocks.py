@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,14 +11,17 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir.setting import Block, Kind, Many, Num, Text
 from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
-from reodsl.language.evaluate import evaluate_as, too_long
+from reodsl.language.evaluate import bind_argument, evaluate_as, too_long
+from reodsl.language.finish import fill_defaults
+from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.modules import describe_duplicate
 from reodsl.language.schema import type_words
-from reodsl.language.suggest import advice, nearest
+from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
 from reodsl.language.values import (
     Child,
     Compound,
+    Definition,
     Experiment,
     Items,
     Record,
@@ -29,31 +32,37 @@ from reodsl.language.values import (
     StagesOver,
     Value,
     article,
+    describe,
 )
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
 
 
-def lay_block(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R:
+def lay_block(
+    ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str, kind: Kind | None = None
+) -> R:
     """`start` with a block's settings laid over its own. What is wrong in the block is reported and left out."""
-    kind = KINDS[start.kind]
+    kind = kind or KINDS[start.kind]
     seen: dict[str, Span] = {}
     result = start if start.doc == doc else replace(start, doc=doc)
     stages: list[Stage | StagesOver | None] = []
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
+            case tree.Setting() | tree.Nested() if lost := _lost(result, kind, item):
+                ctx.fail("E0211", lost[0], item.name.span, help=lost[1])
+                result = replace(result, broken=result.broken | {item.name.name})
             case tree.Setting():
                 if _first(ctx, item.name, seen):
-                    result = _setting(ctx, result, item, scope, doc)
+                    result = _setting(ctx, result, item, scope, doc, kind)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
                 pass  # `language/sweep.py` spells its arms out
             case tree.Nested():
                 if _first(ctx, item.name, seen):
-                    result = _nested(ctx, result, item, scope, doc)
+                    result = _nested(ctx, result, item, scope, doc, kind)
             case tree.Decl():
                 if not _first(ctx, item.name, seen):
                     continue
@@ -72,7 +81,7 @@ def lay_block(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str)
                 )
     if stages and isinstance(result, Experiment):
         whole = [stage for stage in stages if stage is not None]
-        result = replace(result, stages=replace_stages(result.stages, whole))
+        result = replace(result, stages=replace_stages(result.stages, whole), stage_changes=())
     if children and isinstance(result, (Compound, Section)):
         result = replace(result, children={**result.children, **children})
     return result
@@ -110,8 +119,7 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     )
 
 
-def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str) -> R:
-    kind = KINDS[record.kind]
+def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str, kind: Kind) -> R:
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
@@ -149,7 +157,9 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
             value = replace(value, data=Items(before.data.values + value.data.values))
             if too_long(ctx, value, item.span):
                 return record
-    return record.with_field(name, Slot(value, item.span, item.doc or doc, before=record.fields.get(name)))
+    return record.with_field(
+        name, Slot(value, item.span, doc if item.doc is None else item.doc, before=record.fields.get(name))
+    )
 
 
 def _inside(block: Block, value: tree.Expr) -> str:
@@ -161,13 +171,18 @@ def _inside(block: Block, value: tree.Expr) -> str:
     return "…"
 
 
-def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str) -> R:
-    kind = KINDS[record.kind]
+def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
         unknown_setting(ctx, kind, item.name)
         return record
+    slot = record.fields.get(name)
+    if not isinstance(field.type, Block) and _target(item) and slot is not None:
+        value = lay_over(ctx, slot.value, item.block, scope, name)
+        if value is None:
+            return replace(record, broken=record.broken | {name})
+        return record.with_field(name, Slot(value, item.name.span, before=slot))
     if not isinstance(field.type, Block):
         ctx.fail(
             "E0301",
@@ -182,6 +197,115 @@ def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str) 
     inner = before or Section(field.type.kind, {}, item.name.span, name)
     inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
+
+
+ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "task", "traces")
+"""Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
+
+
+def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: str) -> Value | None:
+    """Return a value with settings or arguments of it replaced by those of an `--amend`; None with the reason reported."""
+    data, item = value.data, block.items[0]
+    if not isinstance(item, (tree.Setting, tree.Nested)):
+        return value
+    name, place, target = item.name.name, item.name.span, _target(item)
+    around = target.rpartition(".")[0]
+    kind = KINDS.get(data.kind) if isinstance(data, Record) else None
+    if isinstance(data, Definition):
+        params = {param.name.name: param for param in data.item.params or ()}
+        if name not in params:
+            words = f"the {data.kind} `{data.item.name.name}` has no argument `{name}`"
+            helps = advice(name, params, "it takes")
+            if not params:
+                helps = f"it takes none; name another: `--amend {around}=…`"
+            return ctx.fail("E0211", words, place, help=helps)
+        given = data.args.get(name)
+        if isinstance(item, tree.Setting):
+            bound = bind_argument(ctx, data, params[name], item.value, scope)
+        elif given is None:
+            helps = f"write it whole: `--amend {target}=…`"
+            return ctx.fail("E0211", f"`{name}` is not given there", place, help=helps)
+        else:
+            bound = lay_over(ctx, given, item.block, scope, name)
+        return None if bound is None else Value(replace(data, args={**data.args, name: bound}), place)
+    if isinstance(data, Record) and data.kind == "selected":
+        part, inner = "selection", block
+        if name == "pool" and isinstance(item, tree.Nested):
+            part, inner = "pool", item.block
+        slot = data.fields[part]
+        picked = lay_over(ctx, slot.value, inner, scope, part)
+        return (
+            None if picked is None else Value(data.with_field(part, Slot(picked, place, before=slot)), place)
+        )
+    if isinstance(data, Record) and data.called is not None:
+        called = data.called.function.name if isinstance(data.called.function, tree.Name) else ""
+        again = lay_block(ctx, data, block, scope, data.doc, SIGNATURES.get(called, REASONING_STEPS))
+        if again.broken or called not in SIGNATURES:
+            return None if again.broken else Value(again, data.called.span)
+        return call_function(ctx, called, dict(again.fields), data.called)
+    if isinstance(data, Record) and kind is not None and kind.name not in ELSEWHERE:
+        whole: Record | None = lay_block(ctx, replace(data, owner=None), block, scope, data.doc)
+        if whole is not None and not kind.partial and kind.form != "call":
+            whole = fill_defaults(ctx, whole, kind)
+        return None if whole is None or whole.broken else replace(value, data=whole)
+    words, helps = f"and has no `{name}`", f"write it whole: `--amend {around}=…`"
+    if isinstance(data, Record) and data.owner is not None and data.owner[0] == scope.module.key:
+        path = data.owner[1].rpartition(".")[2] + item.span.path.removeprefix(f"--amend {around}")
+        words, helps = "which has settings of its own", f"change them there: `--amend {path}=…`"
+    return ctx.fail("E0211", f"`{what}` is {describe(value)}, {words}", place, help=helps)
+
+
+def _target(item: tree.BlockItem) -> str:
+    """Return the part of an `--amend` target that leads to an item; empty for an item of a file."""
+    option, _, target = item.span.path.partition(" ")
+    while option == "--amend" and isinstance(item, tree.Nested):
+        item, target = item.block.items[0], target.rpartition(".")[0]
+    return target if option == "--amend" else ""
+
+
+def _lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> tuple[str, str] | None:
+    """Return why an `--amend` leads to nothing in a record, with what to write instead; None where it leads to something."""
+    target, name = _target(item), item.name.name
+    around, field = target.rpartition(".")[0], kind.fields.get(name)
+    parts = record.children if isinstance(record, Section) else {}
+    if not target:
+        return None
+    if field is None and kind.form == "call":
+        return f"`{kind.name}(…)` has no argument `{name}`", advice(name, kind.fields, "it takes")
+    if field is None and not kind.fields and name in parts:
+        return (
+            f"`{target}` has settings of its own",
+            f"change one of them: {_example_inside(around, parts, name)}",
+        )
+    if field is None and not kind.fields:
+        return f"`{around}` holds no `{name}`", advice(name, parts, "it holds")
+    stages = record.stages if isinstance(record, Experiment) and isinstance(item, tree.Nested) else ()
+    if field is None and any(isinstance(each, Stage) and each.name == name for each in stages):
+        path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
+        return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
+    if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Setting):
+        settings, inner = KINDS[field.type.kind].fields, record.sub(name)
+        helps = there_is(settings, "name one of them; its settings are")
+        if not settings:
+            parts = inner.children if isinstance(inner, Section) else {}
+            helps = f"name what it holds, and a setting of it: {_example_inside(target, parts)}"
+        return f"`{target}` is a block of settings", helps
+    if (
+        field is not None
+        and not isinstance(field.type, Block)
+        and isinstance(item, tree.Nested)
+        and name not in record.fields
+    ):
+        example = f", as in `{field.example}`" if field.example else ""
+        return f"`{name}` is not set there", f"set it whole: `--amend {target}=…`{example}"
+    return None
+
+
+def _example_inside(target: str, parts: Mapping[str, Child], name: str | None = None) -> str:
+    """Return how to change a setting of a block's table or chart: the one called `name`, else the first."""
+    name = name or next(iter(parts), "NAME")
+    setting = next(iter(KINDS[parts[name][0].kind.name].fields)) if name in parts else "SETTING"
+    return f"`--amend {target}.{name}.{setting}=…`"
 
 
 def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.ir.settings.types import SPLITS
-from reodsl.language.amend import amend_call, apply_amends, without_arguments
+from reodsl.language.amend import amend_call, apply_amends
 from reodsl.language.blocks import lay_block, stands_inside
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
@@ -183,7 +183,15 @@ def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value | Non
         if bound is None:
             return None
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
-    without_arguments(ctx, item, (module.key, item.name.name))
+    for change in ctx.amends.get((module.key, item.name.name), ()):
+        ctx.met.add(change.target)
+        setting = "reward" if kind == "reward" else "data"
+        ctx.fail(
+            "E0211",
+            f"the {kind} `{item.name.name}` gets its arguments where it is used",
+            change.value.span,
+            help=f"amend them there: `--amend {setting}.{'.'.join(change.path)}=…`",
+        )
     definition = Definition(
         kind,
         {},

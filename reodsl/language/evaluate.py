@@ -522,7 +522,7 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = shown(value.data) if isinstance(value.data, Quantity) else name
             scope = _with(stage, value)
-            parts.append(Stage(name, label, value, stage.block, scope, stage.span, changes=stage.changes))
+            parts.append(Stage(name, label, value, stage.block, scope, stage.span))
     return _unlike(ctx, parts)
 
 

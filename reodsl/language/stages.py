@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.ir.settings import KINDS
-from reodsl.language.amend import apply_amends, of_stage
+from reodsl.language.amend import amend_stage, apply_amends
 from reodsl.language.blocks import lay_block
 from reodsl.language.context import Context
 from reodsl.language.evaluate import stage_parts
@@ -23,7 +23,7 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
         stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
         stage = require_flat(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
-        complete.append((part, of_stage(ctx, stage, parts, number)))
+        complete.append((part, amend_stage(ctx, stage, parts, number, experiment.stage_changes)))
     return complete
 
 

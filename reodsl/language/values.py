@@ -168,12 +168,13 @@ class Compound(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Experiment(Record):
-    """An experiment or a recipe, with the blocks of its stages.
+    """An experiment or a recipe, with the blocks of its stages, and the `--amend` of single stages.
 
     `from_checkpoint` marks one made from a checkpoint or a model, which trains nothing unless it names a method.
     """
 
     stages: tuple[Stage | StagesOver, ...] = ()
+    stage_changes: tuple[Change, ...] = ()
     from_checkpoint: bool = False
 
     @property
@@ -317,13 +318,22 @@ class Change:
     path: tuple[str, ...] = ()
     where_set: bool = False
 
+    @property
+    def block(self) -> tree.Block:
+        """The change as a spec would write it: `optim { lr = 1e-6 }`."""
+        *outer, last = self.path
+        at = self.value.span
+        item: tree.BlockItem = tree.Setting(tree.Ident(last, at), "=", self.value, "", at)
+        for name in reversed(outer):
+            item = tree.Nested(tree.Ident(name, at), (), tree.Block("", (item,), at), at)
+        return tree.Block(None, (item,), at)
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
 
-    `replaced` is where the parent's stage of that name stands, of which nothing is left; `changes` are what the command
-    line changes of single stages, this one or others.
+    `replaced` is the place of the parent's stage of that name, which this one replaces as a whole.
     """
 
     name: str
@@ -333,7 +343,6 @@ class Stage:
     scope: Scope
     span: Span
     replaced: Span | None = None
-    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +354,6 @@ class StagesOver:
     block: tree.Block
     scope: Scope
     span: Span
-    changes: tuple[Change, ...] = ()
 
 
 def plain(value: Value) -> Any:
