@@ -33,7 +33,7 @@ READS = {
     "report": {"diagnostics", "ir", "numbers", "graph", "store", "diff"},
     "watch": {"graph", "store"},
     "track": {"diagnostics", "graph", "store"},
-    "view": {"diagnostics", "ir", "graph", "store", "report", "watch"},
+    "view": {"diagnostics", "ir", "numbers", "graph", "store", "report", "watch"},
     "share": {"diagnostics", "ir", "graph", "store", "report"},
 }
 

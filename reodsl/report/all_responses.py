@@ -23,9 +23,13 @@ PAGE = 10_000_000
 """Bytes that a page may have with all its responses."""
 LONGEST = 100_000
 """Characters of a response that are shown; a longer one loses its middle."""
+SEPARATOR = "\x1e"
+"""Divides the right answers of a question that has several (docs/ARTIFACTS.md)."""
 _A_TOKEN, _A_RESPONSE = 4, 120
 """Bytes that a token and a response take at least, to choose what is read at all."""
 _KEYS = ["benchmark", "question", "sample"]
+_Row = tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]], dict[int, int]]
+"""Arm, seed, response, its forced answers (budget, answer, right), and where cuts are, in characters by budget, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +68,15 @@ def responses(material: Material, room: int) -> Responses:
     rows: list[list[Any]] = []
     grids: dict[str, list[int]] = {}
     size = 2_000
-    for arm, seed, row, cuts in _read(material, room):
+    for arm, seed, row, cuts, places in _read(material, room):
         grid = grids.setdefault(arm, [budget for budget, _, _ in cuts])
         before = texts.size
         key = (row["benchmark"], row["question"])
         if key not in questions:
             questions[key] = len(questions)
-            names = (row["question"], row["text"], row["gold"])
-            asked.append(
-                [material.benchmarks.index(row["benchmark"]), *(texts.number(text) for text in names)]
-            )
+            gold = [texts.number(part) for part in (row["gold"] or "").split(SEPARATOR) if part.strip()]
+            named = (texts.number(row["question"]), texts.number(row["text"]))
+            asked.append([material.benchmarks.index(row["benchmark"]), *named, gold])
             size += 24
         response, left_out = _clipped(row["response"] or "")
         known = [cut for cut in cuts if cut[0] in grid]
@@ -90,6 +93,7 @@ def responses(material: Material, room: int) -> Responses:
             left_out,
             "".join(str(int(bool(right))) for _, _, right in known),
             [texts.number(answer) for _, answer, _ in known],
+            [places.get(budget) for budget, _, _ in known] if places else [],
         ]
         size += texts.size - before + _size(entry)
         if size > room:
@@ -106,60 +110,32 @@ def responses(material: Material, room: int) -> Responses:
     return Responses(data, len(rows), sum(_count(folder) for folder in material.evaluations.values()))
 
 
-def section(material: Material, kept: Responses, colours: dict[str, str]) -> Markup | None:
-    """The filters, the place where the script lists responses, and the data; None where no response was kept."""
+def section(material: Material, kept: Responses) -> Markup | None:
+    """Return the place where the script shows responses, and the data; None where no response was kept."""
     if not kept.shown:
         return None
     view = shlex.join(["reodsl", "view", material.study.name])
     every = f"All {kept.all:,} responses are here"
     some = f"{kept.shown:,} of {kept.all:,} responses fit on this page"
-    words = f"{every if kept.shown == kept.all else some}; "
-    grid = max(kept.data["grids"], key=len)
-    verdicts = {"": "right or wrong", "1": "right", "0": "wrong"}
     return tag(
         "div",
-        tag("h3", "All responses"),
         tag(
             "p",
-            words,
+            f"{every if kept.shown == kept.all else some}; ",
             tag("code", view),
-            " shows every one, with a slider for the cut and two arms beside each other. "
-            "Here cuts are placed in proportion to the tokens.",
+            " shows every one. Move the slider to cut a response and see what it answers when made to answer there.",
             class_="about",
         ),
-        tag(
-            "div",
-            _choice("arm", {"": "every arm"} | {str(i): arm for i, arm in enumerate(kept.data["arms"])}),
-            _choice(
-                "benchmark",
-                {"": "every benchmark"} | {str(i): name for i, name in enumerate(kept.data["benchmarks"])},
-            ),
-            _choice("verdict", verdicts),
-            _choice("turns right", {"": "at any budget"} | {str(b): f"at {b:,} tokens" for b in grid[1:]}),
-            tag("label", "question", tag("input", type="search", name="question", autocomplete="off")),
-            class_="filters",
-            role="search",
-            aria_label="Responses",
-        ),
-        tag("p", "", role="status", class_="note"),
-        tag("div", "", class_="listed"),
-        tag("button", "More", type="button", class_="more", hidden=True),
+        tag("div", class_="reader"),
         tag("noscript", "Responses are listed by the page's script."),
-        json_block("colours", colours),
+        json_block("colours", material.colours),
         json_block("responses", kept.data),
         id="all-responses",
     )
 
 
-def _choice(name: str, options: dict[str, str]) -> Markup:
-    shown = [tag("option", text, value=value) for value, text in options.items()]
-    return tag("label", name, tag("select", shown, name=name.replace(" ", "-")))
-
-
-def _read(
-    material: Material, room: int
-) -> Iterator[tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]]]]:
-    """Arm, seed, response and its forced answers (budget, answer, right), in the order in which they are taken."""
+def _read(material: Material, room: int) -> Iterator[_Row]:
+    """Yield responses in the order in which they are taken."""
     folders = {key: folder for key, folder in material.evaluations.items() if _count(folder)}
     seeds = sorted({seed for _, seed in folders}, key=lambda seed: (seed is not None, seed or 0))
     samples = 0
@@ -202,7 +178,7 @@ def _read(
 
 def _whole(
     folders: dict[str, Path], seed: int | None, sample: int, wanted: list[tuple[str, str]]
-) -> Iterator[tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]]]]:
+) -> Iterator[_Row]:
     """The responses of some questions with their texts, question by question, each by all arms."""
     names = [question for _, question in wanted]
     chosen = (pl.col("sample") == sample) & pl.col("question").is_in(names)
@@ -226,10 +202,15 @@ def _whole(
                 )
                 for benchmark, question, budget, answer, correct in forced.iter_rows():
                     cuts.setdefault((benchmark, question), []).append((budget, answer, bool(correct)))
+            places: dict[tuple[str, str], dict[int, int]] = {}
+            if (folder / "examples.parquet").is_file():
+                read = pl.scan_parquet(folder / "examples.parquet", glob=False).filter(chosen)
+                for *key, budget, at in read.select(*_KEYS[:2], "budget", "characters").collect().iter_rows():
+                    places.setdefault((key[0], key[1]), {})[budget] = at
         for row in rows.iter_rows(named=True):
             key = (row["benchmark"], row["question"])
             if key in rows_of:
-                rows_of[key].append((arm, seed, row, cuts.get(key, [])))
+                rows_of[key].append((arm, seed, row, cuts.get(key, []), places.get(key, {})))
     for key in wanted:
         yield from rows_of[key]
 

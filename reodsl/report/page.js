@@ -8,6 +8,9 @@
   const preference = window.matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : preference.matches);
   const views = new Map();
+  // Where `reodsl view` serves this page: the address that says how far the run is.
+  const live = document.body.dataset.live;
+  if (live && sessionStorage.getItem("theme")) root.dataset.theme = sessionStorage.getItem("theme");
 
   // A chart's rows stand in the page once, however many charts show them. Vega writes into rows: each chart gets its own.
   const filled = ({ spec, rows: names }) => ({
@@ -33,12 +36,6 @@
     if (group) apply(result.view, group);
     shape(place);
     crosshair(place);
-  };
-  const element = (name, attributes, ...children) => {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
   };
 
   // Curves of a training: the steps that are wanted, each number a mean over so many steps around it.
@@ -83,8 +80,8 @@
     place.dataset.crossed = "yes";
     place.tabIndex = 0;
     const figure = place.closest("figure");
-    const line = element("div", { class: "cross", hidden: "" });
-    const readout = element("div", { class: "readout", role: "status", hidden: "" });
+    const line = el("div", { class: "cross", hidden: "" });
+    const readout = el("div", { class: "readout", role: "status", hidden: "" });
     figure.append(line, readout);
     let at = null;
     let pressed = null;
@@ -100,12 +97,12 @@
       const here = shaped(place, what.data).filter((row) => row[what.x] === value && !off.has(row.arm) && row[what.y] !== null)
         .sort((a, b) => b[what.y] - a[what.y]);
       const edge = what.edge && rows[what.edge].find((row) => row[what.x] === value);
-      const lines = here.slice(0, 14).map((row) => element("div", {}, key(place, row.arm), row.arm + " ", element("b", {}, number(row[what.y], what.percent))));
-      if (edge) lines.unshift(element("div", {}, "frontier ", element("b", {}, number(edge[what.y], what.percent)), edge.arms ? " " + edge.arms : ""));
-      if (here.length > 14) lines.push(element("div", {}, "and " + (here.length - 14) + " more"));
+      const lines = here.slice(0, 14).map((row) => el("div", {}, key(place, row.arm), row.arm + " ", el("b", {}, number(row[what.y], what.percent))));
+      if (edge) lines.unshift(el("div", {}, "frontier ", el("b", {}, number(edge[what.y], what.percent)), edge.arms ? " " + edge.arms : ""));
+      if (here.length > 14) lines.push(el("div", {}, "and " + (here.length - 14) + " more"));
       for (const row of what.stages ? rows[what.stages] : [])
-        if (row.at === value && !off.has(row.arm)) lines.push(element("div", {}, row.arm + ": " + row.stage + " begins"));
-      readout.replaceChildren(element("i", {}, ({ at: "step" }[what.x] ?? what.x) + " " + number(value, what.share)), ...lines);
+        if (row.at === value && !off.has(row.arm)) lines.push(el("div", {}, row.arm + ": " + row.stage + " begins"));
+      readout.replaceChildren(el("i", {}, ({ at: "step" }[what.x] ?? what.x) + " " + number(value, what.share)), ...lines);
       line.hidden = readout.hidden = false;
       const box = frame();
       const outer = figure.getBoundingClientRect();
@@ -223,81 +220,75 @@
   };
   hold();
   addEventListener("resize", hold);
-  // All responses: data is read, and a response put into the page, when a reader asks for it.
+  // All responses: data is read, and a response put into the page, when a reader comes to them.
   const place = document.getElementById("all-responses");
   const list = () => {
     const { arms, benchmarks, grids, texts, questions, responses } = read("responses");
-    const colours = read("colours");
-    const form = place.querySelector(".filters");
-    const said = place.querySelector("[role=status]");
-    const listed = place.querySelector(".listed");
-    const more = place.querySelector(".more");
-    const each = element;
-    const text = (number) => (number < 0 ? "" : texts[number]);
-    const clip = (words, most) => { const flat = words.split(/\s+/).join(" "); return flat.length > most ? flat.slice(0, most - 1) + "…" : flat; };
-    const verdict = (right, answer) => each("span", { class: right ? "good" : "bad" }, (right ? "✓ " : "✗ ") + (clip(answer, 60) || "no answer"));
-    const dot = (arm) => { const mark = each("span", { class: "dot" }); mark.style.background = colours[arms[arm]]; return mark; };
-    const trace = ([arm, , , , response, tokens, , , , leftOut, right, answers]) => {
-      const whole = text(response);
-      const parts = [];
-      let at = 0;
-      grids[arm].forEach((budget, i) => {
-        // A mark at the first cut, where the verdict turns, and at the last.
-        const turns = i > 0 && right[i] !== right[i - 1];
-        const last = !(grids[arm][i + 1] < tokens);
-        if (leftOut || budget >= tokens || budget === 0 || i >= right.length || !(turns || i === 1 || last)) return;
-        const here = Math.max(at, Math.round(whole.length * budget / tokens));
-        const good = right[i] === "1";
-        parts.push(whole.slice(at, here), each("span", { class: "cut " + (good ? "good" : "bad") },
-          each("i", {}, "at " + budget.toLocaleString("en-US") + " "), verdict(good, text(answers[i]))));
-        at = here;
-      });
-      parts.push(whole.slice(at));
-      return each("div", { class: "trace" }, ...parts);
+    const text = (number) => (number < 0 ? null : texts[number]);
+    const named = ([arm, seed]) => (seed === null ? arms[arm] : `${arms[arm]}@${seed}`);
+    const light = (row, number) => {
+      const [benchmark, id, asked] = questions[row[2]];
+      return { evaluation: named(row), row: number, benchmark: benchmarks[benchmark], question: text(id), asked: text(asked).slice(0, 160),
+        sample: row[3], tokens: row[5], finish: row[6] ? "length" : "stop", answer: text(row[7]), correct: Boolean(row[8]) };
     };
-    const open = (box, row) => {
+    const fits = (want) => (row) => {
+      const [benchmark, id, asked] = questions[row[2]];
+      const at = want.flip ? grids[row[0]].indexOf(Number(want.flip)) : 0;
+      return !(want.evaluation && named(row) !== want.evaluation) && !(want.benchmark && benchmarks[benchmark] !== want.benchmark)
+        && !(want.correct && Boolean(row[8]) !== (want.correct === "right"))
+        && !(want.shortest && row[5] < Number(want.shortest)) && !(want.longest && row[5] > Number(want.longest))
+        && !(want.flip && !(at > 0 && row[10][at - 1] + row[10][at] === (want.to === "wrong" ? "10" : "01")))
+        && !(want.words && !(text(asked).includes(want.words) || text(id).startsWith(want.words) || text(row[7]) === want.words));
+    };
+    const whole = (number) => {
+      const row = responses[number];
       const [, , asked, gold] = questions[row[2]];
-      const inside = each("div", { class: "inside" }, each("p", { class: "question" }, text(asked)),
-        each("p", { class: "note" }, "Reference answer: " + (text(gold).split("\u001e").join(" or ") || "none")), trace(row));
-      if (row[9]) inside.append(each("p", { class: "note" }, row[9].toLocaleString("en-US") + " characters of its middle are left out here."));
-      box.append(inside);
-    };
-    const line = (row) => {
-      const [arm, seed, question, sample, , tokens, cut, answer, right] = row;
-      const [benchmark, , asked] = questions[question];
-      const box = each("details", {}, each("summary", {}, dot(arm), arms[arm] + (seed === null ? "" : " seed " + seed) + " ", verdict(right, text(answer)),
-        each("span", { class: "quiet" }, " " + tokens.toLocaleString("en-US") + " tokens" + (cut ? ", cut off" : "") + " · " + benchmarks[benchmark] + " · sample " + sample + " · "), clip(text(asked), 80)));
-      box.addEventListener("toggle", () => { if (box.open && box.children.length === 1) open(box, row); });
-      return box;
-    };
-    let chosen = [];
-    let count = 0;
-    const next = () => {
-      for (const row of chosen.slice(count, count + 25)) listed.append(line(row));
-      count = Math.min(count + 25, chosen.length);
-      more.hidden = count >= chosen.length;
-      said.textContent = chosen.length.toLocaleString("en-US") + " of " + responses.length.toLocaleString("en-US") + " responses; " + count.toLocaleString("en-US") + " shown";
-    };
-    const filter = () => {
-      const want = Object.fromEntries([...form.querySelectorAll("[name]")].map((one) => [one.name, one.value]));
-      const words = want.question.toLowerCase();
-      chosen = responses.filter((row) => {
-        const [arm, , question, , , tokens, , , right, , forced] = row;
-        const [benchmark, id, asked] = questions[question];
-        if (want.arm !== "" && arm !== Number(want.arm)) return false;
-        if (want.benchmark !== "" && benchmark !== Number(want.benchmark)) return false;
-        if (want.verdict !== "" && right !== Number(want.verdict)) return false;
-        const turn = want["turns-right"] === "" ? -1 : grids[arm].indexOf(Number(want["turns-right"]));
-        if (want["turns-right"] !== "" && !(turn > 0 && forced[turn] === "1" && forced[turn - 1] === "0")) return false;
-        return !words || text(asked).toLowerCase().includes(words) || text(id) === want.question;
+      const [tokens, leftOut, places] = [row[5], row[9], row[12]];
+      const response = text(row[4]);
+      const shown = [...response].length, half = Math.floor(shown / 2);
+      const cuts = grids[row[0]].slice(0, row[10].length).map((budget, i) => {
+        const known = leftOut ? null : places[i] ?? null;
+        const at = known ?? Math.floor((shown + leftOut) * Math.min(1, budget / Math.max(1, tokens)));
+        return { budget, characters: at <= half ? at : Math.max(half, at - leftOut), exact: known !== null || budget >= tokens,
+          forced: budget < tokens, answer: text(row[11][i]), correct: row[10][i] === "1" };
       });
-      listed.replaceChildren();
-      count = 0;
-      next();
+      return { ...light(row, number), text: text(asked), gold: gold.map(text), response, left_out: leftOut, cuts };
     };
-    form.addEventListener("input", filter);
-    more.addEventListener("click", next);
-    filter();
+    const answers = {
+      responses: ({ offset, limit, ...want }) => {
+        const found = responses.flatMap((row, number) => (fits(want)(row) ? [light(row, number)] : []));
+        return { total: found.length, offset: Number(offset), responses: found.slice(Number(offset), Number(offset) + limit), unread: [] };
+      },
+      response: ({ evaluation, row, benchmark, question, sample }) => {
+        const number = row !== undefined ? Number(row) : responses.findIndex((each) => named(each) === evaluation
+          && each[3] === sample && benchmarks[questions[each[2]][0]] === benchmark && text(questions[each[2]][1]) === question);
+        if (number < 0) throw new Error(`${evaluation} has no such response on this page`);
+        return whole(number);
+      },
+    };
+    // The longest and the shortest response to the question on which arms differ most.
+    const first = new Map();
+    responses.forEach((row, number) => {
+      const key = row.slice(1, 4).join(" ");
+      const [low, high] = first.get(key) ?? [number, number];
+      first.set(key, [row[5] < responses[low][5] ? number : low, row[5] > responses[high][5] ? number : high]);
+    });
+    const spread = ([low, high]) => responses[high][5] - responses[low][5];
+    const [low, high] = [...first.values()].reduce((best, each) => (spread(each) > spread(best) ? each : best));
+    let state = new URLSearchParams({ of: named(responses[high]), row: high, ...(low === high ? {} : { beside: named(responses[low]) }) });
+    const change = (changes) => {
+      for (const [name, value] of Object.entries(changes))
+        if (value === null || value === "") state.delete(name); else state.set(name, String(value));
+    };
+    const names = new Map(responses.map((row) => [named(row), arms[row[0]]]));
+    const show = responseReader({
+      root: place.querySelector(".reader"), links: false, soft: change, query: () => state,
+      info: { evaluations: [...names].map(([name, arm]) => ({ name, arm, whole: true })), benchmarks, colours: read("colours"),
+        budgets: [...new Set(grids.flat())].sort((a, b) => a - b) },
+      ask: async (name, wanted) => answers[name](wanted),
+      go: (changes) => { change(changes); show(); },
+    });
+    show();
   };
   if (place) {
     const near = new IntersectionObserver((seen) => {
@@ -332,9 +323,29 @@
     });
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
+    if (live) sessionStorage.setItem("theme", root.dataset.theme);
     drawThemed();
   });
   preference.addEventListener("change", drawThemed);
   for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", drawAll);
   drawThemed();
+  // A page of a run that goes on is drawn anew: at once where nobody is at work in it, else when asked to.
+  const follow = async (before) => {
+    let now = before;
+    try {
+      const { status, done, running } = await (await fetch(live)).json();
+      now = JSON.stringify([status, done, running.map((each) => [each.task, each.step])]);
+      const label = document.getElementById("state");
+      label.textContent = status;
+      if (before && now !== before) {
+        if (document.activeElement === document.body) return location.reload();
+        if (!document.getElementById("newer"))
+          label.after(el("button", { type: "button", id: "newer", onclick: () => location.reload() }, "show what came since"));
+        now = before;
+      }
+      if (status !== "running") return undefined;
+    } catch { /* the server was closed, or is busy */ }
+    return setTimeout(() => follow(now), 10000);
+  };
+  if (live) follow("");
 })();

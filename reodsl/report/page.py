@@ -16,7 +16,6 @@ from reodsl.report import (
     all_responses,
     copies,
     drawing,
-    examples,
     figures,
     formats,
     main_table,
@@ -32,17 +31,21 @@ from reodsl.report import (
     verdict_words,
 )
 from reodsl.report.balanced import Subset, balanced_table
-from reodsl.report.leading import best, leading, left_out, only
+from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
 
 _HERE = Path(__file__).parent
-MOST_READ = 4
-"""The best arms whose responses are read beside each other."""
+_SCRIPTS = ("responses.js", "page.js")
 
 
-def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, str]) -> str:
-    """The whole report. Charts are registered in `gallery`, so that they can be written as files too."""
+def page(
+    material: Material, gallery: figures.Gallery, installed: Mapping[str, str], live: str | None = None
+) -> str:
+    """Return the whole report. Charts are registered in `gallery`, so that they can be written as files too.
+
+    `live` is the address, relative to the page, that says how far the run is, where a server shows the page.
+    """
     study = material.study
     table = tables.main(material)
     material = replace(material, foremost=leading(material, table))
@@ -59,17 +62,17 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
     others = sum(len(str(render(body))) for _, _, body in sections) + _weight(gallery)
-    shown = _examples(material, table, all_responses.PAGE - others)
-    sections.insert(-1, ("examples", "Responses", shown))
+    kept_responses = all_responses.responses(material, all_responses.PAGE - others)
+    sections.insert(-1, ("examples", "Responses", all_responses.section(material, kept_responses)))
     kept = [(key, name, body) for key, name, body in sections if body]
     body = [
         _top(material, table),
-        navigation([(key, name) for key, name, _ in kept]),
+        navigation([(key, name) for key, name, _ in kept], live),
         _unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
-    return document(study.name, body, gallery)
+    return document(study.name, body, gallery, live)
 
 
 def _after(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
@@ -77,21 +80,29 @@ def _after(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
     return [note, *parts] if note is not None and parts else list(parts)
 
 
-def navigation(sections: Sequence[tuple[str, str]]) -> Markup:
-    """Links to sections, by their ids and names, and the switch between light and dark."""
+def navigation(sections: Sequence[tuple[str, str]], live: str | None = None) -> Markup:
+    """Return links to sections, by their ids and names, and the switch between light and dark."""
     links = [tag("a", name, href=f"#{key}") for key, name in sections]
+    if live is not None:
+        links = [tag("a", "All runs", href="../"), *links, tag("span", id="state", role="status")]
     toggle = tag("button", "Light / dark", type="button", id="theme")
     return tag("nav", tag("div", links, toggle), aria_label="Sections")
 
 
-def document(name: str, body: Child, gallery: figures.Gallery) -> str:
-    """Body, charts and scripts as a document whose policy allows its own scripts by their hashes, and nothing else."""
+def document(name: str, body: Child, gallery: figures.Gallery, live: str | None = None) -> str:
+    """Return body, charts and scripts as a document that runs its own scripts, by their hashes, and nothing else.
+
+    It asks nobody for anything, but where `live` names an address of its own server.
+    """
     charts, rows = gallery.blocks()
-    scripts = (drawing.vega_script(), (_HERE / "page.js").read_text("utf-8"))
+    # In a scope of their own: Vega's names are those of the whole page.
+    script = "{" + "".join((_HERE / name).read_text("utf-8") for name in _SCRIPTS) + "}"
+    scripts = (drawing.vega_script(), script)
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    asks = "'none'" if live is None else "'self'"
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+        f"connect-src {asks}; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -109,7 +120,7 @@ def document(name: str, body: Child, gallery: figures.Gallery) -> str:
         tag("noscript", tag("style", Markup(".vega{display:none}"))),
         *[tag("script", Markup(script)) for script in scripts],
     ]
-    return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks), lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
 def _top(material: Material, table: pl.DataFrame) -> Markup:
@@ -308,25 +319,9 @@ def _budgets(material: Material) -> list[Markup]:
 def _weight(gallery: figures.Gallery) -> int:
     """The characters of a page beside its sections: charts, their rows, scripts and styles, and something to spare."""
     fixed = len(drawing.vega_script()) + sum(
-        (_HERE / name).stat().st_size for name in ("page.js", "page.css")
+        (_HERE / name).stat().st_size for name in (*_SCRIPTS, "page.css")
     )
     return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
-
-
-def _examples(material: Material, table: pl.DataFrame, room: int) -> list[Markup]:
-    """A few questions with the arms beside each other, then all responses that fit into so many bytes."""
-    score = material.study.score
-    first = [score.relative_to] if score is not None and score.relative_to is not None else []
-    arms = list(dict.fromkeys([*material.bases[:1], *first, *best(table)[:MOST_READ]]))
-    section = examples.section(material, [arm for arm in arms if arm in material.arms])
-    about = (
-        "The questions on which the arms' lengths differ most among those kept for reading. Marks show where a "
-        "response was cut and what it answered when made to answer there."
-    )
-    parts = [] if section is None else [tag("p", about, class_="about"), section]
-    kept = all_responses.responses(material, room)
-    every = all_responses.section(material, kept, material.colours)
-    return parts if every is None else [*parts, every]
 
 
 def _hash(script: str) -> str:

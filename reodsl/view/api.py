@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from threading import Lock
 from typing import Any
+from urllib.parse import urlencode
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
+from reodsl.numbers.verdict import VERDICT
 from reodsl.report import theme
-from reodsl.report.material import bases
+from reodsl.report.figures import Gallery
+from reodsl.report.markup import tag
+from reodsl.report.material import MEAN, bases
+from reodsl.report.page import document, navigation, page
+from reodsl.report.provenance import versions
+from reodsl.report.redraw import material_of
 from reodsl.report.verdict_words import said
 from reodsl.store.external import Fingerprints
-from reodsl.store.live import read_steps
 from reodsl.store.runs import Record, alive, records
 from reodsl.store.store import WEIGHTS, Store
-from reodsl.view.evaluations import Evaluation, Studied, Training, studied
+from reodsl.view.evaluations import Evaluation, Studied, studied
 from reodsl.view.responses import Filter, budgets, listed, matching, response, row_of
 from reodsl.watch.state import read_state, to_json
 
 Query = Mapping[str, str]
 
 PAGE, MOST_PAGE = 50, 200
-MOST_POINTS = 400
-"""Points of a curve; where a training is longer, all are thinned to means of even stretches."""
-
+_TABLE = "tables/main.parquet"
 _UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
 
 
@@ -38,18 +41,19 @@ class Api:
         """Of a store that is there."""
         self.store = store
         self._studied: dict[tuple[str, int, str], Studied] = {}
+        self._reports: dict[str, tuple[Any, str]] = {}
+        self._drawing = Lock()
         # In memory alone, as nothing here writes: a file is read once, and again where something touched it.
         self._prints = Fingerprints(store.root / "none")
         self.calls: dict[str, Callable[[Query], Any]] = {
             "runs": self.runs,
             "run": self.run,
-            "curves": self.curves,
             "responses": self.responses,
             "response": self.response,
         }
 
     def runs(self, query: Query) -> dict[str, Any]:
-        """The runs of the store, the latest first."""
+        """Return the runs of the store, the latest first: their state, their arms with REG, and the verdict's headline."""
         runs = []
         for record in reversed(records(self.store)):
             status = record.status
@@ -58,88 +62,73 @@ class Api:
                 {
                     "run": record.name,
                     "study": record.study,
-                    "spec": record.spec[:8],
                     "status": "stopped" if status == "running" and not going else status,
                     "started": record.started,
-                    "results": len(record.tasks),
+                    **self._outcome(record),
                 }
             )
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
+    def _outcome(self, record: Record) -> dict[str, Any]:
+        """Return the headline of a run's report, and REG by arm (None where there is no score), as far as they are whole."""
+        key = record.tasks.get("report", "")
+        folder = self.store.path(key)
+        lines = said(folder) if key and self._whole(key, (VERDICT,)) else ()
+        arms: list[tuple[str, float | None]] = []
+        if key and self._whole(key, (_TABLE,)):
+            table = pl.read_parquet(folder / _TABLE, glob=False).filter(pl.col("benchmark") == MEAN)
+            reg = table["reg"] if "reg" in table.columns else [None] * table.height
+            arms = list(zip(table["arm"], reg, strict=True))
+        return {"verdict": next(iter(lines), ""), "arms": arms}
+
     def run(self, query: Query) -> dict[str, Any]:
-        """How far a run is, and what of it there is to look at."""
+        """Return how far a run is, and its evaluations."""
         record = self._record(query)
         there = self._of(record)
         study = there.spec.study
         arms = [arm.name for arm in study.arms]
-        colours = theme.colours(arms, bases(study))
         grid: set[int] = set()
         for each in there.evaluations.values():
             with suppress(*_UNREADABLE):
                 grid |= set(budgets(each))
-        report = record.tasks.get("report")
         names = [benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks]
         return {
             **to_json(read_state(self.store, record, steps=False)),
             "doc": study.doc,
-            "verdict": list(said(self.store.path(report)) if report and self._whole(report) else ()),
-            "unread": ["report"] if report and not self._whole(report) else [],
-            "arms": arms,
-            "colours": colours,
-            "dashes": {
-                arm: " ".join(map(str, theme.DASHES[kind])) if kind else ""
-                for arm, kind in theme.dashes(colours).items()
-            },
+            "colours": theme.colours(arms, bases(study)),
             "benchmarks": list(dict.fromkeys(names)),
             "budgets": sorted(grid),
             "evaluations": [
-                {
-                    "name": each.name,
-                    "arm": each.arm,
-                    "seed": each.seed,
-                    "task": each.task,
-                    "whole": each.whole,
-                }
+                {"name": each.name, "arm": each.arm, "seed": each.seed, "whole": each.whole}
                 for each in there.evaluations.values()
             ],
-            "trainings": len(there.trainings),
         }
 
-    def curves(self, query: Query) -> dict[str, Any]:
-        """The metrics of every training of a run, those under way as far as they are, stages one after another."""
-        record = self._record(query)
-        metrics: dict[str, None] = {}
-        lines: dict[tuple[str, int | None], dict[str, Any]] = {}
-        unread = []
-        for each in sorted(
-            self._of(record).trainings, key=lambda each: (each.arm, each.seed or 0, each.stage)
-        ):
-            table = self._table(each)
-            if table is None:
-                unread.append(each.task)
-                continue
-            line = lines.setdefault(
-                (each.arm, each.seed), {"arm": each.arm, "seed": each.seed, "stages": [], "values": {}}
-            )
-            begin = line["stages"][-1]["end"] if line["stages"] else 0
-            steps = [begin + int(step) for step in table["step"]]
-            line["stages"].append({"task": each.task, "begin": begin, "end": steps[-1] if steps else begin})
-            for name in table.columns:
-                if name == "step":
-                    continue
-                metrics[name] = None
-                line["values"].setdefault(name, []).extend(
-                    [step, value]
-                    for step, value in zip(steps, table[name].to_list(), strict=True)
-                    if value is not None and math.isfinite(value)
-                )
-        longest = max((line["stages"][-1]["end"] for line in lines.values()), default=0)
-        stretch = -(-longest // MOST_POINTS)
-        for line in lines.values():
-            line["values"] = {name: _thinned(points, stretch) for name, points in line["values"].items()}
-        order = ("accuracy", "reward", "length", "loss")
-        names = [name for name in order if name in metrics] + [name for name in metrics if name not in order]
-        return {"metrics": names, "lines": list(lines.values()), "unread": unread}
+    def report(self, run: str) -> str:
+        """Return a run's report as it is now, as a page that follows the run. Raises E0954 for a run that is not there."""
+        record = self._record({"run": run})
+        state = read_state(self.store, record, steps=False)
+        now = (state.status, state.done, tuple((each.task, each.progress) for each in state.going))
+        with self._drawing:
+            before, drawn = self._reports.get(run, (None, ""))
+            if before != now:
+                drawn = self._draw(record)
+                self._reports[run] = (now, drawn)
+        return drawn
+
+    def _draw(self, record: Record) -> str:
+        live = f"../api/run?{urlencode({'run': record.name})}"
+        try:
+            material, _ = material_of(self.store, record)
+        except Problem as caught:
+            words = [tag("p", f"{each.message}. {each.help or ''}") for each in caught.diagnostics]
+            body = [
+                tag("header", tag("h1", record.study), class_="top"),
+                navigation((), live),
+                tag("main", words),
+            ]
+            return document(record.study, body, Gallery(), live)
+        return page(material, Gallery(), versions(), live)
 
     def responses(self, query: Query) -> dict[str, Any]:
         """A page of the responses that fit a filter."""
@@ -198,39 +187,19 @@ class Api:
             raise problem("E0969", f"nothing was evaluated as {name}", help=f"there is {known}")
         return evaluation
 
-    def _whole(self, key: str) -> bool:
-        """Return whether a result is there, and all that is shown of it has its checksum: weights are not read."""
+    def _whole(self, key: str, files: Sequence[str] = ()) -> bool:
+        """Return whether a result's files, or all but its weights, are there and have their checksums."""
         manifest, folder = self.store.get(key), self.store.path(key)
-        return manifest is not None and all(
-            path.startswith(WEIGHTS) or self._prints.file(folder / path) == checksum
-            for path, checksum in manifest.checksums.items()
-        )
+        if manifest is None or not set(files) <= set(manifest.checksums):
+            return False
+        read = files or [path for path in manifest.checksums if not path.startswith(WEIGHTS)]
+        return all(self._prints.file(folder / path) == manifest.checksums[path] for path in read)
 
     def _reads(self, each: Evaluation, wanted: Filter) -> bool:
         try:
             return (not each.whole or self._whole(each.key)) and matching(each, wanted) is not None
         except _UNREADABLE:
             return False
-
-    def _table(self, training: Training) -> pl.DataFrame | None:
-        """A training's steps; None where they are damaged, missing or cannot be read."""
-        if training.whole and not self._whole(training.key):
-            return None
-        try:
-            if training.whole:
-                return pl.read_parquet(training.folder / "metrics.parquet", glob=False)
-            rows = read_steps(training.folder)
-            return pl.from_dicts(rows, infer_schema_length=None) if rows else None
-        except _UNREADABLE:
-            return None
-
-
-def _thinned(points: list[list[float]], stretch: int) -> list[list[float]]:
-    """Points as the mean of every `stretch` steps, at the last of them. All lines have their points at the same steps."""
-    if stretch <= 1:
-        return points
-    parts = [list(part) for _, part in groupby(points, lambda point: (point[0] - 1) // stretch)]
-    return [[part[-1][0], sum(value for _, value in part) / len(part)] for part in parts]
 
 
 def _filter(query: Query) -> Filter:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.store.live import STEPS
+from reodsl.report.material import parse_role
 from reodsl.store.runs import Record, events, kept_spec
 from reodsl.store.store import Store
 
@@ -37,29 +37,15 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """A stage of an arm's training, and the folder that has its metrics: a `whole` result, or the work of one under way."""
-
-    arm: str
-    seed: int | None
-    stage: int
-    task: str
-    key: str
-    folder: Path
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Studied:
-    """What there is to look at of a run."""
+    """A run's study, and its evaluations by their names."""
 
     spec: Spec
     evaluations: Mapping[str, Evaluation]
-    trainings: tuple[Training, ...]
 
 
 def studied(store: Store, record: Record) -> Studied:
-    """The evaluations and trainings of a run that ended or have written anything. Raises E0968 where its spec was not kept.
+    """Return the evaluations of a run that ended or have written anything. Raises E0968 where its spec was not kept.
 
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
     """
@@ -68,23 +54,17 @@ def studied(store: Store, record: Record) -> Studied:
         each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
     }
     evaluations: dict[str, Evaluation] = {}
-    trainings: list[Training] = []
     for role, task in lower(spec)["report"].inputs.items():
-        head, _, tail = role.partition("@")
-        kind, *names = head.split(":")
-        seed = int(tail) if tail else None
+        place = parse_role(role)
         key = record.tasks.get(task) or begun.get(task, "")
-        if not key:
+        if place.kind != "evaluate" or not key:
             continue
         whole = task in record.tasks or store.path(key).is_dir()
         folder = store.path(key) if whole else store.root / "work" / key
-        if kind == "evaluate":
-            evaluation = _evaluation(store, folder, names[0], seed, task, key, whole)
-            if evaluation.samples:
-                evaluations[evaluation.name] = evaluation
-        elif kind == "train" and (whole or (folder / STEPS).is_file()):
-            trainings.append(Training(names[0], seed, int(names[1]), task, key, folder, whole))
-    return Studied(spec, evaluations, tuple(trainings))
+        evaluation = _evaluation(store, folder, place.name, place.seed, task, key, whole)
+        if evaluation.samples:
+            evaluations[evaluation.name] = evaluation
+    return Studied(spec, evaluations)
 
 
 def _evaluation(

@@ -11,7 +11,7 @@ import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.view.api import Api
@@ -19,17 +19,19 @@ from reodsl.view.api import Api
 HOST = "127.0.0.1"
 PORT = 8377
 _HERE = Path(__file__).parent
+_REPORT = _HERE.parent / "report"
+_HTML = "text/html; charset=utf-8"
 _FILES = {
-    "": ("page.html", "text/html; charset=utf-8"),
-    "view.js": ("view.js", "text/javascript; charset=utf-8"),
-    "view.css": ("view.css", "text/css; charset=utf-8"),
+    "": (_HERE / "page.html", _HTML),
+    "view.js": (_HERE / "view.js", "text/javascript; charset=utf-8"),
+    "responses.js": (_REPORT / "responses.js", "text/javascript; charset=utf-8"),
+    "page.css": (_REPORT / "page.css", "text/css; charset=utf-8"),
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -88,12 +90,23 @@ class _Handler(BaseHTTPRequestHandler):
         if not known or self.headers.get("Host") not in hosts or "/" + key == parts.path:
             self._send(404, b"not found\n", "text/plain; charset=utf-8")
         elif rest in _FILES:
-            name, kind = _FILES[rest]
-            self._send(200, (_HERE / name).read_bytes(), kind)
+            path, kind = _FILES[rest]
+            self._send(200, path.read_bytes(), kind)
+        elif rest.startswith("report/"):
+            self._report(unquote(rest.removeprefix("report/")))
         elif rest.startswith("api/"):
             self._answer(rest.removeprefix("api/"), parts.query)
         else:
             self._send(404, b"not found\n", "text/plain; charset=utf-8")
+
+    def _report(self, run: str) -> None:
+        try:
+            drawn = self.server.api.report(run)
+        except Problem as caught:
+            self._send(404, f"{caught.diagnostics[0].message}\n".encode(), "text/plain; charset=utf-8")
+        else:
+            # The page has a policy of its own, which names its scripts by their hashes.
+            self._send(200, drawn.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
 
     def _answer(self, name: str, text: str) -> None:
         call = self.server.api.calls.get(name)
@@ -117,12 +130,13 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         self._send(status, data, "application/json; charset=utf-8")
 
-    def _send(self, status: int, data: bytes, kind: str) -> None:
+    def _send(self, status: int, data: bytes, kind: str, policy: str = _POLICY) -> None:
         packed = len(data) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
         if packed:
             data = gzip.compress(data, 1)
         self.send_response(status)
-        for name, value in (_HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))}).items():
+        sent = {"Content-Security-Policy": policy, "Content-Type": kind, "Content-Length": str(len(data))}
+        for name, value in (_HEADERS | sent).items():
             self.send_header(name, value)
         if packed:
             self.send_header("Content-Encoding", "gzip")

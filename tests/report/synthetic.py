@@ -232,7 +232,7 @@ def _evaluation(
                 keys
                 | {
                     "text": f"<q> {value} a +4 b +{q} ? {text}",
-                    "gold": f"{value}{text}",
+                    "gold": f"{value}{text}" + "\x1e<b>half</b>" * (q == 1),
                     "response": response,
                     "tokens": count,
                     "finish": "stop",

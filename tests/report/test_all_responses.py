@@ -30,11 +30,26 @@ def test_every_response_is_there_as_it_was_evaluated(material: Material) -> None
     forced = pl.read_parquet(folder / "forced.parquet")
     mine = [row for row in data["responses"] if row[0] == arm]
     assert len(mine) == 12
-    for _, seed, question, sample, response, tokens, cut, answer, right, left_out, turns, answers in mine:
+    for (
+        _,
+        seed,
+        question,
+        sample,
+        response,
+        tokens,
+        cut,
+        answer,
+        right,
+        left_out,
+        turns,
+        answers,
+        places,
+    ) in mine:
         benchmark, name, text, gold = data["questions"][question]
         row = samples[data["benchmarks"][benchmark], data["texts"][name]]
-        texts = [data["texts"][number] for number in (text, gold, response, answer)]
-        assert texts == [row["text"], row["gold"], row["response"], row["answer"]]
+        texts = [data["texts"][number] for number in (text, response, answer)]
+        assert texts == [row["text"], row["response"], row["answer"]]
+        assert [data["texts"][number] for number in gold] == row["gold"].split("\x1e")
         assert (seed, sample, tokens, right) == (1, row["sample"], row["tokens"], row["correct"])
         assert (cut, left_out) == (0, 0)
         of_row = forced.filter(
@@ -43,6 +58,10 @@ def test_every_response_is_there_as_it_was_evaluated(material: Material) -> None
         assert data["grids"][arm] == of_row["budget"].to_list()
         assert [each == "1" for each in turns] == of_row["correct"].to_list()
         assert [data["texts"][number] for number in answers] == of_row["answer"].to_list()
+        # A token is a word there, and every question was kept with the places of its cuts.
+        for budget, at in zip(of_row["budget"], places, strict=True):
+            if budget < tokens:
+                assert len(row["response"][:at].split()) == budget
 
 
 def test_what_does_not_fit_is_left_out_fairly_and_said(material: Material) -> None:
@@ -52,11 +71,11 @@ def test_what_does_not_fit_is_left_out_fairly_and_said(material: Material) -> No
     benchmarks = {found.data["questions"][row[2]][0] for row in found.data["responses"]}
     arms = {row[0] for row in found.data["responses"]}
     assert (len(benchmarks), len(arms)) == (3, len(material.arms))
-    shown = all_responses.section(material, found, {})
+    shown = all_responses.section(material, found)
     assert f"{found.shown:,} of 72 responses fit on this page" in str(shown)
     assert "<code>reodsl view quickstart</code>" in str(shown)
     assert responses(material, 0).shown == 0
-    assert all_responses.section(material, responses(material, 0), {}) is None
+    assert all_responses.section(material, responses(material, 0)) is None
 
 
 def test_a_response_of_five_million_characters_loses_its_middle(

@@ -90,8 +90,7 @@ def test_axe_finds_nothing(
     browser.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     browser.value("document.getElementById('all-responses')?.scrollIntoView()")
     if name == "report":
-        wait(browser, "document.querySelectorAll('.listed details').length > 0")
-        browser.value("document.querySelectorAll('.listed details').forEach((each) => { each.open = true; })")
+        wait(browser, "document.querySelectorAll('.pane').length === 2")
     browser.value((Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0")
     found = browser.value(
         # To whoever hears it a chart is one image; the colours of its texts are looked at in tests/report/test_theme.py.
@@ -104,7 +103,7 @@ def test_axe_finds_nothing(
 BOXES = """
 (() => {
   const named = {h1: 'h1', verdict: '.verdict', standing: '.standing', nav: 'nav', table: '.scroll', legend: '.legend',
-    chart: 'figure.wide', filters: '.filters', listed: '.listed', footer: 'footer'};
+    chart: 'figure.wide', reader: '.reader', slider: '.slider', panes: '.panes', footer: 'footer'};
   for (const section of document.querySelectorAll('main > section')) named['#' + section.id] = '#' + section.id;
   return Object.fromEntries(Object.entries(named).flatMap(([name, selector]) => {
     const element = document.querySelector(selector);
@@ -167,9 +166,9 @@ def seen(browser: Browser, pages: dict[str, Path], request: pytest.FixtureReques
     """A page at three widths, light and dark."""
     visit(browser, pages[request.param], WIDTHS[0])
     if browser.value("document.getElementById('all-responses') !== null"):
-        # They are listed once they come into sight, as they do in a picture of the whole page.
+        # They are shown once they come into sight, as they do in a picture of the whole page.
         browser.value("document.getElementById('all-responses').scrollIntoView()")
-        wait(browser, "document.querySelectorAll('.listed details').length > 0")
+        wait(browser, "document.querySelectorAll('.pane').length === 2")
         browser.value("scrollTo(0, 0)")
     windows = [(width, dark) for width in WIDTHS for dark in (False, True)]
     found = []
@@ -343,27 +342,90 @@ def test_training_curves_are_smoothed_and_cut(
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
 
 
-def test_responses_are_filtered_and_opened(
+def test_responses_are_read_filtered_and_opened(
     browser: Browser, pages: dict[str, Path], material: Material
 ) -> None:
     visit(browser, pages["report"], 1024)
     # Nothing of them is in the document before a reader comes to it.
-    assert browser.value("document.querySelectorAll('.listed details').length") == 0
+    assert browser.value("document.querySelector('.reader').textContent") == ""
     browser.value("document.getElementById('all-responses').scrollIntoView()")
-    wait(browser, "document.querySelectorAll('.listed details').length === 25")
-    status = "document.querySelector('#all-responses [role=status]').textContent"
-    assert browser.value(status) == "72 of 72 responses; 25 shown"
-    browser.value("document.querySelector('#all-responses .more').click()")
-    assert browser.value(status) == "72 of 72 responses; 50 shown"
-    browser.value(
-        "(() => { for (const [name, text] of [['arm', 'vanilla'], ['benchmark', 'hard']]) {"
-        " const each = document.querySelector(`#all-responses [name=${name}]`);"
-        " each.value = [...each.options].find((one) => one.textContent === text).value;"
-        " each.dispatchEvent(new Event('input', {bubbles: true})); } })()"
+    wait(browser, "document.querySelectorAll('.pane').length === 2")
+    # The question on which arms differ most, its longest response beside its shortest.
+    rows = pl.concat(
+        pl.read_parquet(folder / "samples.parquet").with_columns(arm=pl.lit(arm))
+        for (arm, _), folder in material.evaluations.items()
     )
-    assert browser.value(status) == "4 of 72 responses; 4 shown"
-    assert browser.value("document.querySelector('.listed .trace') === null")
-    browser.value("document.querySelector('.listed details').open = true")
-    wait(browser, "document.querySelector('.listed .trace') !== null")
-    assert "Reference answer: " in browser.value("document.querySelector('.listed .inside').textContent")
+    spread = rows.group_by("benchmark", "question").agg(pl.col("tokens").max() - pl.col("tokens").min())
+    tokens = (
+        "[...document.querySelectorAll('.pane header')].map((each) => parseInt(each.children[2].textContent))"
+    )
+    longest, shortest = browser.value(tokens)
+    assert longest - shortest == spread["tokens"].max()
+    # A token is a word there: a cut after 8 keeps 8 of them, and its answer is shown.
+    browser.value(
+        "(() => { const cut = document.getElementById('cut'); cut.value = 3; cut.dispatchEvent(new Event('input')); })()"
+    )
+    budget = int(browser.value("document.querySelector('.slider output').textContent").split()[2])
+    kept = browser.value("document.querySelector('.pane .kept').textContent")
+    assert len(kept.split()) == budget < longest
+    assert f"made to answer after {budget}: " in browser.value(
+        "document.querySelector('.pane .chip').textContent"
+    )
+    browser.value("document.querySelector('.reader .back').click()")
+    status = "document.querySelector('.reader [role=status]').textContent"
+    wait(browser, "document.querySelectorAll('.reader tbody tr').length === 50")
+    assert browser.value(status) == "72 responses; 1 to 50 shown."
+    browser.value("[...document.querySelectorAll('.reader button')].at(-1).click()")
+    wait(browser, f"{status} === '72 responses; 51 to 72 shown.'")
+
+    def choose(name: str, value: str) -> None:
+        browser.value(
+            f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.value = {json.dumps(value)};"
+            " each.dispatchEvent(new Event('change')); })()"
+        )
+
+    choose("evaluation", "vanilla@1")
+    choose("benchmark", "hard")
+    vanilla = rows.filter((pl.col("arm") == "vanilla") & (pl.col("benchmark") == "hard"))
+    wait(browser, f"{status} === '{vanilla.height} responses; 1 to {vanilla.height} shown.'")
+    choose("correct", "right")
+    right = vanilla.filter("correct").height
+    wait(browser, f"document.querySelectorAll('.reader tbody tr').length === {right}")
+    choose("correct", "")
+    choose("longest", str(vanilla["tokens"].min()))
+    fits = vanilla.filter(pl.col("tokens") == vanilla["tokens"].min()).height
+    wait(browser, f"document.querySelectorAll('.reader tbody tr').length === {fits}")
+    choose("longest", "")
+    choose("words", "q1")
+    wait(browser, "document.querySelectorAll('.reader tbody tr').length === 1")
+    browser.value("document.querySelector('.reader tbody a').click()")
+    wait(browser, "document.querySelector('.reader .question') !== null")
+    # A question with several right answers, none of which is markup.
+    assert " or <b>half</b>" in browser.value("document.querySelector('.reader').textContent")
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("to", ["right", "wrong"])
+def test_responses_that_turn_at_a_cut_are_found(
+    browser: Browser, pages: dict[str, Path], material: Material, to: str
+) -> None:
+    visit(browser, pages["report"], 1024)
+    browser.value("document.getElementById('all-responses').scrollIntoView()")
+    wait(browser, "document.querySelector('.reader .back') !== null")
+    browser.value("document.querySelector('.reader .back').click()")
+    wait(browser, "document.querySelectorAll('.reader tbody tr').length > 0")
+    for name, value in (("to", to), ("flip", "8")):
+        browser.value(
+            f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.value = '{value}';"
+            " each.dispatchEvent(new Event('change')); })()"
+        )
+    turned = 0
+    for folder in material.evaluations.values():
+        forced = pl.read_parquet(folder / "forced.parquet").sort("budget")
+        for row in (
+            forced.group_by("benchmark", "question", "sample").agg("budget", "correct").iter_rows(named=True)
+        ):
+            at = row["budget"].index(8)
+            turned += row["correct"][at - 1 : at + 1] == ([False, True] if to == "right" else [True, False])
+    shown = f"1 to {turned} shown." if turned else "No response fits."
+    wait(browser, f"document.querySelector('.reader [role=status]').textContent.endsWith('{shown}')")

@@ -15,7 +15,6 @@ from reodsl.ir.data import After, Boxed
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
-from reodsl.report.examples import Cut, Example, examples, trace
 from reodsl.report.figures import Gallery, safe_name
 from reodsl.report.markup import render
 from reodsl.report.material import Material, Role, parse_role, read
@@ -112,40 +111,6 @@ def test_budgets_of_questions_say_how_many_have_none(of_seeds: Material) -> None
     before = {name: facts[name] for name in ("l_max", "questions")}
     (row,) = schedules.selected(replace(material, selected={("reo_oracle", 1): before}))
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 0)
-
-
-def test_examples_are_shared_questions_with_their_cuts(material: Material) -> None:
-    groups = examples(material, ["base", "vanilla", "reo_exp"])
-    assert len(groups) == 4
-    assert len({group[0].benchmark for group in groups[:3]}) == 3, "one of each benchmark comes first"
-    for group in groups:
-        assert [example.arm for example in group] == ["base", "vanilla", "reo_exp"]
-        assert len({example.question for example in group}) == 1
-        for example in group:
-            budgets = [cut.budget for cut in example.cuts]
-            assert budgets == sorted(set(budgets))
-            assert all(0 < budget < example.tokens for budget in budgets)
-            for cut in example.cuts:
-                assert len(example.response[: cut.characters].split()) == cut.budget
-
-
-def example(response: str, *cuts: Cut) -> Example:
-    return Example("a", "b", "q", "g", response, 99, "stop", "1", True, cuts)
-
-
-def test_a_trace_shows_where_it_was_cut() -> None:
-    text = render(trace(example("one two three", Cut(1, 3, "7", True), Cut(2, 7, "", False))))
-    before, _, after = text.partition("at 1 ")
-    assert before.startswith("one<span")
-    assert "✓" in after
-    assert "no answer" in after
-    assert text.endswith(" three")
-
-
-def test_long_stretches_lose_their_middle() -> None:
-    text = render(trace(example("x" * 5000, Cut(3, 4000, "7", True))))
-    assert len(text) < 2500
-    assert "3,100 characters" in text
 
 
 def test_file_names_are_safe_and_distinct() -> None:

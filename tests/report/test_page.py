@@ -252,23 +252,6 @@ def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_several_right_answers_are_shown_apart(three_seeds: World, tmp_path: Path) -> None:
-    for role, folder in three_seeds.inputs.items():
-        if role.startswith("evaluate:"):
-            (tmp_path / role).mkdir()
-            for path in folder.iterdir():
-                (tmp_path / role / path.name).write_bytes(path.read_bytes())
-            samples = pl.read_parquet(folder / "samples.parquet")
-            samples = samples.with_columns(pl.lit("\\frac{1}{2}\x1e0.5\x1e<b>half</b>").alias("gold"))
-            samples.write_parquet(tmp_path / role / "samples.parquet")
-    inputs = {r: tmp_path / r if r.startswith("evaluate:") else f for r, f in three_seeds.inputs.items()}
-    text = page_of(read(three_seeds.spec, inputs), Gallery(), {})
-    words = "Reference answers: <b>\\frac{1}{2}</b> or <b>0.5</b> or <b>&lt;b&gt;half&lt;/b&gt;</b>"
-    assert words in text
-    assert "\x1e" not in text
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Material) -> None:
     def of(benchmark: str, *misfits: str) -> Material:
         curve = PublishedCurve(benchmark=benchmark, budgets=(0, 128), accuracy=(0.1, 0.9))

@@ -100,8 +100,9 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def restamp(path: Path) -> None:
     """Write the new size and checksum of a stored file into its result's manifest."""
-    manifest = path.parent / MANIFEST
+    folder = next(each for each in path.parents if (each / MANIFEST).is_file())
+    manifest = folder / MANIFEST
     manifest.chmod(0o644)
     kept = json.loads(manifest.read_text())
-    kept["files"][path.name] = {"bytes": path.stat().st_size, "sha256": hash_plain(path)}
+    kept["files"][str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": hash_plain(path)}
     manifest.write_text(json.dumps(kept))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,23 @@ from tests.hostile.browser import Browser, find, running
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
 
 
-@pytest.fixture(scope="module")
-def address(hostile_store: Store) -> Iterator[str]:
-    with Viewer(Api(hostile_store), "k" * 32) as viewer:
+@contextmanager
+def serving(api: Api) -> Iterator[str]:
+    """Serve a store while the block runs; the address is given."""
+    with Viewer(api, "k" * 32) as viewer:
         thread = threading.Thread(target=viewer.serve_forever)
         thread.start()
-        yield viewer.address
-        viewer.shutdown()
-        thread.join()
+        try:
+            yield viewer.address
+        finally:
+            viewer.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(hostile_store: Store) -> Iterator[str]:
+    with serving(Api(hostile_store)) as where:
+        yield where
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +71,11 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
     (record,) = records(hostile_store)
     visit(browser, address)
     assert "tiny" in text(browser)
-    browser.value("document.querySelector('[data-tab=curves]').click()")
-    wait(browser, "document.querySelectorAll('polyline').length === 1")
-    # A list keeps the focus after a choice from it, and the choice is drawn all the same.
+    assert "finished" in text(browser)
     browser.value(
-        "(() => { const each = document.querySelector('main select'); each.focus(); each.value = 'length';"
-        " each.dispatchEvent(new Event('change')); })()"
+        "[...document.querySelectorAll('main a')].find((each) => each.innerText === 'tasks').click()"
     )
-    wait(
-        browser, "document.querySelector('main svg').getAttribute('aria-label').startsWith('length by step')"
-    )
-    browser.value("document.querySelector('.legend button').click()")
-    wait(browser, "document.querySelectorAll('polyline').length === 0")
-    assert browser.value("location.hash.includes('hide=tiny')")
-
+    wait(browser, "document.getElementById('main').innerText.includes('tiny.train.s1')")
     browser.value("document.querySelector('[data-tab=responses]').click()")
     wait(browser, "document.querySelectorAll('main tbody tr').length === 8")
     assert "8 responses; 1 to 8 shown." in text(browser)
@@ -114,39 +115,38 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
     assert browser.complaints() == []
 
 
-def test_the_readout_names_an_arm_where_it_has_a_point_and_nowhere_else(
-    browser: Browser, address: str, hostile_store: Store
+def test_a_report_is_served_and_follows_its_run(
+    browser: Browser, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is drawn anew where something came and nobody is at work in the page; else a button says so."""
     (record,) = records(hostile_store)
-    visit(browser, f"{address}#run={record.name}")
-    # An arm of ten steps, and one that has just begun.
-    lines = [
-        {"arm": "tiny", "values": {"accuracy": [[step, step / 100] for step in range(1, 11)]}},
-        {"arm": "base", "values": {"accuracy": [[1, 0.5], [3, 0.75]]}},
-    ]
-    each = {"seed": None, "stages": [{"task": "t", "begin": 0, "end": 10}]}
-    reply = json.dumps({"metrics": ["accuracy"], "lines": [line | each for line in lines], "unread": []})
-    browser.value(
-        "(() => { const before = fetch; window.fetch = (url) => String(url).startsWith('api/curves')"
-        f" ? Promise.resolve(new Response({json.dumps(reply)})) : before(url);"
-        " document.querySelector('[data-tab=curves]').click(); })()"
-    )
-    wait(browser, "document.querySelectorAll('polyline').length === 2")
-    shown = {
-        share: browser.value(
-            "(() => { const drawn = document.querySelector('main figure svg'); const box = drawn.getBoundingClientRect();"
-            f" const [clientX, clientY] = [box.left + {share} * box.width, box.top + 9];"
-            " drawn.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY }));"
-            " return [...document.querySelectorAll('.readout > *')].map((part) => part.textContent.trim()); })()"
-        )
-        for share in (0.01, 0.15, 0.27, 0.99)
-    }
-    assert shown == {
-        0.01: ["step 1", "tiny 1.0%", "base 50.0%"],
-        0.15: ["step 2", "tiny 2.0%"],
-        0.27: ["step 3", "tiny 3.0%", "base 75.0%"],
-        0.99: ["step 10", "tiny 10.0%"],
-    }
+    api = Api(hostile_store)
+    far = ["running", 1]
+
+    def run(query: dict[str, str]) -> dict[str, Any]:
+        assert query == {"run": record.name}
+        return {"status": far[0], "done": far[1], "running": []}
+
+    api.calls["run"] = run
+    drawn = []
+    monkeypatch.setattr(api, "_draw", lambda of: drawn.append(of) or Api._draw(api, of))
+    with serving(api) as address:
+        browser.visit(f"{address}report/{record.name}")
+        state = "document.getElementById('state')?.textContent"
+        wait(browser, f"{state} === 'running'")
+        assert browser.value("document.querySelectorAll('nav a')[0].innerText") == "All runs"
+        wait(browser, "document.documentElement.dataset.ready !== undefined")
+        browser.value("document.querySelector('[data-chart]').focus(); window.before = 1")
+        far[1] = 2
+        wait(browser, "document.getElementById('newer') !== null")
+        assert browser.value("window.before") == 1
+        far[:] = ["finished", 3]
+        browser.value("document.activeElement.blur()")
+        wait(browser, f"window.before === undefined && {state} === 'finished'")
+        assert len(drawn) == 1, "a run that has not changed is drawn once"
+        assert browser.value("typeof window.pwned") == "undefined"
+        browser.value("document.querySelector('nav a').click()")
+        wait(browser, "document.getElementById('main') !== null")
 
 
 def test_two_arms_stand_beside_each_other_with_one_slider(
@@ -172,27 +172,22 @@ def test_damage_is_named(
     browser: Browser, address: str, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (record,) = records(hostile_store)
-    monkeypatch.setattr(Api, "_whole", lambda api, key: False)
-    for tab, task in (
-        ("run", "report"),
-        ("curves", "tiny.train.s1"),
-        ("responses", "base.eval.s1, tiny.eval.s1"),
-    ):
-        visit(browser, f"{address}#run={record.name}&tab={tab}")
-        wait(browser, "document.querySelectorAll('#main .damaged').length === 1")
-        assert f"Damaged or missing, and left out: {task}." in text(browser)
+    monkeypatch.setattr(Api, "_whole", lambda api, key, files=(): False)
+    visit(browser, f"{address}#run={record.name}&tab=responses")
+    wait(browser, "document.querySelectorAll('#main .damaged').length === 1")
+    assert "Damaged or missing, and left out: base.eval.s1, tiny.eval.s1." in text(browser)
 
 
 @pytest.mark.parametrize("width", [1400, 1024, 390])
 @pytest.mark.parametrize(
-    "part", ["run", "curves", "responses", "responses&of=tiny%401&row=1&beside=base%401"]
+    "part", ["", "tab=tasks", "tab=responses", "tab=responses&of=tiny%401&row=1&beside=base%401"]
 )
 def test_no_part_is_wider_than_the_window(
     browser: Browser, address: str, hostile_store: Store, width: int, part: str
 ) -> None:
     (record,) = records(hostile_store)
     browser.resize(width)
-    visit(browser, f"{address}#run={record.name}&tab={part}")
+    visit(browser, f"{address}#run={record.name}&{part}" if part else address)
     assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import shutil
@@ -9,7 +10,6 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view import server
 from reodsl.view.api import Api
-from reodsl.view.evaluations import Training
 from reodsl.view.server import HOST, Viewer, read_key
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -82,9 +81,10 @@ def test_nothing_is_there_without_the_key(viewer: Viewer, path: str) -> None:
 
 
 def test_the_page_is_under_the_key_with_a_strict_policy(viewer: Viewer) -> None:
-    for path, kind in (("", "text/html"), ("view.js", "text/javascript"), ("view.css", "text/css")):
+    files = {"": "html", "view.js": "javascript", "responses.js": "javascript", "page.css": "css"}
+    for path, kind in files.items():
         status, headers, _ = ask(viewer, f"/{KEY}/{path}")
-        assert (status, headers["content-type"].split(";")[0]) == (200, kind)
+        assert (status, headers["content-type"].split(";")[0]) == (200, f"text/{kind}")
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
@@ -103,20 +103,30 @@ def test_it_is_for_reading_alone(viewer: Viewer, method: str) -> None:
     assert ask(viewer, f"/{KEY}/api/runs", method)[0] == 501
 
 
-def test_runs_curves_and_responses_are_told(viewer: Viewer, hostile_store: Store) -> None:
+def test_a_report_is_under_the_key_with_a_policy_of_its_own(viewer: Viewer, hostile_store: Store) -> None:
+    (record,) = records(hostile_store)
+    status, headers, body = ask(viewer, f"/{KEY}/report/{record.name}")
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/html")
+    assert headers["content-security-policy"] == "frame-ancestors 'none'"
+    page = html.unescape(body.decode())
+    assert "default-src 'none'; script-src 'sha256-" in page
+    assert "connect-src 'self'" in page
+    assert f'data-live="../api/run?run={record.name}"' in page
+    assert ask(viewer, f"/{KEY}/report/none")[0] == 404
+    assert ask(viewer, f"/report/{record.name}")[0] == 404
+
+
+def test_runs_and_responses_are_given(viewer: Viewer, hostile_store: Store) -> None:
     (record,) = records(hostile_store)
     _, runs = api(viewer, "runs")
     assert [each["run"] for each in runs["runs"]] == [record.name]
+    # Without a score there is no REG.
+    assert runs["runs"][0]["arms"] == [["base", None], ["tiny", None]]
     _, run = api(viewer, "run", run=record.name)
     assert run["status"] == "finished"
     assert [each["name"] for each in run["evaluations"]] == ["base@1", "tiny@1"]
     assert run["budgets"] == [0, 8, 16]
     assert run["colours"]["base"] == UNTRAINED
-    assert run["dashes"] == {"base": "", "tiny": ""}
-    _, curves = api(viewer, "curves", run=record.name)
-    (line,) = curves["lines"]
-    assert curves["metrics"][:3] == ["accuracy", "reward", "length"]
-    assert [step for step, _ in line["values"]["reward"]] == [1, 2]
     _, found = api(viewer, "responses", run=record.name, limit=2)
     assert found["total"] == 8
     assert len(found["responses"]) == 2
@@ -204,7 +214,7 @@ def test_damage_is_named_and_the_rest_is_shown_as_in_a_report(
     asked, (record,) = Api(store), records(store)
     run = {"run": record.name}
     before = asked.responses(run)
-    assert (before["total"], before["unread"], asked.curves(run)["unread"]) == (8, [], [])
+    assert (before["total"], before["unread"]) == (8, [])
     path = store.path(record.tasks[task]) / f"{name}.parquet"
     for each in (path, *path.parents[:1]):
         each.chmod(0o755)
@@ -212,17 +222,27 @@ def test_damage_is_named_and_the_rest_is_shown_as_in_a_report(
     # The page that was open, and one that is opened now.
     for api in (asked, Api(store)):
         assert api.run(run)["status"] == "finished"
-        responses, curves = api.responses(run), api.curves(run)
-        assert [*responses["unread"], *curves["unread"]] == [task]
+        responses = api.responses(run)
         assert {each["evaluation"] for each in responses["responses"]} <= {"base@1", "tiny@1"}
         if task.endswith("eval.s1"):
+            assert responses["unread"] == [task]
             assert {each["evaluation"] for each in responses["responses"]} == {"base@1"}
             with pytest.raises(Problem, match="damaged or missing"):
                 api.response(run | {"evaluation": "tiny@1", "row": "0"})
         else:
-            assert (responses["total"], curves["lines"]) == (8, [])
+            assert (responses["unread"], responses["total"]) == ([], 8)
     _, findings = material_of(store, record)
     assert any(task in str(each) for each in findings)
+    assert task in asked.report(record.name)
+
+
+def test_a_run_that_has_nothing_yet_has_a_page_that_says_so(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / ".reodsl", tmp_path / "store", symlinks=True)
+    store = Store(tmp_path / "store")
+    (record,) = records(store)
+    for key in set(record.tasks.values()):
+        store.remove(key)
+    assert "results that the report shows is there yet" in Api(store).report(record.name)
 
 
 def test_a_damaged_report_gives_no_verdict(finished: Path, tmp_path: Path) -> None:
@@ -233,37 +253,18 @@ def test_a_damaged_report_gives_no_verdict(finished: Path, tmp_path: Path) -> No
     path.parent.chmod(0o755)
     path.write_text('{"sentences": ["tiny leads"]}')
     restamp(path)
-    found = asked.run({"run": record.name})
-    assert (found["verdict"], found["unread"]) == (["tiny leads"], [])
+    table = path.parent / "tables" / "main.parquet"
+    for each in (table.parent, table):
+        each.chmod(0o755)
+    arms = pl.DataFrame(
+        {"arm": ["base", "tiny", "tiny"], "benchmark": ["mean", "mean", "few"], "reg": [9.5, -1.5, 2.0]}
+    )
+    arms.write_parquet(table)
+    restamp(table)
+    assert asked.runs({})["runs"][0]["arms"] == [("base", 9.5), ("tiny", -1.5)]
+    assert asked.runs({})["runs"][0]["verdict"] == "tiny leads"
     path.write_text('{"sentences": ["base leads"]}')
-    found = asked.run({"run": record.name})
-    assert (found["verdict"], found["unread"]) == ([], ["report"])
-
-
-def test_long_curves_are_thinned_to_the_same_steps(
-    tmp_path: Path, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An arm of two fifths of the steps has its points where the other has some, each the mean of as many steps."""
-    (record,) = records(hostile_store)
-    asked = Api(hostile_store)
-    trainings = []
-    for arm, steps in (("long", range(1, 1001)), ("short", range(1, 401)), ("rare", range(10, 1001, 10))):
-        (tmp_path / arm).mkdir()
-        pl.DataFrame({"step": steps, "reward": steps}).write_parquet(tmp_path / arm / "metrics.parquet")
-        trainings.append(Training(arm, 1, 0, f"{arm}.train.s1", "k", tmp_path / arm, True))
-    there = replace(asked._of(record), trainings=tuple(trainings))
-    monkeypatch.setattr(asked, "_of", lambda record: there)
-    monkeypatch.setattr(asked, "_whole", lambda key: True)
-    lines = asked.curves({"run": record.name})["lines"]
-    points = {line["arm"]: dict(line["values"]["reward"]) for line in lines}
-    assert len(points["long"]) == 334
-    assert points["long"][9] == 8.0
-    assert points["long"][1000] == 1000.0
-    # The end of the shorter one falls into a stretch of the longer one.
-    *whole, last = points["short"]
-    assert all(points["short"][step] == points["long"][step] for step in whole)
-    assert points["short"][last] == last == 400
-    assert points["rare"] == {step: step for step in range(10, 1001, 10)}
+    assert asked.runs({})["runs"][0]["verdict"] == ""
 
 
 def test_a_port_in_use_is_told_or_passed_by(
