@@ -205,8 +205,9 @@ def _whole(
             places: dict[tuple[str, str], dict[int, int]] = {}
             if (folder / "examples.parquet").is_file():
                 read = pl.scan_parquet(folder / "examples.parquet", glob=False).filter(chosen)
-                for *key, budget, at in read.select(*_KEYS[:2], "budget", "characters").collect().iter_rows():
-                    places.setdefault((key[0], key[1]), {})[budget] = at
+                known = read.select("benchmark", "question", "budget", "characters").collect()
+                for benchmark, question, budget, at in known.iter_rows():
+                    places.setdefault((benchmark, question), {})[budget] = at
         for row in rows.iter_rows(named=True):
             key = (row["benchmark"], row["question"])
             if key in rows_of:
