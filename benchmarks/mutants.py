@@ -310,8 +310,8 @@ class Trial:
                     chosen.append(item)
                     usual[item.path] += seconds
             chosen.sort(key=lambda item: (usual[item.path], str(item.path), tests[item.nodeid][0]))
-            code = forked(partial(self.judge, one, chosen, functions), self.spare + 5 * sum(usual.values()))
-            self.keep(one, {0: "survived", 3: "failed", None: "timeout"}.get(code, "killed"))
+            ours = forked(partial(self.judge, one, chosen, functions), self.spare + 5 * sum(usual.values()))
+            self.keep(one, {0: "survived", 3: "failed", None: "timeout"}.get(ours, "killed"))
         return True
 
     def measure(self, items: list[Any], functions: Functions) -> None:

@@ -46,6 +46,12 @@ def test_against_a_slow_reference(seeds):
         assert found.without[g] == pytest.approx(slow(sums, sizes, [h for h in range(5) if h != g]))
 
 
+def test_one_group_leaves_nothing_without_it_and_divides_nothing_by_zero():
+    sums, sizes = made(groups=1)
+    with np.errstate(all="raise"):
+        assert crossfit("b", sums, sizes, WEIGHTS).without.tolist() == pytest.approx([0.0])
+
+
 def test_one_arm_is_its_own_frontier():
     sums, sizes = made(arms=1, seeds=3)
     area = (sums.sum(axis=(0, 1, 2)) @ WEIGHTS) / (3 * sizes.sum())

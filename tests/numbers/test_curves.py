@@ -7,7 +7,7 @@ import math
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.curves import Curve, average, envelope, same_benchmarks
+from reodsl.numbers.curves import Curve, average, check_cover, envelope, same_benchmarks
 
 
 def code(call, *args):
@@ -118,6 +118,15 @@ def test_what_has_no_envelope(models, to, code):
         envelope(models, to)
     assert [d.code for d in caught.value.diagnostics] == [code]
     assert caught.value.diagnostics[0].help
+
+
+def test_a_curve_that_begins_too_late_is_helped_at_its_beginning():
+    with pytest.raises(Problem) as caught:
+        check_cover(Curve((64, 128), (0.5, 0.5)), (32, 128), "m")
+    assert caught.value.diagnostics[0].help.startswith("evaluate at 32 tokens too")
+    with pytest.raises(Problem) as caught:
+        check_cover(Curve((32, 64), (0.5, 0.5)), (32, 128), "m")
+    assert caught.value.diagnostics[0].help.startswith("integrate to 64")
 
 
 def test_unequal_grids_are_told_apart():

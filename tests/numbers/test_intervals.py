@@ -10,8 +10,22 @@ import pytest
 from benchmarks.intervals import PAGE, SCENARIOS, STARS, committed, outcomes, written
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import ArmScores
+from reodsl.numbers.crossed import spread_of
 from reodsl.numbers.curves import Curve, envelope
-from reodsl.numbers.intervals import Interval, one_sided, pairwise, score_arms, starred
+from reodsl.numbers.intervals import (
+    WHAT,
+    Interval,
+    Measured,
+    Parts,
+    difference,
+    fitted_spread,
+    one_sided,
+    pairwise,
+    rounded,
+    score_arms,
+    starred,
+)
+from reodsl.numbers.intervals import scores as score_row
 from reodsl.numbers.probabilities import t_quantile
 from reodsl.numbers.reg import reg_table
 
@@ -172,6 +186,39 @@ def test_a_published_mean_scores_the_mean_only_and_differences_need_no_frontier(
     assert rows["reo", "mean", None].reg.value == pytest.approx(wanted)
     assert rows["reo", "mean", None].reg_plain == pytest.approx(wanted)
     assert rows["reo", "mean", None].reg.low < wanted < rows["reo", "mean", None].reg.high
+
+
+def test_a_gap_to_a_fitted_frontier_has_a_degree_of_freedom_less_than_groups():
+    """On one benchmark; its variance is the mean of that by groups and of the jackknife's."""
+    rng = np.random.default_rng(3)
+    groups, sizes = np.repeat(np.arange(4), [2, 3, 1, 2]), np.array([2.0, 3.0, 1.0, 2.0])
+    area, cells, without = rng.random((1, 8)), rng.random((1, 4)), rng.random(4)
+    found = fitted_spread(
+        Measured({"b": area}, {}, {}, False), {"b": Parts(cells, cells, without, sizes, groups)}
+    )
+    assert found.question_df == pytest.approx(3)
+    gaps = [without[g] - area[0, groups != g].mean() for g in range(4)]
+    jackknifed = 3 / 4 * sum((gap - sum(gaps) / 4) ** 2 for gap in gaps)
+    by_group = [cells[0, g] - area[0, groups == g].mean() for g in range(4)]
+    fixed = spread_of({"b": np.array([by_group])}).questions
+    assert found.questions == pytest.approx((fixed + jackknifed) / 2)
+
+
+def test_a_row_takes_the_typical_variance_of_its_study():
+    rng = np.random.default_rng(5)
+    arm, base = (
+        Measured(*({"b": rng.random((2, 9)) + shift} for _ in range(3)), True) for shift in (0.01, 0.0)
+    )
+    typical = {(what, True): 1.0 for what in WHAT}
+    row = score_row("arm", "b", ["b"], arm, base, 0.95, typical)
+    bare = score_row("arm", "b", ["b"], arm, base, 0.95)
+    wanted = difference(arm, base, "accuracy", ["b"], 0.95, typical)
+    assert row.accuracy_change == wanted
+    assert row.accuracy_change.p > bare.accuracy_change.p
+
+
+def test_a_gap_that_is_nothing_is_written_without_a_sign():
+    assert math.copysign(1.0, rounded(Interval(-1e-12)).value) == 1.0
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.5, 2.0, 50.0])

@@ -116,6 +116,8 @@ def test_a_p_value_without_spread_or_difference():
     assert Spread(0.0, 3).p_value(1.0) == 0
     assert Spread(0.0, 3).p_value(0.0) == 1
     assert Spread(2.0, 3).p_value(0.0) == pytest.approx(1)
+    # With one degree of freedom Student's t is Cauchy's distribution.
+    assert Spread(4.0, 1).p_value(1.0) == pytest.approx(1 - 2 / math.pi * math.atan(1 / 2))
 
 
 def slow_holm(p_values):

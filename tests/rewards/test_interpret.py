@@ -7,6 +7,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
 from reodsl.ir.rollout import Group, Rollout
+from runners.rewards.arithmetic import power
 from runners.rewards.interpret import interpret
 from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
@@ -94,6 +95,20 @@ def test_what_is_undefined_is_nan_and_never_an_exception():
     nothing = stat("mean", length("z"), where=op(length("z"), ">", 99))
     assert math.isnan(interpret(outcome(nothing), group((3, 1)), 0)[0])
     assert interpret(outcome(stat("sum", 5, where=op(1, ">", 2))), group((3, 1)), 0) == [0]
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "wanted"),
+    [
+        (0.5, -2001.0, math.inf),
+        (-0.5, -2001.0, -math.inf),
+        (-0.0, -1.0, -math.inf),
+        (0.0, -1.0, math.inf),
+        (-0.0, -2.0, math.inf),
+    ],
+)
+def test_a_power_past_all_numbers_has_the_sign_of_its_odd_exponents_base(base, exponent, wanted):
+    assert power(base, exponent) == wanted
 
 
 def test_a_given_number_that_is_not_there_names_those_that_are():

@@ -1,6 +1,7 @@
 """The vectorised rewards equal the reference interpreter on random rewards and random groups."""
 
 import math
+import warnings
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
 from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
-from runners.rewards.vectorise import evaluate, vectorise
+from runners.rewards.vectorise import evaluate, measure_each, vectorise
 from tests.rewards.expressions import (
     bare,
     call,
@@ -211,3 +212,12 @@ def test_reference_samples_are_asked_for_by_name():
         vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     assert caught.value.diagnostics[0].code == "E0923"
     assert not math.isnan(made.inputs.length.sum())
+
+
+def test_the_median_of_nothing_is_not_a_number_and_warns_of_nothing():
+    rollouts = tuple(Rollout(n, False) for n in (3, 5))
+    inputs = arrays([Group("q", rollouts)], [[[8]] * 2]).inputs
+    nothing = stat("median", length("z"), where=correct("z"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(measure_each(nothing, "y", inputs, {})).all()

@@ -119,6 +119,15 @@ def test_equal_rewards_and_a_lone_rollout_give_nothing():
         assert not section_advantages(np.ones((1, 1, 1)), np.ones((1, 1, 1), dtype=bool), rule).any()
 
 
+def test_each_question_decides_for_itself_whether_its_rewards_are_equal():
+    """Neither the last bits of one nor the size of another's count, and what is equal divides nothing by zero."""
+    rewards = np.array([[[0.1 + 0.2], [0.3], [0.3]], [[1e-12], [3e-12], [2e-12]], [[1e3], [3e3], [2e3]]])
+    with np.errstate(all="raise"):
+        found = section_advantages(rewards, np.ones_like(rewards, dtype=bool), Advantage())
+    z = math.sqrt(3 / 2)
+    np.testing.assert_allclose(found[..., 0], [[0, 0, 0], [-z, z, 0], [-z, z, 0]], atol=1e-12)
+
+
 def test_an_outcome_is_credited_to_the_whole_response_under_every_rule():
     rewards = np.array([[[1.0], [0.0]]])
     for credit in ("causal", "as_printed", "own"):

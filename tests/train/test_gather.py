@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from reodsl.ir.expression import Aggregate, Binary, Correct, Length
-from reodsl.ir.reward import Metric
+from reodsl.ir.reward import Metric, Part, Reward
 from reodsl.ir.training import Advantage, Batch, Ppo
 from runners.engine.protocol import Inserted
 from runners.rewards.inputs import CutVerdicts
@@ -240,6 +240,31 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
     assert found["length"] == pytest.approx((rows[0]["length"] + rows[1]["length"]) / 2)
 
 
+@pytest.mark.parametrize(("round_", "share"), [(0, 2 / 3), (1, 1), (2, 1 / 3), (3, 0)])
+def test_questions_without_any_advantage_are_counted(round_: int, share: float) -> None:
+    assert gather(Draws([round_]), method(), 0).row["equal_groups"] == pytest.approx(share)
+
+
+def test_a_step_says_how_rewards_spread_within_questions_and_what_no_verifier_settled() -> None:
+    rewards = np.array([[[0.0], [4.0]], [[1.0], [1.0]], [[0.0], [2.0]]]).repeat(ROLLOUTS // 2, axis=1)
+    base = replace(experience(small_model()), rewards=rewards)
+    row = step_metrics(replace(base, unsettled={}))
+    # Half of a question's rewards are at each end: their distance to the mean is 2, 0 and 1.
+    assert (row["reward"], row["reward_std"]) == pytest.approx((8 / 6, 1))
+    assert (row["verifier_timeouts"], row["verifier_failures"]) == (0, 0)
+    row = step_metrics(replace(base, unsettled={"timeout": 2, "failed": 3}))
+    assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 3)
+
+
+def test_parts_of_a_reward_are_credited_to_a_prefix_and_its_response_together() -> None:
+    parts = (Part(value=Correct(of="y")), Part(value=Length(of="y"), weight=0.5, on="prefix"))
+    rule = method(reward=Reward(name="r", parts=parts))
+    base = experience(small_model())
+    found = score(replace(base, leads=(2,) * len(base.responses)), rule)
+    lengths = [len(one.tokens) for one in base.responses]
+    assert found.sections.reshape(-1, 2).tolist() == [[2, length] for length in lengths]
+
+
 def test_metrics_of_a_reward_are_logged() -> None:
     """Beside its numbers, over all rounds: the mean over the responses that have one."""
     draws = Draws([0, 2])
@@ -290,6 +315,8 @@ def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.Mon
     """Every question's first response comes before any second one."""
     texts = [f"{question}{rollout}" * 5 for question in "abc" for rollout in range(4)]
     assert kept_texts(texts, 4) == texts
+    monkeypatch.setattr(module, "KEPT_TEXT", 10 * 4)
+    assert kept_texts(texts, 4) == [text if at in (0, 1, 4, 8) else None for at, text in enumerate(texts)]
     monkeypatch.setattr(module, "KEPT_TEXT", 10 * 4 + 9)
     kept = kept_texts(texts, 4)
     assert [at for at, text in enumerate(kept) if text is not None] == [0, 1, 4, 8]

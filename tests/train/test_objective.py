@@ -138,6 +138,7 @@ def test_a_ratio_far_out_leaves_numbers(name, far):
     [
         (-1.0, CAP + 0.1, 1),
         (-1.0, CAP - 0.1, 0),
+        (-1.0, CAP, 0),
         (-1.0, 1 - LOW - 0.01, 1),
         (-1.0, 1 - LOW + 0.01, 0),
         (1.0, 1 + HIGH + 0.01, 1),
@@ -153,6 +154,29 @@ def test_a_token_that_the_dual_clip_stops_is_counted_and_has_no_gradient(advanta
     found.loss.backward()
     assert found.clipped == clipped
     assert logprobs.grad.tolist() == pytest.approx([0.0 if clipped else -ratio * advantage])
+
+
+def test_the_dual_clip_bounds_negative_advantages_alone():
+    """A cap below the other clip shows it: for A = 1/2 the loss is -r A, and not -cap A."""
+    new = torch.tensor([math.log(1.25)], dtype=torch.float64)
+    form = Loss(clip="dual", cap=1.1)
+    found = policy_loss(new, torch.zeros(1), torch.tensor([0.5]), torch.ones(1), LOW, HIGH, form=form)
+    assert float(found.loss) == pytest.approx(-1.25 / 2)
+
+
+def test_clipped_weights_count_where_there_is_an_advantage():
+    advantages = torch.tensor([1.0, 0.0, 1.0, -1.0, 0.0])
+    new = torch.tensor([1.0, 1.0, 0.0, -1.0, 0.0])
+    found = policy_loss(new, torch.zeros(5), advantages, torch.ones(5), LOW, HIGH, form=FORMS["weight"][0])
+    assert found.clipped == 2
+
+
+def test_a_ratio_grows_to_that_of_sixty_nats():
+    far = torch.tensor([500.0], dtype=torch.float64)
+    found = policy_loss(
+        far, torch.zeros(1), torch.ones(1), torch.ones(1), LOW, HIGH, form=FORMS["unclipped"][0]
+    )
+    assert float(found.loss) == pytest.approx(-math.exp(60.0))
 
 
 def test_a_response_of_one_token_has_one_ratio_for_both():
