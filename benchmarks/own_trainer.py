@@ -15,10 +15,10 @@ from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling
 from runners.models.folder import load
+from runners.rollout.questions import Question
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.questions import Question
 from runners.train.rollouts import Collector, collect
 from runners.train.update import Learner
 from runners.verify import Answer, Stats, Verdict

@@ -66,9 +66,11 @@ RUNNERS_READ = {
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
     "draws": {"engine", "seeds"},
+    "rollout": {"answers", "conversations", "engine", "models", "prompts", "seeds", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
-    | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
-    "evaluate": {"answers", "backlog", "conversations", "draws", "engine", "models", "prompts", "seeds", "verify"},
+    | {"rewards", "rollout", "rounded", "rows", "seats", "seeds", "verify"},
+    "evaluate": {"answers", "backlog", "conversations", "draws", "engine", "models", "prompts", "rollout", "seeds"}
+    | {"verify"},
     "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from runners.backlog import Backlog
-from runners.evaluate.grade import SAMPLES, Sampled
+from runners.evaluate.tables import SAMPLES, Sampled
 
 KEYS = ("benchmark", "question", "sample")
 """What tells responses apart, in every table of a chunk."""

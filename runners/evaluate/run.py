@@ -26,12 +26,12 @@ from runners.engine.protocol import Ahead, Forced, Response
 from runners.engine.versions import PLACE
 from runners.evaluate.arrivals import Arrivals, Key, Tables
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.grade import Sampled, Verifiers, graded_forced, graded_samples, kind_of
-from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
+from runners.evaluate.tables import Sampled, Verifiers, graded_forced, graded_samples, kind_of
 from runners.models.folder import load_tokenizer
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens, prompt_tokens
+from runners.rollout.generator import Question, Reader, open_reader
 from runners.seeds import purpose
 from runners.verify import open_verifier
 

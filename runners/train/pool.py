@@ -16,7 +16,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from runners.draws import met
 from runners.rewards.splits import budget_places, question_places
-from runners.train.questions import Question, questions_of, read_table, repeated_rows
+from runners.rollout.questions import Question, questions_of, read_table, repeated_rows
 from runners.train.rollouts import Reference
 
 

@@ -23,7 +23,7 @@ from runners.engine.protocol import Sampling, Weights
 from runners.engine.versions import PLACE
 from runners.own import open_function
 from runners.prompts import continuation_tokens, stop_tokens
-from runners.train.asking import Asking, longest_of
+from runners.rollout.wordings import Asking, longest_of
 from runners.train.beside import Beside
 from runners.train.gather import ROLLOUTS, Gathered, gather
 from runners.train.metrics import join_parquet, write_parquet

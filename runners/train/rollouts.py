@@ -33,10 +33,10 @@ from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_places
 from runners.rewards.splits import step_places
+from runners.rollout.grader import Answers, Read, Reading, Said
+from runners.rollout.questions import Question, shared_given
+from runners.rollout.wordings import Asked, Asking, given_arrays
 from runners.seeds import purpose
-from runners.train.answers import Answers, Read, Reading, Said
-from runners.train.asking import Asked, Asking, given_arrays
-from runners.train.questions import Question, shared_given
 from runners.verify import Answer, Early, Thinking, Unsettled, Verifier, answer_row
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from runners.clock import now
 from runners.engine.protocol import Request, Response
-from runners.train.questions import Question
+from runners.rollout.questions import Question
 from runners.train.rollouts import Collector, Rollouts, finish
 
 NOTHING = Response((), (), (), "length", ())

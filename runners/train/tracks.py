@@ -18,10 +18,10 @@ from reodsl.store.files import sync
 from runners.clock import now, spent
 from runners.draws import permutation
 from runners.rewards.tracks import COLUMNS, track_values
+from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train.gather import ROLLOUTS, rollout_columns, score
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.questions import Question
 from runners.train.rollouts import Collector, collect
 
 PREFIX = "track_"

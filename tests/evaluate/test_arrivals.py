@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from runners.engine.protocol import Response
 from runners.evaluate.arrivals import Arrivals, Key, Tables
-from runners.evaluate.grade import SAMPLES, Sampled
-from runners.evaluate.reader import Question
+from runners.evaluate.tables import SAMPLES, Sampled
+from runners.rollout.generator import Question
 
 CHUNKS = {4: [("b", "q1", 0), ("b", "q1", 1), ("a", "q1", 0)], 7: [("a", "q2", 0), ("a", "q2", 1)]}
 NAMES = ("benchmark", "question", "sample")

@@ -15,10 +15,10 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.model import Folder, Model
 from runners.engine.open import open_engine
-from runners.evaluate import reader
 from runners.evaluate.chunks import Chunks
 from runners.models.folder import load_tokenizer
 from runners.prompts import stop_tokens
+from runners.rollout import generator as reader
 
 
 def frame(*values: int) -> pl.DataFrame:

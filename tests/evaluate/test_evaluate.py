@@ -20,9 +20,9 @@ from reodsl.graph.job import Progress, Resources
 from reodsl.ir.model import Model, Prompt
 from runners.evaluate import run
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.reader import Reader, open_reader
 from runners.models.folder import load
 from runners.prompts import render_prompt
+from runners.rollout.generator import Reader, open_reader
 from runners.verify import Verdict
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits

@@ -16,11 +16,11 @@ from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.train.asking import Asking, longest_of, longest_prefix
+from runners.rollout.questions import Question
+from runners.rollout.wordings import Asking, longest_of, longest_prefix
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.questions import Question
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method

@@ -12,11 +12,11 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Loss
 from runners.engine.protocol import Request, Response, Sampling
+from runners.rollout.questions import Question
 from runners.train import ppo_stage, segments
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.ppo_loss import policy_loss
-from runners.train.questions import Question
 from runners.train.rollouts import Collector
 from runners.train.segments import Flow, collect_segments
 from runners.train.update import Learner

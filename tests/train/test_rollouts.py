@@ -14,9 +14,9 @@ from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
 from runners.rewards.vectorise import vectorise
+from runners.rollout.questions import Question
 from runners.train import rollouts as rollouts_module
 from runners.train.gather import step_metrics
-from runners.train.questions import Question
 from runners.train.rollouts import Collector, Reference, collect
 from runners.verify import Early, Thinking, Verdict, make_verifier
 

@@ -17,8 +17,8 @@ from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
 from runners.engine.embedded import EmbeddedEngine
-from runners.evaluate.reader import open_reader
 from runners.models.folder import load
+from runners.rollout.generator import open_reader
 from runners.train import ppo_stage
 from runners.train import run as module
 from runners.train.rollouts import collect

@@ -13,13 +13,13 @@ from reodsl.ir.training import Advantage, Batch, Loss, Optimizer, Ppo, Sampling
 from runners.draws import permutation
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
+from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.questions import Question
 from runners.train.rollouts import Rollouts
 from runners.train.update import Learner
 from tests.train.models import small_model

@@ -12,9 +12,9 @@ from reodsl.ir.data import Grading
 from reodsl.ir.model import Folder, Model, Prompt
 from runners.conversations import Turn
 from runners.engine.protocol import Inserted, Response
-from runners.evaluate.grade import Sampled, graded_samples, kind_of
-from runners.evaluate.reader import Question, Reader
+from runners.evaluate.tables import Sampled, graded_samples, kind_of
 from runners.models.tokenizer import word_tokenizer
+from runners.rollout.generator import Question, Reader
 from runners.verify import Answer, Verdict
 
 TURNS = (Turn("a", (), ("x",)), Turn("b", (), ("y",)))

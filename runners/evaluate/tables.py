@@ -13,7 +13,7 @@ from reodsl.ir.reward import cuts_below
 from runners.answers import answer_after_forcing
 from runners.conversations import Turn, turns_before
 from runners.engine.protocol import Forced, Response
-from runners.evaluate.reader import Question, Reader
+from runners.rollout.generator import Question, Reader
 from runners.verify import Answer, Verdict, Verifier
 
 SAMPLES = {

@@ -11,8 +11,8 @@ from reodsl.diagnostics import problem
 from reodsl.ir.model import Model, Prompt, Wording
 from reodsl.ir.training import Ppo
 from runners.prompts import continuation_tokens, render_prompt
+from runners.rollout.questions import Question
 from runners.seeds import purpose
-from runners.train.questions import Question
 
 
 @dataclass(frozen=True, slots=True)

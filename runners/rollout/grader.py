@@ -11,7 +11,7 @@ from reodsl.ir.model import Forcing
 from runners.answers import answer_after_forcing, bare_answers, response_text, thinking_after
 from runners.conversations import Turn, turn_text, turns_before
 from runners.engine.protocol import Forced, Response
-from runners.train.questions import Question
+from runners.rollout.questions import Question
 from runners.verify import Answer, Thinking, read_answer
 
 
