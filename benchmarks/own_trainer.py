@@ -15,11 +15,14 @@ from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling
 from runners.models.folder import load
+from runners.rollout.ahead import GradeAhead
+from runners.rollout.generator import Generator
+from runners.rollout.grader import Grader, grade
 from runners.rollout.questions import Question
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.rollouts import Collector, collect
+from runners.train.rollouts import RolloutSampler, sample_step
 from runners.train.update import Learner
 from runners.verify import Answer, Stats, Verdict
 
@@ -51,7 +54,7 @@ class Trainer:
     """What takes the steps: `prompts` copies of one question each time."""
 
     engine: Engine
-    collector: Collector
+    sampler: RolloutSampler
     learner: Learner
     method: Ppo
     prompt: tuple[int, ...]
@@ -61,17 +64,16 @@ class Trainer:
         """A trainer of the model in a folder; with `fixed` no response ends before `max_tokens`."""
         loaded = load(model)
         reward = Reward(name="outcome", outcome=Correct(of="y"))
-        engine = open_engine(model, Resources())
+        engine, stop = open_engine(model, Resources()), () if fixed else (1,)
+        grader = Grader(Coin(), loaded.tokenizer, stop, prefixes=True)
         return Trainer(
             engine=engine,
-            collector=Collector(
-                engine=engine,
-                verifier=Coin(),
-                tokenizer=loaded.tokenizer,
-                sampling=Sampling(max_tokens, stop_ids=() if fixed else (1,)),
+            sampler=RolloutSampler(
+                generator=Generator(engine, loaded.tokenizer, Sampling(max_tokens, stop_ids=stop)),
+                grader=grader,
+                ahead=GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
                 rollouts=rollouts,
                 reward=reward,
-                forcing=None,
                 places=(max_tokens,),
                 own_places={},
                 references={},
@@ -98,9 +100,9 @@ class Trainer:
     def step(self, number: int) -> list[int]:
         """One whole step, from the weights' way into the engine to the update; the lengths of its responses."""
         asked = range(self.method.batch.prompts)
-        questions = [Question(f"q{number}-{i}", self.prompt, "1", "{}", {}) for i in asked]
+        questions = [Question(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
-        rollouts = collect(self.collector, questions, number)
-        batch = batch_of(score(rollouts, self.method))
+        step = sample_step(self.sampler, questions, number)
+        batch = batch_of(score(step, self.method))
         update(self.learner, batch, self.method, 1, number)
-        return [len(response.tokens) for response in rollouts.responses]
+        return [len(one.response.tokens) for one in step.rollouts]

@@ -44,7 +44,6 @@ RUNNERS_READ = {
     "seats": set(),
     "untrusted": set(),
     "meeting": set(),
-    "backlog": set(),
     "clock": set(),
     "exhaustion": set(),
     "offsets": set(),
@@ -56,7 +55,7 @@ RUNNERS_READ = {
     "own": {"sandbox", "untrusted"},
     "programs": {"sandbox", "untrusted"},
     "judges": {"untrusted"},
-    "verify": {"backlog", "judges", "own", "programs", "sandbox", "untrusted"},
+    "verify": {"judges", "own", "programs", "sandbox", "untrusted"},
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
@@ -69,8 +68,7 @@ RUNNERS_READ = {
     "rollout": {"answers", "conversations", "engine", "models", "prompts", "seeds", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rollout", "rounded", "rows", "seats", "seeds", "verify"},
-    "evaluate": {"answers", "backlog", "conversations", "draws", "engine", "models", "prompts", "rollout", "seeds"}
-    | {"verify"},
+    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},

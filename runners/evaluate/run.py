@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
-from reodsl.ir.data import Grading, Tools
+from reodsl.ir.data import Comparison, Grading, Tools
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from runners.conversations import Talk, Turn, converse, force, open_talk, require_tools
+from runners.answers import thinking_of
+from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met
-from runners.engine.protocol import Ahead, Forced, Response
+from runners.engine.open import open_engine
+from runners.engine.protocol import Forced, Request, Response
 from runners.engine.versions import PLACE
-from runners.evaluate.arrivals import Arrivals, Key, Tables
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.summary import curves, summary
-from runners.evaluate.tables import Sampled, Verifiers, graded_forced, graded_samples, kind_of
-from runners.models.folder import load_tokenizer
+from runners.evaluate.tables import Tables, Text, forced_rows, sample_rows
+from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens, prompt_tokens
-from runners.rollout.generator import Question, Reader, open_reader
+from runners.prompts import render_prompt, stop_tokens, tools_of
+from runners.rollout.ahead import GradeAhead, Group
+from runners.rollout.generator import Generator, forced_length, sampling_of
+from runners.rollout.grader import GradedRollout, Grader, Rollout, grade
+from runners.rollout.questions import Question, questions_of, read_table, render_questions
 from runners.seeds import purpose
-from runners.verify import open_verifier
+from runners.verify import Verifier, open_verifier
 
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
@@ -47,22 +50,25 @@ EXAMPLE_QUESTIONS = 8
 """Questions of each benchmark whose first sample is kept with its cuts, for reading."""
 
 
-Arrived = Callable[[Sampled], None]
-"""Hears of a response that has ended while others still run, from any thread."""
-
-
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What there is to do: `ask` gives `samples` responses to each question, `graded` the tables of some responses.
+class Plan:
+    """The work of a task: `samples` responses to each question, and the tables that are made of those of a chunk.
 
-    `room` is the most tokens of response and answer, which the text `forcing` comes between.
+    `gradings` maps a benchmark to how its answers are graded. Answers are forced at each budget of `grid` below a response's
+    end, where there is a forcing.
     """
 
-    ask: Callable[[Reader, Sequence[Question], Arrived], list[Sampled]]
-    graded: Callable[[Reader, Sequence[Sampled]], Tables]
+    gradings: Mapping[str, Grading]
+    rollout: Sampling
     samples: int
-    room: int
-    forcing: str = ""
+    seed: int
+    tables: Callable[[Sequence[GradedRollout], Text], Tables]
+    forcing: Forcing | None = None
+    grid: tuple[int, ...] = ()
+
+    def cuts(self, response: Response) -> tuple[int, ...]:
+        """Return where answers are forced out of a response."""
+        return tuple(cuts_below(self.grid, len(response.tokens))) if self.forcing is not None else ()
 
 
 def evaluate(job: Job) -> None:
@@ -77,28 +83,15 @@ def evaluate(job: Job) -> None:
         for name in gradings
         for q in [q for q in questions if q.benchmark == name][:EXAMPLE_QUESTIONS]
     )
-    parts = chunked(questions, suite.samples)
-    chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    for name, grading in gradings.items():
-        require_tools(grading, (question.meta for question in questions if question.benchmark == name))
-    with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job, suite.forcing) as talks:
 
-        def ask(reader: Reader, part: Sequence[Question], arrived: Arrived) -> list[Sampled]:
-            return respond(reader, part, suite.rollout, suite.samples, seed, suite, talks, arrived)
+    def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
+        forced, examples = forced_rows(graded, suite.grid, text, shown)
+        return {"samples": sample_rows(graded, text), "forced": forced, "examples": examples}
 
-        def graded(reader: Reader, sampled: Sequence[Sampled]) -> Tables:
-            whole = graded_samples(sampled, reader, verifiers, gradings)
-            forced, examples = graded_forced(
-                sampled, whole, suite.forcing, suite.grid, reader, verifiers, gradings, shown
-            )
-            return {"samples": whole, "forced": forced, "examples": examples}
-
-        forcing = suite.forcing
-        room = suite.rollout.max_tokens + (forcing.answer_tokens if forcing is not None else 0)
-        text = forcing.text if forcing is not None else ""
-        work_through(job, model, chunks, parts, Work(ask, graded, suite.samples, room, text))
+    plan = Plan(gradings, suite.rollout, suite.samples, seed, tables, suite.forcing, tuple(suite.grid))
+    chunks, count = work_through(job, model, questions, plan)
     for table in ("samples", "forced", "examples"):
-        chunks.join(len(parts), table, job.out / f"{table}.parquet")
+        chunks.join(count, table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(gradings)))
     write_json(
         job.out / "summary.json",
@@ -117,54 +110,40 @@ def sample(job: Job) -> None:
     """Samples graded responses to a data set's questions, each asked once however many worked solutions it has."""
     payload = job.task.payload
     model = Model.model_validate(payload["model"])
-    rollout = Sampling.model_validate(payload["rollout"])
-    samples, seed = int(payload["samples"]), int(payload["seed"])
     gradings = {"": Grading.model_validate(payload["grading"])}
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     if "met" in payload:
         questions = {name: questions[name] for name in met_by(job, model)}
-    parts = chunked(list(questions.values()), samples)
-    chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    require_tools(gradings[""], (question.meta for question in questions.values()))
-    with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job) as talks:
-
-        def ask(reader: Reader, part: Sequence[Question], arrived: Arrived) -> list[Sampled]:
-            return respond(reader, part, rollout, samples, seed, talks=talks, arrived=arrived)
-
-        def graded(reader: Reader, sampled: Sequence[Sampled]) -> Tables:
-            return {"samples": graded_samples(sampled, reader, verifiers, gradings).drop("benchmark")}
-
-        work_through(job, model, chunks, parts, Work(ask, graded, samples, rollout.max_tokens))
-    chunks.join(len(parts), "samples", job.out / "samples.parquet")
+    plan = Plan(
+        gradings,
+        Sampling.model_validate(payload["rollout"]),
+        int(payload["samples"]),
+        int(payload["seed"]),
+        lambda graded, text: {"samples": sample_rows(graded, text).drop("benchmark")},
+    )
+    chunks, count = work_through(job, model, list(questions.values()), plan)
+    chunks.join(count, "samples", job.out / "samples.parquet")
 
 
 def met_by(job: Job, model: Model) -> list[str]:
-    """The ids of the questions that the steps of a training meet, which `met` in the payload is about, each once."""
+    """Return the ids of the questions that the steps of a training meet, which `met` in the payload is about, each once."""
     rule = job.task.payload["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
-    table = pl.read_parquet(job.inputs["data"] / "questions.parquet", glob=False)
-    metas = table["meta"].to_list() if "meta" in table.columns else ()
-    prompts = prompt_tokens(model.prompt, tokenizer, table["question"].to_list(), metas)
-    # What is too long for the training's prompts is drawn by no step.
-    ids = [
-        str(name)
-        for name, prompt in zip(table["id"], prompts, strict=True)
-        if len(prompt) <= int(rule["max_prompt"])
-    ]
+    questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
+    # A question that is too long for the training's prompts is drawn by no step.
+    ids = [question.id for question in questions if len(question.prompt) <= int(rule["max_prompt"])]
     seed = purpose(int(rule["seed"]), "stage", int(rule["index"]))
     return list(dict.fromkeys(ids[at] for at in met(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
 def read_questions(folder: Path, benchmark: str) -> list[Question]:
-    """The questions of a `data` artifact, in their order. A Problem (E0703) where there are none."""
-    frame = pl.read_parquet(folder / "questions.parquet", glob=False)
-    if not frame.height:
+    """Return the questions of a `data` artifact, in their order. Raises E0703 where there are none."""
+    questions = questions_of(read_table(folder), benchmark)
+    if not questions:
         raise problem(
             "E0703", "the data has no questions", where=benchmark, help="give a source with rows in it"
         )
-    meta = frame["meta"] if "meta" in frame.columns else pl.Series([None] * frame.height, dtype=pl.String)
-    rows = zip(frame["id"], frame["question"], frame["answer"], meta, strict=True)
-    return [Question(benchmark, str(i), str(text), str(gold), str(m or "")) for i, text, gold, m in rows]
+    return questions
 
 
 def once(questions: list[Question]) -> list[Question]:
@@ -186,97 +165,96 @@ def chunked(questions: Sequence[Question], samples: int) -> list[list[Question]]
     return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
 
 
+@dataclass(frozen=True, slots=True)
+class Responder:
+    """A checkpoint with its engine, and the grader and the tools of each benchmark."""
+
+    generator: Generator
+    model: Model
+    graders: Mapping[str, Grader]
+    talks: Mapping[str, Talk]
+
+    def grade(self, rollouts: Sequence[Rollout]) -> list[GradedRollout]:
+        """Return rollouts with the verdicts on their answers."""
+        return grade(rollouts, lambda question: self.graders[question.benchmark])
+
+
+def open_responder(
+    job: Job, model: Model, questions: Sequence[Question], plan: Plan, opened: ExitStack
+) -> Responder:
+    """Open the checkpoint of a task in its engine; whatever is open closes with `opened`. Raises what `open_engine` does."""
+    checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
+    tokenizer = load_tokenizer(checkpoint)
+    stop = stop_tokens(tokenizer, checkpoint)
+    forced = forced_length(plan.forcing, tokenizer)
+    if plan.forcing is not None:
+        require_written(tokenizer, plan.forcing.text, "the text that forces an answer")
+    verifiers: dict[tuple[Comparison, float], Verifier] = {}
+    tools: dict[Tools, Talk] = {}
+    graders, talks = {}, {}
+    for name, grading in plan.gradings.items():
+        kind = grading.verifier, grading.tolerance
+        if kind not in verifiers:
+            verifiers[kind] = open_verifier(*kind, job.folder, resources, job.work)
+            opened.callback(verifiers[kind].close)
+        thinking = thinking_of(model, grading)
+        graders[name] = Grader(verifiers[kind], tokenizer, stop, grading.answer, plan.forcing, thinking)
+        if grading.tools is None:
+            continue
+        if grading.tools not in tools:
+            context = int(load_config(checkpoint).max_position_embeddings) - forced
+            talk = open_talk(grading.tools, model, tokenizer, stop, context, job.folder, resources)
+            opened.callback(talk.function.close)
+            tools[grading.tools] = talk
+        talks[name] = tools[grading.tools]
+    longest = None
+    if resources.engine != "embedded" and not any(tools_of(question.meta) for question in questions):
+        # Where tools speak in between, the longest sequence is the model's context.
+        prompts = (len(_prompt(model, question, tokenizer)) for question in questions)
+        longest = max(prompts, default=1) + plan.rollout.max_tokens + forced
+    engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
+    opened.callback(engine.close)
+    sampling = sampling_of(plan.rollout, stop, logprobs=False)
+    return Responder(Generator(engine, tokenizer, sampling, plan.forcing), model, graders, talks)
+
+
+def requests_of(responder: Responder, question: Question, samples: int, seed: int) -> list[Request]:
+    """Return a request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
+    prompt = _prompt(responder.model, question, responder.generator.tokenizer)
+    name = f"{question.benchmark}\0{question.id}"
+    return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
+
+
+def _prompt(model: Model, question: Question, tokenizer: Any) -> tuple[int, ...]:
+    return render_prompt(model.prompt, question.text, tokenizer, question.meta)
+
+
 def respond(
-    reader: Reader,
-    part: Sequence[Question],
-    rollout: Sampling,
-    samples: int,
-    seed: int,
-    suite: Suite | None = None,
-    talks: _Talks | None = None,
-    arrived: Arrived = lambda _: None,
-) -> list[Sampled]:
-    """Responses to some questions; with a suite that forces, answers at each budget of its grid below the end.
+    responder: Responder, part: Sequence[Question], plan: Plan, arrived: Callable[[int, Rollout], None]
+) -> list[Rollout]:
+    """Return responses to some questions, with the answers forced out of them.
 
-    `talks` are the tools that responses may call. `arrived` hears of those that an engine tells of as they end.
+    `arrived` gets those that the engine reports as they end, each with its place in the list, from any thread.
     """
-    forcing = suite.forcing if suite is not None else None
-    if forcing is not None:
-        require_written(reader.tokenizer, forcing.text, "the text that forces an answer")
-    grid = suite.grid if suite is not None and forcing is not None else ()
-    owners = [(question, number) for question in part for number in range(samples)]
-    requests = [request for question in part for request in reader.requests(question, samples, seed)]
-    drawn = reader.sampling(rollout)
-    turns: Sequence[tuple[Turn, ...]] = [()] * len(requests)
-    forced: Sequence[Sequence[Forced]] = [()] * len(requests)
-    opened = [talks.of(reader, question) if talks is not None else None for question, _ in owners]
-
-    def ended(index: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        cuts = cuts_below(grid, len(response.tokens))
-        arrived(Sampled(*owners[index], response, [Forced(cut, answers.get(cut, ())) for cut in cuts]))
-
-    if any(opened):
-        metas = [question.meta for question, _ in owners]
-        responses, turns = converse(reader.engine, requests, drawn, opened, metas)
-        if forcing is not None:
-            words = continuation_tokens(reader.tokenizer, forcing.text)
-            sampling = reader.forced_sampling(forcing)
-            cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
-            forced = force(reader.engine, requests, responses, cuts, words, sampling)
-    elif forcing is None:
-        responses = reader.engine.generate(requests, drawn, ended=ended)
-    else:
-        words = continuation_tokens(reader.tokenizer, forcing.text)
-        ahead = Ahead(
-            lambda _, response: cuts_below(grid, len(response.tokens)),
-            words,
-            reader.forced_sampling(forcing),
-        )
-        responses = reader.engine.generate(requests, drawn, ahead, ended)
-        cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
-        forced = reader.engine.force(requests, responses, cuts, words, ahead.sampling)
-    return [
-        Sampled(question, number, response, answers, before)
-        for (question, number), response, answers, before in zip(
-            owners, responses, forced, turns, strict=True
-        )
+    owners = [(question, number) for question in part for number in range(plan.samples)]
+    requests = [
+        request for question in part for request in requests_of(responder, question, plan.samples, plan.seed)
     ]
 
+    def ended(at: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
+        forced = tuple(Forced(cut, answers.get(cut, ())) for cut in plan.cuts(response))
+        arrived(at, Rollout(*owners[at], requests[at], response, (), forced))
 
-class _Talks:
-    """The tools of each benchmark's questions, opened when they are first needed, and closed at the end."""
-
-    def __init__(self, gradings: Mapping[str, Grading], job: Job, forcing: Forcing | None = None) -> None:
-        self._gradings, self._job, self._forcing = gradings, job, forcing
-        self._opened: dict[Tools, Talk] = {}
-
-    def __enter__(self) -> _Talks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for talk in self._opened.values():
-            talk.function.close()
-
-    def of(self, reader: Reader, question: Question) -> Talk | None:
-        """What a response to a question may call."""
-        tools = self._gradings[question.benchmark].tools
-        if tools is None:
-            return None
-        if tools not in self._opened:
-            after = 0
-            if self._forcing is not None:
-                after = len(continuation_tokens(reader.tokenizer, self._forcing.text))
-                after += self._forcing.answer_tokens
-            self._opened[tools] = open_talk(
-                tools,
-                reader.model,
-                reader.tokenizer,
-                reader.stop,
-                reader.context - after,
-                self._job.folder,
-                self._job.resources,
-            )
-        return self._opened[tools]
+    responses, turns = responder.generator.generate(
+        requests,
+        [responder.talks.get(question.benchmark) for question, _ in owners],
+        [question.meta for question, _ in owners],
+        lambda _, response: plan.cuts(response),
+        ended,
+    )
+    forced = responder.generator.force(requests, responses, [plan.cuts(each) for each in responses])
+    parts = zip(owners, requests, responses, turns, forced, strict=True)
+    return [Rollout(*owner, request, one, before, tuple(cut)) for owner, request, one, before, cut in parts]
 
 
 def asked_together(resources: Resources) -> int:
@@ -288,53 +266,54 @@ def asked_together(resources: Resources) -> int:
     return 1 if resources.engine == "embedded" else PER_SERVER * resources.engines
 
 
-def work_through(
-    job: Job, model: Model, chunks: Chunks, parts: Sequence[Sequence[Question]], work: Work
-) -> None:
-    """Do what is left of the chunks, and report each. The checkpoint is loaded only when something is left.
+def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Plan) -> tuple[Chunks, int]:
+    """Do what is left of the chunks, and report each; return them and their number. Raises E0750 for tools without leave.
 
-    As many chunks are asked for at once as `asked_together` says. Responses are graded as they end, as far as the engine
-    tells, and those of one call beside the next.
+    The checkpoint is loaded only when something is left. As many chunks are asked for at once as `asked_together` says.
+    Responses are graded as they end, as far as the engine tells, and those of one call beside the next.
     """
+    chunks, parts = Chunks(job.work / f"chunks-{CHUNK}"), chunked(questions, plan.samples)
+    for name, grading in plan.gradings.items():
+        require_tools(grading, (question.meta for question in questions if question.benchmark == name))
     left = [index for index in range(len(parts)) if not chunks.done(index)]
+    reporter = ProgressReporter(job, chunks, len(parts), frozenset(left))
     if not left:
-        _Seen(job, chunks, len(parts), frozenset()).report()
-        return
+        reporter.report()
+        return chunks, len(parts)
     size = asked_together(job.resources)
-    seen = _Seen(job, chunks, len(parts), frozenset(left))
-    reader = open_reader(
-        job.inputs["start"] / "checkpoint",
-        model,
-        job.resources,
-        [question for part in parts for question in part],
-        (work.room, work.forcing),
-        job.work / PLACE,
-    )
-    arrivals = Arrivals(lambda sampled: work.graded(reader, sampled), chunks.put)
-    try:
+    with ExitStack() as opened:
+        responder = open_responder(job, model, questions, plan, opened)
+        ahead = GradeAhead(responder.grade)
+        # Whatever ends this: what was answered is graded and kept.
+        opened.callback(ahead.close)
+        text = next(iter(responder.graders.values())).text
+
+        def keep(index: int, graded: Sequence[GradedRollout]) -> float:
+            chunks.put(index, plan.tables(graded, text))
+            return time.monotonic()
+
         for batch in (left[at : at + size] for at in range(0, len(left), size)):
-            kept = {index: arrivals.expect(index, _keys(parts[index], work.samples)) for index in batch}
+            groups = {
+                index: ahead.expect(len(parts[index]) * plan.samples, partial(keep, index)) for index in batch
+            }
+            places = [(group, place) for group in groups.values() for place in range(group.count)]
             asked = [question for index in batch for question in parts[index]]
-            sampled = work.ask(reader, asked, arrivals.add)
+            rollouts = respond(responder, asked, plan, partial(_arrive, ahead, places))
             # What was asked before is graded by now, or is waited for: no more than two batches are held at once.
-            seen.report()
-            for each in sampled:
-                arrivals.add(each)
-            seen.grading |= kept
-        seen.report()
-    finally:
-        # Whatever ended this: what was answered is graded and kept.
-        arrivals.close()
-        reader.engine.close()
+            reporter.report()
+            ahead.add((*place, rollout) for place, rollout in zip(places, rollouts, strict=True))
+            reporter.grading |= {index: group.result for index, group in groups.items()}
+        reporter.report()
+    return chunks, len(parts)
 
 
-def _keys(part: Sequence[Question], samples: int) -> list[Key]:
-    return [(question.benchmark, question.id, number) for question in part for number in range(samples)]
+def _arrive(ahead: GradeAhead, places: Sequence[tuple[Group[float], int]], at: int, rollout: Rollout) -> None:
+    ahead.add([(*places[at], rollout)])
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What is reported of the chunks, in their order: of `count` those in `fresh` were made by this attempt."""
+class ProgressReporter:
+    """Progress over the chunks, in their order: of `count` those in `fresh` were made by this attempt."""
 
     job: Job
     chunks: Chunks
@@ -368,21 +347,6 @@ class _Seen:
                 numbers["tokens_per_second"] = self.tokens / max(1e-9, self.finished - self.began)
             self.next += 1
             self.job.progress(Progress(self.next, self.count, numbers))
-
-
-@contextmanager
-def verifiers_of(gradings: Iterable[Grading], job: Job) -> Any:
-    """A verifier for each way in which answers are compared, closed at the end."""
-    kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
-    verifiers: Verifiers = {
-        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, job.work)
-        for name, tolerance in kinds
-    }
-    try:
-        yield verifiers
-    finally:
-        for verifier in verifiers.values():
-            verifier.close()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,106 +1,82 @@
-"""A checkpoint made ready to answer questions: its engine, requests and texts."""
+"""Generate responses with an engine, and force answers out of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from reodsl.graph.job import Resources
-from reodsl.ir.data import Grading
-from reodsl.ir.model import Forcing, Model
-from reodsl.ir.training import Sampling as SamplingRule
-from runners.answers import response_text, thinking_after, thinking_of
-from runners.conversations import turn_text
-from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Request, Response, Sampling
-from runners.models.folder import load_config, load_tokenizer
-from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
-from runners.seeds import purpose
-from runners.verify import read_answer
+from reodsl.diagnostics import Problem
+from reodsl.ir import training
+from reodsl.ir.model import Forcing
+from runners.conversations import Talk, Turn, converse, force
+from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
+from runners.models.tokenizer import require_written
+from runners.prompts import continuation_tokens
+
+CutsOf = Callable[[int, Response], Sequence[int]]
+"""Where the response to a request is cut, as far as the two tell it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A row of `questions.parquet`; `meta` is empty where a package's scorer does not need it."""
-
-    benchmark: str
-    id: str
-    text: str
-    gold: str
-    meta: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A checkpoint's engine and tokenizer, and how it is prompted."""
+class Generator:
+    """An engine, how responses are drawn from it, and how an answer is forced out of them."""
 
     engine: Engine
     tokenizer: Any
-    model: Model
-    stop: tuple[int, ...]
-    folder: Path
+    sampling: Sampling
+    forcing: Forcing | None = None
 
-    def requests(self, question: Question, samples: int, seed: int) -> list[Request]:
-        """A request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
-        prompt = self._prompt(question)
-        name = f"{question.benchmark}\0{question.id}"
-        return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
+    def generate(
+        self,
+        requests: Sequence[Request],
+        talks: Sequence[Talk | None],
+        metas: Sequence[str],
+        cuts: CutsOf | None = None,
+        ended: Ended | None = None,
+    ) -> tuple[list[Response], list[tuple[Turn, ...]]]:
+        """Return a response for each request, and the turns before its last one.
 
-    def sampling(self, rule: SamplingRule) -> Sampling:
-        """The engine's form of a sampling rule, with this model's stop tokens."""
-        return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, self.stop, logprobs=False)
+        With a talk, a response may call tools; `metas` are the metadata of the questions. `cuts` and `ended` are for an
+        engine that reports responses as they end.
+        """
+        if any(talks):
+            return converse(self.engine, requests, self.sampling, talks, metas)
+        responses = self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
+        return responses, [()] * len(responses)
 
-    def forced_sampling(self, forcing: Forcing) -> Sampling:
-        """How the answer after a forcing text is drawn."""
-        return Sampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=self.stop)
+    def force(
+        self, requests: Sequence[Request], responses: Sequence[Response], cuts: Sequence[Sequence[int]]
+    ) -> list[list[Forced]]:
+        """Return the answers forced at `cuts[i]` of response i. Raises E0810 where the tokenizer lacks the text's words."""
+        if self.forcing is None or not any(cuts):
+            return [[] for _ in requests]
+        require_written(self.tokenizer, self.forcing.text, "the text that forces an answer")
+        text = continuation_tokens(self.tokenizer, self.forcing.text)
+        return force(self.engine, requests, responses, cuts, text, self._forced_sampling(self.forcing))
 
-    @property
-    def context(self) -> int:
-        """The most tokens of any sequence."""
-        return int(load_config(self.folder).max_position_embeddings)
+    def _ahead(self, cuts: CutsOf | None) -> Ahead | None:
+        if self.forcing is None or cuts is None:
+            return None
+        try:
+            text = continuation_tokens(self.tokenizer, self.forcing.text)
+        except Problem:
+            # A text that the tokenizer lacks words of is a problem only where something is forced after all.
+            return None
+        return Ahead(cuts, text, self._forced_sampling(self.forcing))
 
-    def answer(self, question: Question, response: Response, grading: Grading) -> str:
-        """The answer in a response's last turn, which is all of one that calls no tools; empty where there is none."""
-        thinking = thinking_of(self.model, grading)
-        if thinking is not None:
-            before = response.inserted[-1].tokens if response.inserted else self._prompt(question)
-            thinking = thinking_after(thinking, self.tokenizer, before)
-        last = turn_text(response, self.tokenizer, self.stop)
-        return read_answer(grading.answer, last, thinking=thinking)
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """A response's text without its stop token."""
-        return response_text(self.tokenizer, tokens, self.stop)
-
-    def _prompt(self, question: Question) -> tuple[int, ...]:
-        return render_prompt(self.model.prompt, question.text, self.tokenizer, question.meta)
+    def _forced_sampling(self, forcing: Forcing) -> Sampling:
+        stop = self.sampling.stop_ids
+        return Sampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=stop)
 
 
-def open_reader(
-    folder: Path,
-    model: Model,
-    resources: Resources,
-    questions: Sequence[Question] = (),
-    room: tuple[int, str] | None = None,
-    aside: Path | None = None,
-) -> Reader:
-    """Loads a checkpoint folder into the engine that the task uses. Raises what `open_engine` does.
+def sampling_of(rule: training.Sampling, stop: tuple[int, ...], logprobs: bool) -> Sampling:
+    """Return the engine's form of a sampling rule."""
+    return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, stop, logprobs)
 
-    `room` is what comes after the prompt of any of `questions` at most, in tokens and a text between them, so that the
-    engine knows its longest sequence; where tools speak in between, it is the model's context.
-    """
-    tokenizer = load_tokenizer(folder)
-    longest = None
-    if room is not None and resources.engine != "embedded" and not any(tools_of(q.meta) for q in questions):
-        prompts = (
-            len(render_prompt(model.prompt, question.text, tokenizer, question.meta))
-            for question in questions
-        )
-        longest = max(prompts, default=1) + room[0] + len(continuation_tokens(tokenizer, room[1]))
-    # All that can be refused comes first: nobody would close an engine that is not handed out.
-    stop = stop_tokens(tokenizer, folder)
-    return Reader(
-        open_engine(folder, resources, longest, aside, None, model.precision), tokenizer, model, stop, folder
-    )
+
+def forced_length(forcing: Forcing | None, tokenizer: Any) -> int:
+    """Return the most tokens that forcing an answer adds to a sequence: the text's and the answer's."""
+    if forcing is None:
+        return 0
+    return len(continuation_tokens(tokenizer, forcing.text)) + forcing.answer_tokens

@@ -1,10 +1,10 @@
-"""Read the questions of a training task: prompts, references, and the numbers that they are given."""
+"""Read questions: their texts and references, their prompts as tokens, and the numbers that they are given."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,30 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
-from runners.prompts import continuation_tokens, prompt_tokens
+from runners.prompts import prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its prompt's tokens, the reference answer, its JSON metadata, the numbers in it, and its text."""
+    """A question as a rollout is asked it.
+
+    `meta` is its JSON metadata. `benchmark` is empty for training data. `prompt` has the tokens that a model reads, none
+    before they are rendered; the last `trained_prefix` of them are trained with the response. A reward may read the
+    numbers `given`: those at the top of the metadata, and those of its wording.
+    """
 
     id: str
-    prompt: tuple[int, ...]
+    text: str
     gold: str
-    meta: str
-    given: Mapping[str, float]
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A prompt and the tokens that are learnt after it, the end of sequence included."""
-
-    prompt: tuple[int, ...]
-    tokens: tuple[int, ...]
+    meta: str = ""
+    benchmark: str = ""
+    prompt: tuple[int, ...] = ()
+    trained_prefix: int = 0
+    given: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_table(folder: Path) -> pl.DataFrame:
-    """The questions of a `data` artifact."""
+    """Return the questions of a `data` artifact as they are stored."""
     return pl.read_parquet(folder / "questions.parquet", glob=False)
 
 
@@ -46,24 +45,36 @@ def repeated_rows(folder: Path) -> dict[str, int]:
     return {"left_out_repeated": json.loads(path.read_bytes())["left_out_repeated"]} if path.exists() else {}
 
 
-def questions_of(
+def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[Question]:
+    """Return the questions of a table in their order, without prompts."""
+    metas = table["meta"] if "meta" in table.columns else [None] * table.height
+    rows = zip(table["id"], table["question"], table["answer"], metas, strict=True)
+    return [
+        Question(str(name), str(text), str(gold), str(meta or ""), benchmark)
+        for name, text, gold, meta in rows
+    ]
+
+
+def render_questions(questions: Sequence[Question], prompt: Prompt, tokenizer: Any) -> list[Question]:
+    """Return the questions with their prompts and the numbers of their metadata."""
+    prompts = prompt_tokens(prompt, tokenizer, [q.text for q in questions], [q.meta for q in questions])
+    return [
+        replace(question, prompt=tokens, given=_numbers(question.meta))
+        for question, tokens in zip(questions, prompts, strict=True)
+    ]
+
+
+def fitting_questions(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
 ) -> tuple[list[Question], int]:
-    """Questions whose prompts have at most `longest` tokens, and how many were longer and are left out.
+    """Return the questions whose prompts have at most `longest` tokens, and how many have more.
 
-    Raises E0927 when that leaves none.
+    Raises E0927 where none fits.
     """
-    metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
-    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list(), metas)
-    texts = table["question"].to_list()
-    rows = zip(table["id"].to_list(), prompts, table["answer"].to_list(), metas, texts, strict=True)
-    questions = [
-        Question(name, tokens, gold, meta or "", _numbers(meta), text)
-        for name, tokens, gold, meta, text in rows
-        if len(tokens) <= longest
-    ]
-    if not questions:
-        shortest = min((len(tokens) for tokens in prompts), default=0)
+    questions = render_questions(questions_of(table), prompt, tokenizer)
+    fitting = [question for question in questions if len(question.prompt) <= longest]
+    if not fitting:
+        shortest = min((len(question.prompt) for question in questions), default=0)
         raise problem(
             "E0927",
             f"no question's prompt fits into `max_prompt`, {longest} tokens",
@@ -71,88 +82,11 @@ def questions_of(
             notes=[f"{table.height} questions, the shortest prompt has {shortest} tokens"],
             help=f"set `max_prompt` to at least {shortest} tokens",
         )
-    return questions, table.height - len(questions)
+    return fitting, table.height - len(fitting)
 
 
-def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
-    """Prompts with their traces, of at most `longest` tokens together, and how many were longer and are left out.
-
-    The end of sequence follows each trace. Raises E0928 where there are no traces, E0927 where none fits.
-    """
-    if "trace" not in table.columns or table["trace"].null_count() == table.height:
-        raise problem(
-            "E0928",
-            "supervised training needs worked solutions, and the questions have none",
-            where="questions.parquet",
-            notes=[f"columns: {', '.join(table.columns)}"],
-            help='name the column that holds them, as in `columns: columns(trace: "solution")`',
-        )
-    table = table.filter(pl.col("trace").is_not_null())
-    traces = sequences_of(table, "trace", prompt, tokenizer)
-    kept = [trace for trace in traces if len(trace.prompt) + len(trace.tokens) <= longest]
-    if not kept:
-        shortest = min(len(trace.prompt) + len(trace.tokens) for trace in traces)
-        raise problem(
-            "E0927",
-            f"no prompt with its trace fits into `max_tokens`, {longest} tokens",
-            where="questions.parquet",
-            notes=[f"{len(traces)} traces, the shortest has {shortest} tokens with its prompt"],
-            help=f"set `max_tokens` to at least {shortest} tokens",
-        )
-    return kept, len(traces) - len(kept)
-
-
-def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: Any) -> list[Trace]:
-    """Prompts with the texts of a column, each after its prefix where the table has one.
-
-    The end of sequence follows what came to its end, which is everything where the table does not say.
-    """
-    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
-    end = tokenizer.eos_token_id
-    begun = table[f"{column}_prefix"] if f"{column}_prefix" in table.columns else [""] * table.height
-    ended = table[f"{column}_ended"] if f"{column}_ended" in table.columns else [True] * table.height
-    sequences = []
-    for tokens, text, prefix, whole in zip(prompts, table[column], begun, ended, strict=True):
-        lead = continuation_tokens(tokenizer, prefix) if prefix else ()
-        body = (*lead, *continuation_tokens(tokenizer, text))
-        sequences.append(Trace(tokens, body if body[-1:] == (end,) or not whole else (*body, end)))
-    return sequences
-
-
-def pairs_of(
-    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
-) -> tuple[list[tuple[Trace, Trace]], int]:
-    """Preferred and rejected sequences, neither past `longest` tokens, and how many pairs were and are left out.
-
-    Raises E0928 where there are no pairs, E0927 where none fits.
-    """
-    if "preferred" not in table.columns:
-        raise problem(
-            "E0928",
-            "preference training needs pairs of responses, and the data has none",
-            where="questions.parquet",
-            notes=[f"columns: {', '.join(table.columns)}"],
-            help="train on a selection that gives `preferred` and `rejected`",
-        )
-    sides = [sequences_of(table, role, prompt, tokenizer) for role in ("preferred", "rejected")]
-    pairs = list(zip(*sides, strict=True))
-    lengths = [max(len(one.prompt) + len(one.tokens) for one in pair) for pair in pairs]
-    kept = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= longest]
-    if not kept:
-        raise problem(
-            "E0927",
-            f"no pair fits into `max_tokens`, {longest} tokens",
-            where="questions.parquet",
-            notes=[f"{len(pairs)} pairs, the shortest has {min(lengths)} tokens with its prompt"],
-            help=f"set `max_tokens` to at least {min(lengths)} tokens",
-        )
-    return kept, len(pairs) - len(kept)
-
-
-def _numbers(meta: str | None) -> dict[str, float]:
-    """The numbers at the top of a question's JSON metadata."""
-    if not meta:
-        return {}
+def _numbers(meta: str) -> dict[str, float]:
+    """Return the numbers at the top of a question's JSON metadata."""
     try:
         fields = json.loads(meta)
     except ValueError:
@@ -166,7 +100,7 @@ def _numbers(meta: str | None) -> dict[str, float]:
     }
 
 
-def shared_given(questions: Sequence[Question]) -> tuple[str, ...]:
-    """The given numbers that every one of these questions has."""
-    names = [set(question.given) for question in questions]
-    return tuple(sorted(set.intersection(*names))) if names else ()
+def shared_numbers(questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Return the given numbers that all of these questions have, by name, each in the order of the questions."""
+    names = set.intersection(*(set(question.given) for question in questions)) if questions else set()
+    return {name: [question.given[name] for question in questions] for name in sorted(names)}

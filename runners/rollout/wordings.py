@@ -1,9 +1,9 @@
-"""Ask questions: each rollout's prompt, its trained prefix, and the numbers that it is given."""
+"""Word questions: each rollout's prompt, its trained prefix, and the numbers that it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,28 +15,15 @@ from runners.rollout.questions import Question
 from runners.seeds import purpose
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What one rollout is generated from: `prompt` with the prefix at its end, the `lead` tokens of which are learnt.
-
-    `given` are numbers that a reward may read: `mode`, the position of its wording, and `budget` where one was drawn.
-    """
-
-    prompt: tuple[int, ...]
-    lead: int
-    given: Mapping[str, float]
-
-
 @dataclass(frozen=True)
-class Asking:
-    """How a stage asks its questions. Without wordings each rollout has the question's own prompt.
+class Wordings:
+    """The wordings of a stage's questions. Without any, each rollout has the question's own prompt.
 
-    `learn_prefix` makes a wording's prefix part of what is trained.
+    `learn_prefix` makes a wording's prefix part of what is trained. `longest` bounds a prompt without it.
     """
 
     prompt: Prompt
     tokenizer: Any
-    rollouts: int
     seed: int
     wordings: tuple[Wording, ...] = ()
     per: Literal["rollout", "question"] = "rollout"
@@ -44,12 +31,11 @@ class Asking:
     longest: int | None = None
 
     @staticmethod
-    def of(method: Ppo, model: Model, tokenizer: Any, seed: int) -> Asking:
-        """Return the prompts' settings of a stage with this method."""
-        return Asking(
+    def of(method: Ppo, model: Model, tokenizer: Any, seed: int) -> Wordings:
+        """Return the wordings of a stage with this method."""
+        return Wordings(
             model.prompt,
             tokenizer,
-            method.batch.rollouts,
             seed,
             method.wordings,
             method.wordings_per,
@@ -57,42 +43,44 @@ class Asking:
             method.max_prompt,
         )
 
-    def ask(self, question: Question, number: int, position: int) -> list[Asked]:
-        """One for each rollout; the budget and the question's wording are a function of seed, step and position.
+    def ask(self, question: Question, draw: int, position: int, rollouts: int) -> list[Question]:
+        """Return the question as each of its rollouts is asked it.
 
-        All rollouts of a question share its budget. Raises E0933 where a wording makes the prompt too long.
+        The budget and a wording of the whole question are a function of seed, draw and position, and all rollouts share
+        the budget. The numbers of a wording are `mode`, its place, and `budget` where one is drawn. Raises E0933 where a
+        wording makes the prompt too long.
         """
         if not self.wordings:
-            return [Asked(question.prompt, 0, {})] * self.rollouts
+            return [question] * rollouts
         count = len(self.wordings)
-        chosen = purpose(self.seed, "wording", number, position) % count
-        modes = [chosen if self.per == "question" else i % count for i in range(self.rollouts)]
-        by_mode = {mode: self._asked(question, mode, number, position) for mode in set(modes)}
+        chosen = purpose(self.seed, "wording", draw, position) % count
+        modes = [chosen if self.per == "question" else i % count for i in range(rollouts)]
+        by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
 
-    def _asked(self, question: Question, mode: int, number: int, position: int) -> Asked:
+    def _word(self, question: Question, mode: int, draw: int, position: int) -> Question:
         wording = self.wordings[mode]
-        given = {"mode": float(mode)}
+        given = {**question.given, "mode": float(mode)}
         budget: int | None = None
         if wording.draws:
-            draw = purpose(self.seed, "budget", number, position)
-            budget = drawn_budget(wording, draw)
+            budget = drawn_budget(wording, purpose(self.seed, "budget", draw, position))
             given["budget"] = float(budget)
-        prompt, lead = rendered(
-            self.prompt, filled(wording, budget), question.text, self.tokenizer, question.meta
+        prompt, prefix = rendered(
+            self.prompt, with_budget(wording, budget), question.text, self.tokenizer, question.meta
         )
-        if self.longest is not None and len(prompt) - lead > self.longest:
+        if self.longest is not None and len(prompt) - prefix > self.longest:
             raise problem(
                 "E0933",
-                f"a prompt has {len(prompt) - lead} tokens with its wording, and `max_prompt` is {self.longest}",
+                f"a prompt has {len(prompt) - prefix} tokens with its wording, and `max_prompt` is {self.longest}",
                 where=f"question {question.id}",
-                help=f"set `max_prompt` to {len(prompt) - lead} tokens or more",
+                help=f"set `max_prompt` to {len(prompt) - prefix} tokens or more",
             )
-        return Asked(prompt, lead if self.learn_prefix else 0, given)
+        trained = prefix if self.learn_prefix else 0
+        return replace(question, prompt=prompt, trained_prefix=trained, given=given)
 
 
 def drawn_budget(wording: Wording, draw: int) -> int:
-    """The budget that a 64-bit draw stands for: one of the wording's list, or of its range, each as likely."""
+    """Return the budget that a 64-bit draw chooses: one of the wording's list, or of its range, each as likely."""
     if wording.budgets:
         return wording.budgets[draw % len(wording.budgets)]
     assert wording.low is not None
@@ -100,8 +88,8 @@ def drawn_budget(wording: Wording, draw: int) -> int:
     return wording.low + draw % (wording.high - wording.low + 1)
 
 
-def filled(wording: Wording, budget: int | None) -> Wording:
-    """The wording with its budget written in."""
+def with_budget(wording: Wording, budget: int | None) -> Wording:
+    """Return the wording with its budget written in."""
     if budget is None:
         return wording
     texts = {"question": wording.question, "system": wording.system, "prefix": wording.prefix}
@@ -110,22 +98,14 @@ def filled(wording: Wording, budget: int | None) -> Wording:
 
 
 def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
-    """The most tokens that any wording puts behind a prompt, whatever budget is written into it."""
+    """Return the most tokens that any wording puts behind a prompt, whatever budget is written into it."""
     longest = 0
     for wording in wordings:
         drawn = wording.draws and "{budget}" in wording.prefix
         ranged = range(wording.low or 0, (wording.high or 0) + 1)
         for budget in (wording.budgets or ranged) if drawn else (None,):
-            longest = max(longest, len(continuation_tokens(tokenizer, filled(wording, budget).prefix)))
-    return longest
-
-
-def longest_of(method: Ppo, tokenizer: Any) -> int:
-    """The most tokens that a sequence of the stage can have: prompt with its wording's prefix, response, forcing text
-    and answer."""
-    longest = method.max_prompt + longest_prefix(method.wordings, tokenizer) + method.rollout.max_tokens
-    if method.forcing is not None:
-        longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
+            prefix = with_budget(wording, budget).prefix
+            longest = max(longest, len(continuation_tokens(tokenizer, prefix)))
     return longest
 
 
@@ -133,14 +113,7 @@ def longest_of(method: Ppo, tokenizer: Any) -> int:
 def rendered(
     prompt: Prompt, wording: Wording, text: str, tokenizer: Any, meta: str = ""
 ) -> tuple[tuple[int, ...], int]:
-    """A question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""
+    """Return a question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""
     bare = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
     prefix = continuation_tokens(tokenizer, wording.prefix) if wording.prefix else ()
     return (*render_prompt(bare, text, tokenizer, meta), *prefix), len(prefix)
-
-
-def given_arrays(asked: Sequence[Sequence[Asked]]) -> dict[str, list[list[float]]]:
-    """The numbers that every rollout of the step was given, by name: [questions, rollouts]."""
-    names = [set(one.given) for group in asked for one in group]
-    shared = set.intersection(*names) if names else set()
-    return {name: [[one.given[name] for one in group] for group in asked] for name in sorted(shared)}

@@ -22,12 +22,10 @@ from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import Batch
-from runners.train.rollouts import Rollouts
+from runners.train.rollouts import GradedStep
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
-KEPT_TEXT = 1 << 20
-"""Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 METRIC = "metric_"
 """What the columns of `metrics.parquet` begin with that a reward's own metrics have."""
 WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
@@ -44,7 +42,23 @@ class Gathered:
     seconds: Mapping[str, float]
 
 
-def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathered:
+@dataclass(frozen=True, slots=True)
+class ScoredStep:
+    """A graded step with its rewards, [questions, rollouts, splits], 0 for an absent split, and what they teach.
+
+    `advantages` are those of sections, [questions, rollouts, sections], before any normalisation over the batch;
+    `sections` has how many tokens each section has, those of a trained prefix first. `equal_groups` is the share of
+    questions without any advantage.
+    """
+
+    graded: GradedStep
+    rewards: Floats
+    advantages: Floats
+    sections: Ints
+    equal_groups: float
+
+
+def gather(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> Gathered:
     """Step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
 
     Draws are numbered so that no two rounds of any steps share one. The batch has `batch.prompts` questions with a
@@ -58,15 +72,15 @@ def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathe
     wanted = method.batch.prompts
     for round_ in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        rollouts = score(sample(number * rounds + round_), method)
-        every = (batch_of(rollouts), rollouts.advantages, rollouts.sections)
-        groups = with_gradient(rollouts)[:wanted]
+        scored = score(sample(number * rounds + round_), method)
+        every = (batch_of(scored), scored.advantages, scored.sections)
+        groups = with_gradient(scored)[:wanted]
         if round_ == 0:
             first = every
         parts.append(_of_groups(every, groups))
-        rows.append({**step_metrics(rollouts), **logged(rollouts, method.reward)})
-        tables.append(pl.DataFrame(rollout_columns(rollouts, number + 1), schema=ROLLOUTS))
-        seconds.append(rollouts.seconds)
+        rows.append({**step_metrics(scored), **logged(scored.graded, method.reward)})
+        tables.append(pl.DataFrame(rollout_columns(scored, number + 1), schema=ROLLOUTS))
+        seconds.append(scored.graded.seconds)
         wanted -= len(groups)
         if wanted == 0:
             break
@@ -80,39 +94,34 @@ def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathe
     return Gathered(batch, row, pl.concat(tables), _merged(seconds, tuple(seconds[0])))
 
 
-def score(rollouts: Rollouts, method: Ppo) -> Rollouts:
-    """The same with rewards and advantages. Raises E0920 where a reward is not finite."""
-    inputs = rollouts.inputs
-    rewards = vectorise(method.reward, inputs, rollouts.forced.look_up, rollouts.bare.look_up)
+def score(graded: GradedStep, method: Ppo) -> ScoredStep:
+    """Return the step with its rewards and advantages. Raises E0920 where a reward is not finite."""
+    inputs, length = graded.inputs, graded.inputs.length
+    rewards = vectorise(method.reward, inputs, graded.forced.look_up, graded.bare.look_up)
+    prefixes = np.array([one.question.trained_prefix for one in graded.rollouts], dtype=np.int64)
+    prefixes = prefixes.reshape(length.shape)
     if method.reward.parts:
-        return _score_parts(rollouts, method, rewards)
+        return _score_parts(graded, method, rewards, prefixes)
     dense = method.reward.dense is not None
-    places = inputs.places if dense else inputs.length[:, :, None]
+    places = inputs.places if dense else length[:, :, None]
     present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
-    advantages, sections = advantages_of(rewards, places, present, inputs.length, method.advantage)
+    advantages, sections = advantages_of(rewards, places, present, length, method.advantage)
     # A prefix that is trained earns what the first section does.
-    sections[:, :, 0] += np.array(rollouts.leads, dtype=np.int64).reshape(inputs.length.shape)
-    return replace(
-        rollouts,
-        rewards=np.where(present, rewards, 0.0),
-        advantages=advantages,
-        sections=sections,
-        equal_groups=_equal(advantages),
-    )
+    sections[:, :, 0] += prefixes
+    return ScoredStep(graded, np.where(present, rewards, 0.0), advantages, sections, _equal(advantages))
 
 
-def _score_parts(rollouts: Rollouts, method: Ppo, values: Floats) -> Rollouts:
-    """A_t: the sum of the parts' normalised values, those on the prefix for its tokens (or the first token) alone."""
-    parts, length = method.reward.parts, rollouts.inputs.length
+def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints) -> ScoredStep:
+    """Sum the parts' normalised values to A_t: those on the prefix for its tokens (or the first token) alone."""
+    parts, length = method.reward.parts, graded.inputs.length
     scored = normalised_parts(values, parts, method.advantage)
-    leads = np.array(rollouts.leads).reshape(length.shape)
-    begun = np.maximum(leads, 1)
-    return replace(
-        rollouts,
-        rewards=values * np.array([part.weight for part in parts]),
-        advantages=advantages_of_parts(scored, parts, method.advantage),
-        sections=np.stack((begun, length + leads - begun), axis=2).astype(np.int64),
-        equal_groups=_equal(scored),
+    begun = np.maximum(prefixes, 1)
+    return ScoredStep(
+        graded,
+        values * np.array([part.weight for part in parts]),
+        advantages_of_parts(scored, parts, method.advantage),
+        np.stack((begun, length + prefixes - begun), axis=2).astype(np.int64),
+        _equal(scored),
     )
 
 
@@ -121,28 +130,29 @@ def _equal(advantages: Floats) -> float:
     return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
 
 
-def with_gradient(rollouts: Rollouts) -> list[int]:
-    """The positions of the questions of which some token has an advantage."""
-    moved = ((rollouts.advantages != 0) & (rollouts.sections > 0)).any(axis=(1, 2))
+def with_gradient(scored: ScoredStep) -> list[int]:
+    """Return the positions of the questions some token of whose responses has an advantage."""
+    moved = ((scored.advantages != 0) & (scored.sections > 0)).any(axis=(1, 2))
     return [int(at) for at in np.flatnonzero(moved)]
 
 
-def batch_of(rollouts: Rollouts) -> Batch:
-    """What is learnt of scored rollouts: a prefix that is trained and the response, with the engine's numbers."""
-    pairs = list(zip(rollouts.requests, rollouts.responses, rollouts.leads, strict=True))
+def batch_of(scored: ScoredStep) -> Batch:
+    """Return the batch of scored rollouts: a prefix that is trained and the response, with the engine's numbers."""
+    rollouts = scored.graded.rollouts
+    triples = [(one.request.prompt, one.response, one.question.trained_prefix) for one in rollouts]
     batch = Batch.of(
-        [request.prompt[: len(request.prompt) - lead] for request, _, lead in pairs],
-        [(*request.prompt[len(request.prompt) - lead :], *one.sequence()) for request, one, lead in pairs],
-        [_gaps(one, lead) for _, one, lead in pairs],
+        [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
+        [(*prompt[len(prompt) - lead :], *response.sequence()) for prompt, response, lead in triples],
+        [_gaps(response, lead) for _, response, lead in triples],
     )
-    counts = torch.tensor([count for _, one, lead in pairs for count in (lead, len(one.tokens))])
-    drawn = torch.tensor([False, True]).repeat(len(pairs)).repeat_interleave(counts)
+    counts = torch.tensor([count for _, one, lead in triples for count in (lead, len(one.tokens))])
+    drawn = torch.tensor([False, True]).repeat(len(triples)).repeat_interleave(counts)
     return replace(
         batch,
         drawn=drawn,
-        logprobs=_engines([one.logprobs for one in rollouts.responses], drawn),
-        behaviour=_engines([one.behaviour for one in rollouts.responses], drawn),
-        advantages=of_tokens(rollouts.advantages, rollouts.sections),
+        logprobs=_engines([one.response.logprobs for one in rollouts], drawn),
+        behaviour=_engines([one.response.behaviour for one in rollouts], drawn),
+        advantages=of_tokens(scored.advantages, scored.sections),
     )
 
 
@@ -189,36 +199,37 @@ def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], rule: Advantage) -> Bat
     return replace(batch, advantages=of_tokens(over_batch(advantages, sections, rule), sections))
 
 
-def step_metrics(rollouts: Rollouts) -> dict[str, float]:
-    """What is known of a step before its update: means over responses, and how many gave no signal.
+def step_metrics(scored: ScoredStep) -> dict[str, float]:
+    """Return a step's numbers before its update: means over responses, and how many gave no signal.
 
     `entropy` is the mean of minus the log-probability of the tokens drawn, in nats: its expectation at temperature 1.
     """
-    responses = rollouts.responses
+    graded, inputs = scored.graded, scored.graded.inputs
+    responses = [one.response for one in graded.rollouts]
     logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
-    rewards = rollouts.rewards.sum(axis=2)
+    rewards = scored.rewards.sum(axis=2)
     metrics = {
         "reward": float(rewards.mean()),
         "reward_std": float(rewards.std(axis=1).mean()),
-        "accuracy": float(rollouts.inputs.correct.mean()),
-        "length": float(rollouts.inputs.length.mean()),
+        "accuracy": float(inputs.correct.mean()),
+        "length": float(inputs.length.mean()),
         "unfinished": float(np.mean([r.finish == "length" for r in responses])),
-        "answered": rollouts.answered,
+        "answered": graded.answered,
         "entropy": float(-logprobs.mean()),
-        "equal_groups": rollouts.equal_groups,
-        "tokens": float(rollouts.inputs.length.sum()),
-        "verifier_timeouts": float(rollouts.unsettled.get("timeout", 0)),
-        "verifier_failures": float(rollouts.unsettled.get("failed", 0)),
+        "equal_groups": scored.equal_groups,
+        "tokens": float(inputs.length.sum()),
+        "verifier_timeouts": float(graded.unsettled.get("timeout", 0)),
+        "verifier_failures": float(graded.unsettled.get("failed", 0)),
     }
-    if len(rollouts.forced.values):
-        metrics["forced_answers"] = float(len(rollouts.forced.values))
-        metrics["forced_accuracy"] = float(rollouts.forced.values.mean())
+    if len(graded.forced.values):
+        metrics["forced_answers"] = float(len(graded.forced.values))
+        metrics["forced_accuracy"] = float(graded.forced.values.mean())
     return metrics
 
 
-def logged(rollouts: Rollouts, reward: Reward) -> dict[str, float]:
-    """The reward's metrics, each the mean over the responses that have a number for it; none where no response has."""
-    values = vectorise_metrics(reward, rollouts.inputs, rollouts.forced.look_up, rollouts.bare.look_up)
+def logged(graded: GradedStep, reward: Reward) -> dict[str, float]:
+    """Return the reward's metrics, each the mean over the responses that have a number for it; none where none has."""
+    values = vectorise_metrics(reward, graded.inputs, graded.forced.look_up, graded.bare.look_up)
     return {
         f"{METRIC}{name}": float(each[np.isfinite(each)].mean())
         for name, each in values.items()
@@ -249,53 +260,36 @@ the stage that the engine's weights had behind them. `mode` is the position of t
 wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`."""
 
 
-def rollout_columns(rollouts: Rollouts, number: int) -> Mapping[str, Sequence[object]]:
-    """The step's rows of `rollouts.parquet`."""
-    size = rollouts.inputs.length.shape[1]
-    forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in rollouts.responses]
-    for key, value in zip(rollouts.forced.keys.tolist(), rollouts.forced.values.tolist(), strict=True):
-        cuts, verdicts = forced[key // rollouts.forced.width]
-        cuts.append(key % rollouts.forced.width)
+def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
+    """Return the step's rows of `rollouts.parquet`."""
+    graded, rollouts = scored.graded, scored.graded.rollouts
+    size, given = graded.inputs.length.shape[1], graded.inputs.given
+    nothing = [None] * len(rollouts)
+    forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in rollouts]
+    for key, value in zip(graded.forced.keys.tolist(), graded.forced.values.tolist(), strict=True):
+        cuts, verdicts = forced[key // graded.forced.width]
+        cuts.append(key % graded.forced.width)
         verdicts.append(value)
     return {
-        "step": [number] * len(rollouts.responses),
-        "question": [q.id for q in rollouts.questions for _ in range(size)],
-        "rollout": list(range(size)) * len(rollouts.questions),
-        "tokens": [len(r.tokens) for r in rollouts.responses],
-        "finish": [r.finish for r in rollouts.responses],
-        "weight_versions": [list(r.weight_versions) for r in rollouts.responses],
-        **{name: _drawn_numbers(rollouts, name) for name in ("mode", "budget")},
-        "correct": [bool(c) for c in rollouts.inputs.correct.ravel()],
-        "reward": rollouts.rewards.sum(axis=2).ravel().tolist(),
+        "step": [number] * len(rollouts),
+        "question": [one.question.id for one in rollouts],
+        "rollout": [at % size for at in range(len(rollouts))],
+        "tokens": [len(one.response.tokens) for one in rollouts],
+        "finish": [one.response.finish for one in rollouts],
+        "weight_versions": [list(one.response.weight_versions) for one in rollouts],
+        # Only wordings give a mode, and a budget with it.
+        **{
+            name: given[name].ravel().astype(int).tolist() if {"mode", name} <= given.keys() else nothing
+            for name in ("mode", "budget")
+        },
+        "correct": [bool(c) for c in graded.inputs.correct.ravel()],
+        "reward": scored.rewards.sum(axis=2).ravel().tolist(),
         "cuts": [cuts for cuts, _ in forced],
         "forced": [verdicts for _, verdicts in forced],
-        "bare_cuts": [[at for at, _ in answers] for answers in rollouts.prefixes],
-        "bare": [[correct for _, correct in answers] for answers in rollouts.prefixes],
-        "text": kept_texts(rollouts.texts, size) or [None] * len(rollouts.responses),
+        "bare_cuts": [[at for at, _ in answers] for answers in graded.prefixes],
+        "bare": [[correct for _, correct in answers] for answers in graded.prefixes],
+        "text": graded.texts or nothing,
     }
-
-
-def kept_texts(texts: Sequence[str], size: int) -> list[str | None]:
-    """The texts of a step up to `KEPT_TEXT` characters: every question's first rollout, then every second one, …
-
-    `texts` stand question by question, `size` of each. From the first that does not fit on they are left out.
-    """
-    kept: list[str | None] = [None] * len(texts)
-    room = KEPT_TEXT
-    for at in sorted(range(len(texts)), key=lambda number: (number % size, number)):
-        room -= len(texts[at])
-        if room < 0:
-            break
-        kept[at] = texts[at]
-    return kept
-
-
-def _drawn_numbers(rollouts: Rollouts, name: str) -> list[int | None]:
-    """A number that each response was asked with; nothing where wordings give none."""
-    given = rollouts.inputs.given
-    if "mode" not in given or name not in given:
-        return [None] * len(rollouts.responses)
-    return [int(each) for each in given[name].ravel()]
 
 
 def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:

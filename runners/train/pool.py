@@ -16,7 +16,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from runners.draws import met
 from runners.rewards.splits import budget_places, question_places
-from runners.rollout.questions import Question, questions_of, read_table, repeated_rows
+from runners.rollout.questions import Question, fitting_questions, read_table, repeated_rows
 from runners.train.rollouts import Reference
 
 
@@ -40,7 +40,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
     Raises E0927 where none fits, E0930 where reference samples do not cover all alike, and E0932 where none has a budget.
     """
     table = read_table(job.inputs["data"])
-    questions, too_long = questions_of(table, model.prompt, tokenizer, method.max_prompt)
+    questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
     places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
     asked = len(questions)
     if places is None and not _own_steps(method.reward):

@@ -19,24 +19,27 @@ from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn
 from runners.engine.open import open_engine
-from runners.engine.protocol import Sampling, Weights
+from runners.engine.protocol import Weights
 from runners.engine.versions import PLACE
 from runners.own import open_function
-from runners.prompts import continuation_tokens, stop_tokens
-from runners.rollout.wordings import Asking, longest_of
+from runners.prompts import stop_tokens
+from runners.rollout.ahead import GradeAhead
+from runners.rollout.generator import Generator, forced_length, sampling_of
+from runners.rollout.grader import Grader, grade
+from runners.rollout.wordings import Wordings, longest_prefix
 from runners.train.beside import Beside
 from runners.train.gather import ROLLOUTS, Gathered, gather
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.pool import Pool, load_pool
 from runners.train.ppo import update
-from runners.train.rollouts import Collector, Rollouts, collect
-from runners.train.segments import Flow, collect_segments
+from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
+from runners.train.segments import Flow, sample_segments
 from runners.train.spread import await_value, weights_of
 from runners.train.stage import Numbers, StageContext, StageRunner
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.train.waiting import Prepared, keep_waiting, load_waiting
-from runners.verify import Early, open_verifier
+from runners.verify import open_verifier
 
 LOADED = "the engine has the weights"
 """The first process shares this when others may go on."""
@@ -58,9 +61,9 @@ class PpoStage(StageRunner):
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
         with self.opened as opening:
-            self.collector = self._open_collector()
+            self.sampler = self._open_sampler()
             self.tracks = Tracks(
-                method, self.collector, self.pool.questions, self._file, self.job.work / "monitor"
+                method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
             )
             for number, one in left.items():
                 self.tracks.keep(number, one.gathered.table)
@@ -109,15 +112,15 @@ class PpoStage(StageRunner):
     def _prepare(self, number: int, before: Prepared | None) -> Prepared:
         """Return a step's batch: sample, force and grade, with segments from what the step before left open."""
         flow = before.flow if before is not None else Flow()
-        collector, row, seconds = self.tracks.at(number)
+        sampler, row, seconds = self.tracks.at(number)
         questions, segment = self.pool.questions, self.method.segment
 
-        def sample(draw: int) -> Rollouts:
+        def sample(draw: int) -> GradedStep:
             nonlocal flow
             if segment is None:
-                return collect(collector, [questions[i] for i in self._draw(draw)], draw)
-            rollouts, flow = collect_segments(collector, questions, self._draw, segment, flow)
-            return rollouts
+                return sample_step(sampler, [questions[i] for i in self._draw(draw)], draw)
+            graded, flow = sample_segments(sampler, questions, self._draw, segment, flow)
+            return graded
 
         gathered = gather(sample, self.method, number)
         self.tracks.keep(number, gathered.table)
@@ -141,10 +144,10 @@ class PpoStage(StageRunner):
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
         return seconds
 
-    def _open_collector(self) -> Collector:
+    def _open_sampler(self) -> RolloutSampler:
         """Open the engine with the learner's weights, the verifier, own functions and tools."""
         context, method, job, grading = self.context, self.method, self.job, self.context.stage.data.grading
-        tokenizer, opening, rollout = context.loaded.tokenizer, self.opened, method.rollout
+        tokenizer, opening = context.loaded.tokenizer, self.opened
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
         functions = {}
         for term in method.reward.terms:
@@ -169,26 +172,31 @@ class PpoStage(StageRunner):
         self.learner.ranks.share(LOADED)
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources, job.work)
         opening.callback(verifier.close)
-        early = Early(verifier)
-        opening.callback(early.close)
-        return Collector(
-            engine=self.engine,
-            verifier=verifier,
-            early=early,
-            tokenizer=tokenizer,
-            sampling=Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, stop),
+        grader = Grader(
+            verifier,
+            tokenizer,
+            stop,
+            grading.answer,
+            method.forcing,
+            thinking_of(context.model, grading),
+            prefixes=True,
+        )
+        ahead = GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader))
+        opening.callback(ahead.close, drop=True)
+        sampling = sampling_of(method.rollout, stop, logprobs=True)
+        return RolloutSampler(
+            generator=Generator(self.engine, tokenizer, sampling, method.forcing),
+            grader=grader,
+            ahead=ahead,
             rollouts=method.batch.rollouts,
             reward=method.reward,
-            forcing=method.forcing,
             places=self.pool.places,
             own_places=self.pool.own_places,
             references=self.pool.references,
             seed=context.seed,
-            asking=Asking.of(method, context.model, tokenizer, context.seed),
-            readers=grading.answer,
+            wordings=Wordings.of(method, context.model, tokenizer, context.seed),
             functions=functions,
             talk=talk,
-            thinking=thinking_of(context.model, grading),
         )
 
 
@@ -240,21 +248,18 @@ def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
 
 def _longest(context: StageContext, method: Ppo) -> int | None:
     """Return the most tokens of a sequence, or None for the model's context: tools write tokens of their own."""
-    tools = context.stage.data.grading.tools
+    tools, tokenizer = context.stage.data.grading.tools, context.loaded.tokenizer
     if context.job.resources.engine == "embedded" or tools is not None:
         return None
-    return longest_of(method, context.loaded.tokenizer)
+    prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
+    return prompt + method.rollout.max_tokens + forced_length(method.forcing, tokenizer)
 
 
 def _open_talk(context: StageContext, method: Ppo, stop: tuple[int, ...], pool: Pool) -> Talk | None:
     """Open the tools that responses may call. Raises E0750 where questions name tools that the data does not offer."""
-    grading, tokenizer, forcing = context.stage.data.grading, context.loaded.tokenizer, method.forcing
+    grading, tokenizer, job = context.stage.data.grading, context.loaded.tokenizer, context.job
     require_tools(grading, (question.meta for question in pool.questions))
     if grading.tools is None:
         return None
-    after = 0
-    if forcing is not None:
-        after = len(continuation_tokens(tokenizer, forcing.text)) + forcing.answer_tokens
-    longest = context.loaded.model.config.max_position_embeddings - after
-    job = context.job
+    longest = context.loaded.model.config.max_position_embeddings - forced_length(method.forcing, tokenizer)
     return open_talk(grading.tools, context.model, tokenizer, stop, longest, job.folder, job.resources)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Preference
-from runners.rollout.questions import Trace
 from runners.train.batch import Batch
 from runners.train.preference_loss import pair_loss
+from runners.train.sequences import Trace
 from runners.train.sft import batch_of_traces
 from runners.train.update import Learner, take_step
 

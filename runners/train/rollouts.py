@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import AnswerReader
-from reodsl.ir.model import Forcing
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -22,22 +19,26 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
-from runners.answers import BOXED, response_text
+from runners.answers import response_text
 from runners.clock import Moment, now, spent
-from runners.conversations import Talk, Turn, converse, force
+from runners.conversations import Talk, Turn
 from runners.draws import exit_places
-from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
-from runners.models.tokenizer import require_written
+from runners.engine.protocol import Forced, Request, Response
 from runners.own import OwnFunction
-from runners.prompts import continuation_tokens
-from runners.rewards.cuts import Cuts, needed_cuts
-from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_places
+from runners.rewards.cuts import needed_cuts
+from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 from runners.rewards.splits import step_places
-from runners.rollout.grader import Answers, Read, Reading, Said
-from runners.rollout.questions import Question, shared_given
-from runners.rollout.wordings import Asked, Asking, given_arrays
+from runners.rollout.ahead import GradeAhead, Group
+from runners.rollout.generator import Generator
+from runners.rollout.grader import GradedRollout, Grader, Rollout, grade_later
+from runners.rollout.questions import Question, shared_numbers
+from runners.rollout.wordings import Wordings
 from runners.seeds import purpose
-from runners.verify import Answer, Early, Thinking, Unsettled, Verifier, answer_row
+from runners.verify import Unsettled, answer_row
+
+LEAST_ENDED = 8
+KEPT_TEXT = 1 << 20
+"""Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,340 +50,270 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
-    """What rollouts are made with; the same for every step of a stage.
+class RolloutSampler:
+    """A stage's way to roll out questions, `rollouts` times each; the same at every step.
 
-    `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
-    reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
-    `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step. With a
-    `talk` responses may call tools, and have several turns. With `early`, which is the verifier's, answers are graded as
-    their responses end. With `thinking` no answer is read between its marks.
+    `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
+    (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
+    `tracks` are the values of its tracks at the step. With a `talk` responses may call tools, and have several turns.
     """
 
-    engine: Engine
-    verifier: Verifier
-    tokenizer: Any
-    sampling: Sampling
+    generator: Generator
+    grader: Grader
+    ahead: GradeAhead
     rollouts: int
     reward: Reward
-    forcing: Forcing | None
     places: tuple[int, ...] | None
-    own_places: dict[str, tuple[int, ...]]
-    references: dict[str, Reference]
+    own_places: Mapping[str, tuple[int, ...]]
+    references: Mapping[str, Reference]
     seed: int
-    asking: Asking | None = None
-    readers: tuple[AnswerReader, ...] = BOXED
+    wordings: Wordings | None = None
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
     talk: Talk | None = None
-    early: Early | None = None
-    thinking: Thinking | None = None
 
-    @property
-    def reading(self) -> Reading:
-        """How answers are read in responses."""
-        return Reading(self.tokenizer, self.sampling.stop_ids, self.readers, self.forcing, self.thinking)
+    def ask(self, question: Question, draw: int, position: int) -> list[tuple[Question, Request]]:
+        """Return the question at a position of a draw as each of its rollouts is asked it, with the request.
 
-    def ask(self, question: Question, number: int, position: int) -> list[Asked]:
-        """What each rollout of the question at a position of a draw is generated from."""
-        if self.asking is None:
-            return [Asked(question.prompt, 0, {})] * self.rollouts
-        return self.asking.ask(question, number, position)
-
-    def request(self, asked: Asked, number: int, position: int, rollout: int) -> Request:
-        """The request of one rollout; its stream is a function of the seed, the draw and its place there."""
-        return Request(asked.prompt, purpose(self.seed, "rollout", number, position, rollout))
-
-
-LEAST_ENDED = 8
-
-
-def _nothing() -> Floats:
-    return np.zeros((0, 0, 0))
+        A request's stream is a function of the seed, the draw and its place there.
+        """
+        if self.wordings is None:
+            asked = [question] * self.rollouts
+        else:
+            asked = self.wordings.ask(question, draw, position, self.rollouts)
+        return [
+            (one, Request(one.prompt, purpose(self.seed, "rollout", draw, position, rollout)))
+            for rollout, one in enumerate(asked)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
-    """A step's responses, question by question and rollout by rollout, and what is known of them.
+class GradedStep:
+    """A step's rollouts, question by question, `rollouts[i * size + k]` the k-th of question i, with their verdicts.
 
-    `inputs` is what a reward reads of them. `prefixes[i]` follows the answer of response i's prefixes: (tokens, verdict)
-    wherever a boxed answer closes. `leads[i]` is how many tokens at the end of request i's prompt are trained with the
-    response. `unsettled` counts answers, whole, forced or of prefixes, that the verifier could not judge, by the reason.
-    `answered` is the share of the responses that ended in which there is an answer; 1 where fewer than `LEAST_ENDED` did.
-    `texts` are the responses', with what tools said in them. Answers are those of the last turn.
-
-    `score` fills in the rest. `rewards` are [questions, rollouts, splits], 0 for an absent split. `advantages` are those of
-    sections, [questions, rollouts, sections], before any normalisation over the batch; `sections` says how many tokens
-    each has, those of a prefix that is trained first. `equal_groups` is the share of questions without any advantage.
+    `inputs` is what a reward reads of them, and `forced` and `bare` the verdicts at its cuts. `prefixes[i]` follows the
+    answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled` counts answers, whole, forced or of
+    prefixes, that the verifier could not judge, by the reason. `answered` is the share of the responses that ended in which
+    there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', with what tools said in them, up
+    to `KEPT_TEXT` characters.
     """
 
-    questions: tuple[Question, ...]
-    requests: tuple[Request, ...]
-    responses: tuple[Response, ...]
+    rollouts: tuple[Rollout, ...]
     inputs: RewardInputs
     forced: CutVerdicts
     bare: CutVerdicts
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
-    leads: tuple[int, ...]
-    seconds: dict[str, float]
+    seconds: Mapping[str, float]
     unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
     answered: float = 1.0
-    texts: tuple[str, ...] = ()
-    rewards: Floats = field(default_factory=_nothing)
-    advantages: Floats = field(default_factory=_nothing)
-    sections: Ints = field(default_factory=lambda: _nothing().astype(np.int64))
-    equal_groups: float = 0.0
+    texts: tuple[str | None, ...] = ()
 
 
-def collect(collector: Collector, questions: Sequence[Question], number: int) -> Rollouts:
-    """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
-    began = now()
-    asked = [collector.ask(question, number, at) for at, question in enumerate(questions)]
-    requests = [
-        collector.request(one, number, position, rollout)
-        for position, group in enumerate(asked)
-        for rollout, one in enumerate(group)
-    ]
-    known: dict[int, Read] = {}
-    if collector.talk is None:
-        ahead = _ahead(collector, questions, asked)
-        early = collector.early
-        ended = None if early is None else _grading(collector, early, questions, requests, known)
-        responses = collector.engine.generate(requests, collector.sampling, ahead, ended)
-        turns: list[tuple[Turn, ...]] = [()] * len(responses)
-    else:
-        metas = [question.meta for question in questions for _ in range(collector.rollouts)]
-        talks = [collector.talk] * len(requests)
-        responses, turns = converse(collector.engine, requests, collector.sampling, talks, metas)
-    return finish(collector, questions, asked, requests, responses, (began, now()), turns, known)
+def sample_step(sampler: RolloutSampler, questions: Sequence[Question], draw: int) -> GradedStep:
+    """Generate, force and grade the rollouts of a draw's questions.
 
-
-def finish(
-    collector: Collector,
-    questions: Sequence[Question],
-    asked: Sequence[Sequence[Asked]],
-    requests: Sequence[Request],
-    responses: Sequence[Response],
-    generating: tuple[Moment, Moment],
-    turns: Sequence[tuple[Turn, ...]] = (),
-    known: Mapping[int, Read] = MappingProxyType({}),
-) -> Rollouts:
-    """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made.
-
-    `turns` are those before the last of each, where responses have several. `known` has what was read early in responses.
+    Every random draw is a function of the seed, the number of the draw and a rollout's position there.
     """
-    generated = generating[1]
-    turns = turns or [()] * len(responses)
-    stop = collector.sampling.stop_ids
-    texts = [response_text(collector.tokenizer, r.sequence(), stop) for r in responses]
-    inputs = _ungraded(collector, questions, responses, asked)
-    cuts = needed_cuts(collector.reward, inputs)
-    measured = now()
-    forced = _force(collector, requests, responses, cuts)
-    answered = now()
-    if collector.early is not None:
-        collector.early.settle()
-    said = [
-        Said(questions[number // collector.rollouts], number, response, before, request.prompt)
-        for number, (response, before, request) in enumerate(zip(responses, turns, requests, strict=True))
-    ]
-    answers = Answers.of(collector.reading, said, forced, known)
-    verdicts = (collector.early or collector.verifier).grade(answers.asked)
-    finished = now()
-    right = [verdict.correct for verdict in verdicts]
-    prefixes = tuple(tuple((at, i is not None and right[i]) for at, i in one) for one in answers.prefixes)
-    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
-    width = 1 + int(inputs.length.max())
-    correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
-    values = _own_values(
-        collector, [answers.asked[i] for i in answers.whole], answers.last, responses, correct
-    )
-    rewarded = now()
-    return Rollouts(
-        questions=tuple(questions),
-        requests=tuple(requests),
-        responses=tuple(responses),
-        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}),
-        forced=CutVerdicts.of([(n, cut, right[i]) for n, cut, i in answers.forced], width),
-        bare=CutVerdicts.of(bare, width),
-        prefixes=prefixes,
-        leads=tuple(one.lead for group in asked for one in group),
-        seconds={
-            **spent("generate", generating),
-            **spent("force", (measured, answered)),
-            **spent("grade", (generated, measured), (answered, finished), (finished, rewarded)),
-        },
-        unsettled=Counter(verdict.unsettled for verdict in verdicts if verdict.unsettled is not None),
-        answered=_share_answered([answers.asked[i] for i in answers.whole], responses),
-        texts=tuple(texts),
-    )
+    began = now()
+    asked = [one for position, each in enumerate(questions) for one in sampler.ask(each, draw, position)]
+    requests = [request for _, request in asked]
+    group = sampler.ahead.expect(len(asked), list)
 
-
-def _ahead(
-    collector: Collector, questions: Sequence[Question], asked: Sequence[Sequence[Asked]]
-) -> Ahead | None:
-    """Where a response will be cut, as far as it can be told from that response alone."""
-    if collector.forcing is None or collector.reward.splits is None:
-        return None
-
-    def cuts(index: int, response: Response) -> Sequence[int]:
-        position, rollout = divmod(index, collector.rollouts)
-        alone = replace(collector, rollouts=1, references={})
+    def cuts(number: int, response: Response) -> Sequence[int]:
+        alone = replace(sampler, rollouts=1, references={})
         try:
-            inputs = _ungraded(alone, [questions[position]], [response], [[asked[position][rollout]]])
-            return needed_cuts(collector.reward, inputs).forced[0]
+            inputs = reward_inputs(alone, [asked[number][0]], [response])
+            return needed_cuts(sampler.reward, inputs).forced[0]
         except Problem:
             # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
             return ()
 
-    try:
-        text = continuation_tokens(collector.tokenizer, collector.forcing.text)
-    except Problem:
-        # A text that the tokenizer lacks words of is a problem only where something is forced after all.
-        return None
-    return Ahead(cuts, text, _forced_sampling(collector, collector.forcing))
+    def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
+        forced = tuple(Forced(cut, tokens) for cut, tokens in answers.items())
+        sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, (), forced))])
+
+    responses, turns = sampler.generator.generate(
+        requests,
+        [sampler.talk] * len(asked),
+        [question.meta for question, _ in asked],
+        cuts if sampler.reward.splits is not None else None,
+        ended,
+    )
+    return grade_step(sampler, asked, responses, (began, now()), turns, group)
 
 
-def _forced_sampling(collector: Collector, forcing: Forcing) -> Sampling:
-    return Sampling(
-        forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=collector.sampling.stop_ids
+def grade_step(
+    sampler: RolloutSampler,
+    asked: Sequence[tuple[Question, Request]],
+    responses: Sequence[Response],
+    generating: tuple[Moment, Moment],
+    turns: Sequence[tuple[Turn, ...]] = (),
+    group: Group[list[GradedRollout]] | None = None,
+) -> GradedStep:
+    """Force and grade responses, question by question and rollout by rollout; `generating` is when they were made.
+
+    `turns` are those before the last of each, where responses have several. `group` has those that came early.
+    """
+    group = group or sampler.ahead.expect(len(asked), list)
+    turns = turns or [()] * len(responses)
+    inputs = reward_inputs(sampler, [question for question, _ in asked], responses)
+    cuts = needed_cuts(sampler.reward, inputs)
+    measured = now()
+    forced = sampler.generator.force([request for _, request in asked], responses, cuts.forced)
+    answered = now()
+    rollouts = [
+        Rollout(*_of(asked, number), response, before, tuple(answers))
+        for number, (response, before, answers) in enumerate(zip(responses, turns, forced, strict=True))
+    ]
+    sampler.ahead.add((group, number, rollout) for number, rollout in enumerate(rollouts))
+    graded = grade_later(group.result.result(), rollouts, sampler.grader)
+    finished = now()
+    prefixes = tuple(
+        tuple((at, each is not None and each[1].correct) for at, each in one.prefixes) for one in graded
+    )
+    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
+    at_cuts = [(n, cut, each[1].correct) for n, one in enumerate(graded) for cut, each in one.forced.items()]
+    width = 1 + int(inputs.length.max())
+    correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
+    values = _own_values(sampler, graded, correct)
+    decode = sampler.grader.text
+    texts = kept_texts(lambda at: decode(rollouts[at].response.sequence()), len(rollouts), sampler.rollouts)
+    rewarded = now()
+    return GradedStep(
+        rollouts=tuple(rollouts),
+        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}),
+        forced=CutVerdicts.of(at_cuts, width),
+        bare=CutVerdicts.of(bare, width),
+        prefixes=prefixes,
+        seconds={
+            **spent("generate", generating),
+            **spent("force", (measured, answered)),
+            **spent("grade", (generating[1], measured), (answered, finished), (finished, rewarded)),
+        },
+        unsettled=_unsettled(graded),
+        answered=_share_answered(graded),
+        texts=texts,
     )
 
 
-def _ungraded(
-    collector: Collector,
-    questions: Sequence[Question],
-    responses: Sequence[Response],
-    asked: Sequence[Sequence[Asked]],
+def reward_inputs(
+    sampler: RolloutSampler, asked: Sequence[Question], responses: Sequence[Response]
 ) -> RewardInputs:
-    """The step's arrays as far as they are known before anything is graded."""
-    shape = (len(questions), collector.rollouts)
+    """Return the step's arrays as far as they are known before anything is graded."""
+    shape = (-1, sampler.rollouts)
+    questions = asked[:: sampler.rollouts]
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
-    places, present = _places(collector, questions, responses)
-    given = {
-        name: np.repeat([[q.given[name]] for q in questions], collector.rollouts, axis=1)
-        for name in shared_given(questions)
-    }
-    given.update((name, np.array(values)) for name, values in given_arrays(asked).items())
+    places, present = _places(sampler, questions, responses)
+    given = {name: np.array(values).reshape(shape) for name, values in shared_numbers(asked).items()}
     # What the user's functions give is known once all is graded.
-    given.update((name, np.zeros(shape)) for name in collector.reward.functions)
-    references = [collector.references[q.id] for q in questions] if collector.references else []
+    given.update((name, np.zeros(length.shape)) for name in sampler.reward.functions)
+    references = [sampler.references[q.id] for q in questions] if sampler.references else []
     return RewardInputs(
         questions=tuple(q.id for q in questions),
         length=length,
-        correct=np.zeros(shape),
+        correct=np.zeros(length.shape),
         places=places,
         present=present,
         given=given,
         reference_length=np.array([r.lengths for r in references]) if references else None,
         reference_correct=np.array([r.correct for r in references]) if references else None,
-        tracks=collector.tracks,
+        tracks=sampler.tracks,
     )
 
 
+def _of(asked: Sequence[tuple[Question, Request]], number: int) -> tuple[Question, int, Request]:
+    question, request = asked[number]
+    return question, number, request
+
+
 def _places(
-    collector: Collector, questions: Sequence[Question], responses: Sequence[Response]
+    sampler: RolloutSampler, questions: Sequence[Question], responses: Sequence[Response]
 ) -> tuple[Floats, Any]:
-    split = collector.reward.splits
+    split = sampler.reward.splits
     if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
-        shared = [collector.places or collector.own_places[question.id] for question in questions]
+        shared = [sampler.places or sampler.own_places[question.id] for question in questions]
         places = [
-            reached_places(shared[number // collector.rollouts], len(response.tokens))
+            reached_places(shared[number // sampler.rollouts], len(response.tokens))
             for number, response in enumerate(responses)
         ]
-        return _of_groups(places, collector.rollouts)
-    if collector.places is not None:
-        return pad_places([[collector.places]])
+        return _of_groups(places, sampler.rollouts)
+    if sampler.places is not None:
+        return pad_places([[sampler.places]])
     if isinstance(split, Steps):
         steps = split
 
         def decode(tokens: Sequence[int]) -> str:
-            return response_text(collector.tokenizer, tokens, ())
+            return response_text(sampler.generator.tokenizer, tokens, ())
 
         places = [step_places(steps, response.tokens, decode) for response in responses]
-        return _of_groups(places, collector.rollouts)
+        return _of_groups(places, sampler.rollouts)
     if isinstance(split, Exits):
-        places = [exit_places(split, response.tokens, collector.seed) for response in responses]
-        return _of_groups(places, collector.rollouts)
-    return pad_places([[collector.own_places[question.id]] for question in questions])
+        places = [exit_places(split, response.tokens, sampler.seed) for response in responses]
+        return _of_groups(places, sampler.rollouts)
+    return pad_places([[sampler.own_places[question.id]] for question in questions])
 
 
 def _of_groups(places: Sequence[tuple[int, ...]], size: int) -> tuple[Floats, Any]:
-    """The places of responses, a question's one after another."""
+    """Return the places of responses, a question's one after another."""
     return pad_places([places[start : start + size] for start in range(0, len(places), size)])
 
 
-def _force(
-    collector: Collector, requests: Sequence[Request], responses: Sequence[Response], cuts: Cuts
-) -> list[list[Forced]]:
-    forcing = collector.forcing
-    if forcing is None or not any(cuts.forced):
-        return [[] for _ in requests]
-    require_written(collector.tokenizer, forcing.text, "the text that forces an answer")
-    text = continuation_tokens(collector.tokenizer, forcing.text)
-    sampling = _forced_sampling(collector, forcing)
-    return force(collector.engine, requests, responses, cuts.forced, text, sampling)
-
-
-def _grading(
-    collector: Collector,
-    early: Early,
-    questions: Sequence[Question],
-    requests: Sequence[Request],
-    known: dict[int, Read],
-) -> Ended:
-    """Has the answers of each response graded that has ended; what was read in it is put into `known`."""
-    reading = collector.reading
-
-    def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        question = questions[number // collector.rollouts]
-        said = Said(question, number, response, (), requests[number].prompt)
-
-        def read() -> list[Answer]:
-            known[number] = parts = reading.read(said)
-            at_cuts = [reading.read_forced(said, Forced(cut, tokens)) for cut, tokens in answers.items()]
-            return [parts.whole, *at_cuts, *(answer for _, answer in parts.prefixes if answer is not None)]
-
-        early.begin(read)
-
-    return ended
-
-
 def _own_values(
-    collector: Collector,
-    answers: Sequence[Answer],
-    texts: Sequence[str],
-    responses: Sequence[Response],
-    correct: Floats,
+    sampler: RolloutSampler, graded: Sequence[GradedRollout], correct: Floats
 ) -> dict[str, Floats]:
-    """What each function of the user's that the reward calls gives each response, [questions, rollouts]."""
-    if not collector.functions:
+    """Return what each function of the user's that the reward calls gives each response, [questions, rollouts]."""
+    if not sampler.functions:
         return {}
     rows = [
         {
-            **answer_row(answer),
-            "text": text,
-            "answer": answer.text,
-            "correct": bool(right),
-            "tokens": len(response.tokens),
+            **answer_row(one.whole[0]),
+            "text": one.last,
+            "answer": one.whole[0].text,
+            "correct": one.whole[1].correct,
+            "tokens": len(one.rollout.response.tokens),
         }
-        for answer, text, response, right in zip(answers, texts, responses, correct.ravel(), strict=True)
+        for one in graded
     ]
     return {
         name: np.array(function.call(rows), dtype=float).reshape(correct.shape)
-        for name, function in collector.functions.items()
+        for name, function in sampler.functions.items()
     }
 
 
-def _share_answered(answers: Sequence[Answer], responses: Sequence[Response]) -> float:
-    ended = [
-        bool(answer.text) for answer, one in zip(answers, responses, strict=True) if one.finish == "stop"
+def _unsettled(graded: Sequence[GradedRollout]) -> Counter[Unsettled]:
+    every = [
+        each
+        for one in graded
+        for each in (one.whole, *one.forced.values(), *(answer for _, answer in one.prefixes))
+        if each is not None
     ]
+    return Counter(verdict.unsettled for _, verdict in every if verdict.unsettled is not None)
+
+
+def _share_answered(graded: Sequence[GradedRollout]) -> float:
+    ended = [bool(one.whole[0].text) for one in graded if one.rollout.response.finish == "stop"]
     return sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0
 
 
+def kept_texts(text_of: Callable[[int], str], count: int, size: int) -> tuple[str | None, ...]:
+    """Return a step's texts up to `KEPT_TEXT` characters: every question's first rollout, then every second one, …
+
+    There are `count`, question by question, `size` of each. Those from the first that does not fit on are None, and are not
+    decoded.
+    """
+    kept: list[str | None] = [None] * count
+    room = KEPT_TEXT
+    for at in sorted(range(count), key=lambda number: (number % size, number)):
+        text = text_of(at)
+        room -= len(text)
+        if room < 0:
+            break
+        kept[at] = text
+    return tuple(kept)
+
+
 def _bare_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
-    """The verdict on the first `cut` tokens: that of the last box that closes within them."""
+    """Return the verdict on the first `cut` tokens: that of the last box that closes within them."""
     verdict = False
     for at, correct in changes:
         if at <= cut:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from runners.clock import now
 from runners.engine.protocol import Request, Response
 from runners.rollout.questions import Question
-from runners.train.rollouts import Collector, Rollouts, finish
+from runners.train.rollouts import GradedStep, RolloutSampler, grade_step
 
 NOTHING = Response((), (), (), "length", ())
 
@@ -44,69 +44,61 @@ def goes_on(response: Response, longest: int) -> bool:
     return response.finish != "stop" and len(response.tokens) < longest
 
 
-def collect_segments(
-    collector: Collector,
+def sample_segments(
+    sampler: RolloutSampler,
     pool: Sequence[Question],
     draw: Callable[[int], Sequence[int]],
     segment: int,
     flow: Flow,
-) -> tuple[Rollouts, Flow]:
-    """The rollouts of as many questions as a draw has, the oldest whose responses are all done, and what stays open.
+) -> tuple[GradedStep, Flow]:
+    """Return the rollouts of as many questions as a draw has, the oldest whose responses are all done, and what stays open.
 
     While there are too few, a round draws new questions, and each open response goes on for at most `segment` tokens.
     `draw(k)` gives the questions of round k, as places in `pool`.
     """
-    longest, began = collector.sampling.max_tokens, now()
+    longest, began = sampler.generator.sampling.max_tokens, now()
     wanted = len(draw(flow.rounds))
     done = [one for one in flow.open if one.done(longest)]
     while len(done) < wanted:
-        flow = _round(collector, pool, draw(flow.rounds), segment, flow)
+        flow = _round(sampler, pool, draw(flow.rounds), segment, flow)
         done = [one for one in flow.open if one.done(longest)]
     generated = now()
     chosen = done[:wanted]
     taken = {id(one) for one in chosen}
-    asked = [collector.ask(pool[one.question], one.draw, one.position) for one in chosen]
-    requests = [
-        collector.request(each, one.draw, one.position, rollout)
-        for one, group in zip(chosen, asked, strict=True)
-        for rollout, each in enumerate(group)
-    ]
-    rollouts = finish(
-        collector,
-        [pool[one.question] for one in chosen],
-        asked,
-        requests,
+    graded = grade_step(
+        sampler,
+        [asked for one in chosen for asked in sampler.ask(pool[one.question], one.draw, one.position)],
         [response for one in chosen for response in one.responses],
         (began, generated),
     )
-    return rollouts, replace(flow, open=tuple(one for one in flow.open if id(one) not in taken))
+    return graded, replace(flow, open=tuple(one for one in flow.open if id(one) not in taken))
 
 
 def _round(
-    collector: Collector, pool: Sequence[Question], drawn: Sequence[int], segment: int, flow: Flow
+    sampler: RolloutSampler, pool: Sequence[Question], drawn: Sequence[int], segment: int, flow: Flow
 ) -> Flow:
-    """New questions are begun, and all open responses go on for a segment."""
-    nothing = (NOTHING,) * collector.rollouts
+    """Begin new questions, and let all open responses go on for a segment."""
+    nothing = (NOTHING,) * sampler.rollouts
     begun = tuple(Open(flow.rounds, at, question, nothing) for at, question in enumerate(drawn))
     every = (*flow.open, *begun)
-    longest = collector.sampling.max_tokens
+    sampling = sampler.generator.sampling
     # The last segment of a response may be a shorter one: those of a length are asked for together.
     by_length: dict[int, list[tuple[int, int, Request]]] = {}
     for place, one in enumerate(every):
-        asked = collector.ask(pool[one.question], one.draw, one.position)
-        for rollout, response in enumerate(one.responses):
-            if not goes_on(response, longest):
+        asked = sampler.ask(pool[one.question], one.draw, one.position)
+        for rollout, ((_, request), response) in enumerate(zip(asked, one.responses, strict=True)):
+            if not goes_on(response, sampling.max_tokens):
                 continue
-            request = collector.request(asked[rollout], one.draw, one.position, rollout)
             request = Request(
                 (*request.prompt, *response.tokens), request.seed, request.drawn + len(response.tokens)
             )
-            length = min(segment, longest - len(response.tokens))
+            length = min(segment, sampling.max_tokens - len(response.tokens))
             by_length.setdefault(length, []).append((place, rollout, request))
     responses = [list(one.responses) for one in every]
     for length, rows in sorted(by_length.items(), reverse=True):
-        sampling = replace(collector.sampling, max_tokens=length)
-        continued = collector.engine.generate([request for _, _, request in rows], sampling)
+        continued = sampler.generator.engine.generate(
+            [request for _, _, request in rows], replace(sampling, max_tokens=length)
+        )
         for (place, rollout, _), more in zip(rows, continued, strict=True):
             responses[place][rollout] = responses[place][rollout].then(more)
     return Flow(

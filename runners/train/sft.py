@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from runners.draws import drawn, permutation
-from runners.rollout.questions import Trace
 from runners.seeds import purpose
 from runners.train.batch import Batch
+from runners.train.sequences import Trace
 from runners.train.update import Learner, take_step
 
 _WINDOW = 16

@@ -15,9 +15,10 @@ from reodsl.ir.training import Preference, Sft, Stage
 from runners.clock import now, spent
 from runners.draws import drawn
 from runners.models.folder import Loaded
-from runners.rollout.questions import pairs_of, read_table, repeated_rows, traces_of
+from runners.rollout.questions import read_table, repeated_rows
 from runners.train.preference import preference_step
 from runners.train.saved import Row
+from runners.train.sequences import pairs_of, traces_of
 from runners.train.sft import batch_of, sft_step
 from runners.train.update import Learner
 

@@ -22,7 +22,7 @@ from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train.gather import ROLLOUTS, rollout_columns, score
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.rollouts import Collector, collect
+from runners.train.rollouts import RolloutSampler, sample_step
 
 PREFIX = "track_"
 """What the columns of `metrics.parquet` begin with that have the values of tracks."""
@@ -34,21 +34,21 @@ class Tracks:
     """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept."""
 
     method: Ppo
-    collector: Collector
+    sampler: RolloutSampler
     questions: Sequence[Question]
     part: Callable[[int], Path]
     folder: Path
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)
     asked: tuple[int, pl.DataFrame] | None = None
 
-    def at(self, number: int) -> tuple[Collector, dict[str, float], dict[str, float]]:
-        """A collector that knows the values before step `number` (from 0), these as metrics, and the seconds that it took.
+    def at(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
+        """Return a sampler that knows the values before step `number` (from 0), these as metrics, and the seconds it took.
 
         The monitor set is answered by the weights that the engine has. Steps come in their order.
         """
         reward, monitor = self.method.reward, self.method.monitor
         if not reward.tracks:
-            return self.collector, {}, {}
+            return self.sampler, {}, {}
         began, table = now(), None
         if monitor is not None and reward.monitors:
             table = self._monitored(monitor, number)
@@ -56,7 +56,7 @@ class Tracks:
         values = track_values(reward, number, recent, table)
         seconds = spent("monitor", (began, now())) if table is not None else {}
         row = {f"{PREFIX}{name}": value for name, value in values.items()}
-        return replace(self.collector, tracks=values), row, seconds
+        return replace(self.sampler, tracks=values), row, seconds
 
     def keep(self, number: int, table: pl.DataFrame) -> None:
         """Takes in the rollouts of a step, and lets go of those that no track looks at any more."""
@@ -93,24 +93,24 @@ class Tracks:
         return self.asked[1]
 
     def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:
-        collector = self.collector
-        seed = purpose(collector.seed, "monitor")
+        sampler = self.sampler
+        seed = purpose(sampler.seed, "monitor")
         chosen = permutation(purpose(seed, "questions"), len(self.questions))[: monitor.questions]
-        asking = collector.asking
+        wordings = sampler.wordings
         plain = replace(
-            collector,
+            sampler,
+            generator=replace(sampler.generator, forcing=None),
             reward=PLAIN,
             rollouts=monitor.samples,
-            forcing=None,
             places=(self.method.rollout.max_tokens,),
             own_places={},
             references={},
             functions={},
             seed=seed,
-            asking=None if asking is None else replace(asking, rollouts=monitor.samples, seed=seed),
+            wordings=None if wordings is None else replace(wordings, seed=seed),
         )
-        rollouts = collect(plain, [self.questions[i] for i in chosen], number)
-        scored = score(rollouts, self.method.model_copy(update={"reward": PLAIN}))
+        graded = sample_step(plain, [self.questions[i] for i in chosen], number)
+        scored = score(graded, self.method.model_copy(update={"reward": PLAIN}))
         columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
         return pl.DataFrame(columns, schema=ROLLOUTS)
 

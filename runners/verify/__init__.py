@@ -1,7 +1,6 @@
 """Verification: read an answer from a response's text, and decide whether it is right."""
 
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
-from runners.verify.early import Early
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.programs import ProgramVerifier
 from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
@@ -10,7 +9,6 @@ from runners.verify.verifier import ExactVerifier, PooledVerifier, answer_row, m
 __all__ = [
     "SEPARATOR",
     "Answer",
-    "Early",
     "ExactVerifier",
     "PooledVerifier",
     "ProgramVerifier",

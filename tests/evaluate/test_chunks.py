@@ -13,12 +13,12 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.model import Folder, Model
 from runners.engine.open import open_engine
+from runners.evaluate import run
 from runners.evaluate.chunks import Chunks
 from runners.models.folder import load_tokenizer
 from runners.prompts import stop_tokens
-from runners.rollout import generator as reader
+from tests.evaluate.conftest import MakeJob, payload
 
 
 def frame(*values: int) -> pl.DataFrame:
@@ -80,14 +80,16 @@ def test_stop_tokens_come_from_tokenizer_and_generation_config(checkpoint: Path,
 
 
 def test_no_engine_is_opened_for_a_folder_that_is_refused(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(checkpoint / "checkpoint", folder)
     (folder / "generation_config.json").write_text("no JSON")
     opened: list[object] = []
-    monkeypatch.setattr(reader, "open_engine", lambda *given: opened.append(given))
+    monkeypatch.setattr(run, "open_engine", lambda *given: opened.append(given))
+    made = job("evaluate", payload(), {"start": tmp_path, "data:one": questions, "data:two": questions})
+    (tmp_path / "checkpoint").symlink_to(folder)
     with pytest.raises(Problem) as caught:
-        reader.open_reader(folder, Model(name="m", source=Folder(path="model"), context=64), Resources())
+        run.evaluate(made)
     assert caught.value.diagnostics[0].code == "E0805"
     assert opened == []

@@ -22,7 +22,7 @@ from runners.evaluate import run
 from runners.evaluate.chunks import Chunks
 from runners.models.folder import load
 from runners.prompts import render_prompt
-from runners.rollout.generator import Reader, open_reader
+from runners.rollout.questions import Question
 from runners.verify import Verdict
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits
@@ -119,13 +119,16 @@ def test_draws_do_not_depend_on_order_or_chunks(
 
 def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
     model = Model.model_validate(payload()["model"])
-    reader = open_reader(checkpoint / "checkpoint", model, Resources())
+    generator = SimpleNamespace(tokenizer=load(checkpoint / "checkpoint").tokenizer)
+    responder: Any = SimpleNamespace(model=model, generator=generator)
     asked = [
         request.seed
         for seed in (1, 2)
         for name in ("one", "two")
         for number in range(3)
-        for request in reader.requests(run.Question(name, f"q{number}", "1 +2", "3"), 4, seed)
+        for request in run.requests_of(
+            responder, Question(f"q{number}", "1 +2", "3", benchmark=name), 4, seed
+        )
     ]
     assert len(set(asked)) == len(asked) == 2 * 2 * 3 * 4
 
@@ -151,11 +154,11 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
     calls: list[int] = []
     original = run.respond
 
-    def failing(reader: Reader, part: Any, *rest: Any) -> Any:
+    def failing(responder: run.Responder, part: Any, *rest: Any) -> Any:
         calls.append(len(part))
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(reader, part, *rest)
+        return original(responder, part, *rest)
 
     monkeypatch.setattr(run, "respond", failing)
     with pytest.raises(KeyboardInterrupt):
@@ -171,21 +174,21 @@ def test_responses_are_graded_while_the_engine_works_on_the_next(
 ) -> None:
     """The first chunk's grading ends only once the second chunk is asked for: one after the other would wait for ever."""
     monkeypatch.setattr(run, "CHUNK", 6)
-    asked, original, graded = threading.Event(), run.respond, run.graded_samples
+    asked, original, graded = threading.Event(), run.respond, run.grade
     calls: list[int] = []
 
-    def asking(reader: Reader, part: Any, *rest: Any) -> Any:
+    def asking(responder: run.Responder, part: Any, *rest: Any) -> Any:
         calls.append(len(part))
         if len(calls) == 2:
             asked.set()
-        return original(reader, part, *rest)
+        return original(responder, part, *rest)
 
     def grading(*arguments: Any) -> Any:
         assert asked.wait(60)
         return graded(*arguments)
 
     monkeypatch.setattr(run, "respond", asking)
-    monkeypatch.setattr(run, "graded_samples", grading)
+    monkeypatch.setattr(run, "grade", grading)
     done(job, checkpoint, questions)
     assert len(calls) > 2
 
@@ -222,19 +225,15 @@ def test_responses_are_graded_as_they_end_and_rows_stay_where_they_were(
     monkeypatch.setattr(run, "asked_together", lambda resources: 3)
     usual = done(job, checkpoint, questions)
     graded = threading.Semaphore(0)
-    opened, grading = run.open_reader, run.graded_samples
+    opened, grading = run.open_engine, run.grade
 
-    def telling(*arguments: Any) -> Reader:
-        reader = opened(*arguments)
-        return replace(reader, engine=Telling(reader.engine, graded, lost))
-
-    def counted(sampled: Any, *rest: Any) -> Any:
-        found = grading(sampled, *rest)
-        graded.release(len(sampled))
+    def counted(rollouts: Any, grader_of: Any) -> Any:
+        found = grading(rollouts, grader_of)
+        graded.release(len(rollouts))
         return found
 
-    monkeypatch.setattr(run, "open_reader", telling)
-    monkeypatch.setattr(run, "graded_samples", counted)
+    monkeypatch.setattr(run, "open_engine", lambda *given: Telling(opened(*given), graded, lost))
+    monkeypatch.setattr(run, "grade", counted)
     soon = done(job, checkpoint, questions, "soon")
     for name in ("samples.parquet", "forced.parquet", "examples.parquet", "curves.json", "summary.json"):
         assert (usual / name).read_bytes() == (soon / name).read_bytes(), name
@@ -248,7 +247,7 @@ def test_the_rate_is_that_of_the_time_until_a_chunk_was_graded(tmp_path: Path) -
     graded.set_result(102.0)
     made: Any = SimpleNamespace(progress=told.append)
     # Far from now, when it is reported.
-    run._Seen(made, chunks, 1, frozenset({0}), {0: graded}, began=100.0).report()
+    run.ProgressReporter(made, chunks, 1, frozenset({0}), {0: graded}, began=100.0).report()
     assert told == [Progress(1, 1, {"accuracy": 0.5, "length": 5.0, "tokens_per_second": 5.0})]
 
 
@@ -258,7 +257,7 @@ def test_a_fault_while_grading_ends_the_evaluation(
     def broken(*_: Any) -> Any:
         raise ArithmeticError("no verdict")
 
-    monkeypatch.setattr(run, "graded_samples", broken)
+    monkeypatch.setattr(run, "grade", broken)
     with pytest.raises(ArithmeticError, match="no verdict"):
         done(job, checkpoint, questions)
 
@@ -276,11 +275,11 @@ def test_servers_are_asked_several_chunks_at_once_and_answer_the_same(
     calls: list[int] = []
     original = run.respond
 
-    def counting(reader: Reader, part: Any, *rest: Any) -> Any:
+    def counting(responder: run.Responder, part: Any, *rest: Any) -> Any:
         calls.append(len(part))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return original(reader, part, *rest)
+        return original(responder, part, *rest)
 
     monkeypatch.setattr(run, "respond", counting)
     with pytest.raises(KeyboardInterrupt):

@@ -3,60 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from reodsl.ir.data import Grading
-from reodsl.ir.model import Folder, Model, Prompt
+from reodsl.ir.data import Grading, LastNumber
+from reodsl.ir.model import Folder, Forcing, Model
+from runners.answers import thinking_of
 from runners.conversations import Turn
-from runners.engine.protocol import Inserted, Response
-from runners.evaluate.tables import Sampled, graded_samples, kind_of
+from runners.engine.protocol import Forced, Inserted, Request, Response
+from runners.evaluate.tables import sample_rows
 from runners.models.tokenizer import word_tokenizer
-from runners.rollout.generator import Question, Reader
+from runners.rollout.grader import Grader, Rollout, grade
+from runners.rollout.questions import Question
 from runners.verify import Answer, Verdict
 
 TURNS = (Turn("a", (), ("x",)), Turn("b", (), ("y",)))
 RESPONSE = Response(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90,)), Inserted(5, (91,))))
-ITEM = Sampled(Question("b", "q", "asked", "7", ""), 0, RESPONSE, (), TURNS)
+QUESTION = Question("q", "asked", "7", benchmark="b")
+ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE, TURNS)
 
 
 class Words:
-    """Reads tokens as what they are called, and answers only in the last turn."""
+    """Reads tokens as what they are called."""
 
-    def text(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], **_: Any) -> str:
         return " ".join(map(str, tokens))
-
-    def answer(self, question: Question, response: Response, grading: Grading) -> str:
-        return str(response.tokens[-1])
 
 
 class Notes:
-    """A verifier that finds everything right, and keeps what it was asked."""
+    """A verifier that finds everything right, and keeps what it was asked, by call."""
 
     def __init__(self) -> None:
-        self.asked: list[Answer] = []
+        self.calls: list[list[Answer]] = []
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        self.asked += answers
-        return [Verdict(True, "plain")] * len(answers)
+        self.calls.append(list(answers))
+        return [Verdict(True, "checked")] * len(answers)
 
 
 def test_an_answer_at_a_cut_comes_after_the_turns_that_were_over() -> None:
-    said = [(ITEM.before(cut).count('"x"'), ITEM.before(cut).count('"y"')) for cut in (0, 2, 3, 4, 5, 8)]
-    assert said == [(0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (1, 1)]
-    assert ITEM.before() == ITEM.before(8)
+    befores = [ITEM.answer("", "", cut).turns for cut in (0, 2, 3, 4, 5, 8, None)]
+    counts = [(before.count('"x"'), before.count('"y"')) for before in befores]
+    assert counts == [(0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (1, 1), (1, 1)]
 
 
 def test_a_sample_has_the_words_of_tools_and_the_answer_of_its_last_turn() -> None:
-    grading, notes = Grading(), Notes()
-    (row,) = graded_samples(
-        [ITEM], cast("Any", Words()), cast("Any", {kind_of(grading): notes}), {"b": grading}
-    ).rows(named=True)
+    notes, ends = Notes(), (LastNumber(),)
+    grader = Grader(cast("Any", notes), Words(), (), ends)
+    (row,) = sample_rows(grade([ITEM], lambda _: grader), grader.text).rows(named=True)
     assert (row["response"], row["tokens"], row["answer"]) == ("0 1 2 90 3 4 91 5 6 7 8", 9, "8")
-    (asked,) = notes.asked
-    assert (asked.text, asked.turns) == ("8", ITEM.before())
+    ((asked,),) = notes.calls
+    assert (asked.text, asked.turns) == ("8", ITEM.answer("", "").turns)
+
+
+def test_each_verifier_grades_its_answers_in_one_call() -> None:
+    """Of two benchmarks that take turns, one with forced answers: verdicts belong to the answers that they are on."""
+
+    class Equal(Notes):
+        def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+            super().grade(answers)
+            return [Verdict(answer.text == "8", "checked") for answer in answers]
+
+    first, second = Equal(), Equal()
+    forcing = Forcing(text="\\boxed{", answer_tokens=2)
+    graders = {
+        name: Grader(cast("Any", verifier), WORDS, (WORDS.eos_token_id,), forcing=forcing)
+        for name, verifier in (("a", first), ("b", second))
+    }
+    rollouts = [
+        Rollout(
+            replace(QUESTION, benchmark=name),
+            number,
+            Request((), 0),
+            Response(ids(text), (), (), "stop", (0,)),
+            forced=tuple(Forced(cut, ids(answer)) for cut, answer in forced),
+        )
+        for number, (name, text, forced) in enumerate(
+            [
+                ("a", "\\boxed{ 8 }", ((0, "7 }"), (1, "8 }"))),
+                ("b", "\\boxed{ 7 }", ()),
+                ("a", "\\boxed{ 7 }", ((1, "8 }"),)),
+            ]
+        )
+    ]
+    graded = grade(rollouts, lambda question: graders[question.benchmark])
+    asked = [[(answer.text, answer.which) for answer in call] for call in (*first.calls, *second.calls)]
+    assert asked == [[("8", "0"), ("7", "0/0"), ("8", "0/1"), ("7", "2"), ("8", "2/1")], [("7", "1")]]
+    assert [one.whole[1].correct for one in graded] == [True, False, False]
+    at_cuts = [{cut: verdict.correct for cut, (_, verdict) in one.forced.items()} for one in graded]
+    assert at_cuts == [{0: False, 1: True}, {}, {1: True}]
 
 
 WORDS = word_tokenizer(("a", "\\boxed{", "7", "8", "}", "[end]"))
@@ -81,21 +118,24 @@ def ids(text: str) -> tuple[int, ...]:
 def test_an_evaluation_reads_answers_in_thinking_unless_it_is_skipped(
     prefix: str, close: str | None, said: str, answers: tuple[str, str]
 ) -> None:
-    model = Model(
-        name="m", source=Folder(path="m"), context=40, prompt=Prompt(prefix=prefix), think_close=close
-    )
-    reader = Reader(cast("Any", None), WORDS, model, (WORDS.eos_token_id,), Path())
-    question = Question("b", "q", "a", "7", "")
+    asked = tuple(WORDS.encode(f"a{prefix}", add_special_tokens=False))
+    model = Model(name="m", source=Folder(path="m"), context=40, think_close=close)
     response = Response(ids(said), (), (), "stop", (0,))
     read, skip = (Grading(thinking=each) for each in ("read", "skip"))
-    assert tuple(reader.answer(question, response, each) for each in (read, skip)) == answers
+    assert tuple(answered(response, model, each, asked) for each in (read, skip)) == answers
+
+
+def answered(response: Response, model: Model, grading: Grading, prompt: tuple[int, ...] = ()) -> str:
+    """The answer that is read in the last turn of a response."""
+    grader = Grader(cast("Any", Notes()), WORDS, (WORDS.eos_token_id,), thinking=thinking_of(model, grading))
+    rollout = Rollout(QUESTION, 0, Request(prompt, 0), response, TURNS[: len(response.inserted)])
+    return grade([rollout], lambda _: grader)[0].whole[0].text
 
 
 def test_thinking_of_a_last_turn_is_its_own() -> None:
     """The thinking of a turn before it says nothing of it, and what a tool's message ends in does."""
     model = Model(name="m", source=Folder(path="m"), context=40)
-    reader = Reader(cast("Any", None), WORDS, model, (WORDS.eos_token_id,), Path())
     first, last = ids("</think> \\boxed{ 8 } <eos>"), ids("\\boxed{ 7 } <eos>")
     for inserted, answer in (("a", ""), ("a </think>", "7")):
         response = Response(first + last, (), (), "stop", (0,), (Inserted(len(first), ids(inserted)),))
-        assert reader.answer(ITEM.question, response, Grading(thinking="skip")) == answer
+        assert answered(response, model, Grading(thinking="skip")) == answer

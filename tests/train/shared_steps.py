@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer, Sampling, Simpo
-from runners.rollout.questions import Trace
 from runners.train.agreement import Disagreement
 from runners.train.exhaustion import room
 from runners.train.forward import keep_little
@@ -18,6 +17,7 @@ from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.preference import preference_step
 from runners.train.ranks import Ranks
+from runners.train.sequences import Trace
 from runners.train.sft import sft_step
 from runners.train.sharding import local, shard
 from runners.train.update import Learner

@@ -4,6 +4,7 @@ import collections
 import copy
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,37 +12,48 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, If, Number
-from reodsl.ir.model import Prompt, Wording
+from reodsl.ir.model import Forcing, Prompt, Wording
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.questions import Question
-from runners.rollout.wordings import Asking, longest_of, longest_prefix
+from runners.rollout.wordings import Wordings, longest_prefix
+from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.update import Learner
 from tests.train.models import small_model
-from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method
+from tests.train.test_update import (
+    QUESTIONS,
+    ROLLOUTS,
+    SETTINGS,
+    experience,
+    method,
+    responses_of,
+    with_prefixes,
+)
 
 TOKENIZER = word_tokenizer((*"123456789", "q", "within", "tokens", "?", "go", "now"))
-QUESTION = Question("one", (), "7", "", {}, "q ?")
+QUESTION = Question("one", "q ?", "7")
 
 
 def words(tokens):
     return TOKENIZER.decode(list(tokens))
 
 
-def asking(*wordings, rollouts=4, **changes):
-    return Asking(Prompt(template="{question}"), TOKENIZER, rollouts, 1, wordings, **changes)
+def ask(*wordings, step=0, at=0, **changes):
+    """The question as each of four rollouts is asked it."""
+    asking = Wordings(Prompt(template="{question}"), TOKENIZER, 1, wordings, **changes)
+    return asking.ask(QUESTION, step, at, 4)
 
 
 def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():
     wording = Wording(question="{question} within {budget} tokens", budgets=(2, 4, 8))
     seen = collections.Counter()
     for step in range(300):
-        asked = asking(wording).ask(QUESTION, step, 0)
+        asked = ask(wording, step=step)
         assert len({(one.prompt, one.given["budget"]) for one in asked}) == 1
         budget = int(asked[0].given["budget"])
         assert words(asked[0].prompt) == f"q ? within {budget} tokens"
@@ -49,25 +61,25 @@ def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():
     assert set(seen) == {2, 4, 8}
     assert min(seen.values()) > 60
     ranged = Wording(question="{question} within {budget} tokens", low=3, high=5)
-    drawn = {asking(ranged).ask(QUESTION, step, 0)[0].given["budget"] for step in range(60)}
+    drawn = {ask(ranged, step=step)[0].given["budget"] for step in range(60)}
     assert drawn == {3.0, 4.0, 5.0}
 
 
 def test_rollouts_take_wordings_in_turn_or_a_question_takes_one():
     think, not_think = Wording(prefix="go"), Wording(prefix="now")
-    asked = asking(think, not_think, learn_prefix=True).ask(QUESTION, 0, 0)
+    asked = ask(think, not_think, learn_prefix=True)
     assert [words(one.prompt) for one in asked] == ["q ? go", "q ? now"] * 2
     assert [one.given["mode"] for one in asked] == [0, 1, 0, 1]
-    assert {one.lead for one in asked} == {1}
-    assert {one.lead for one in asking(think, not_think).ask(QUESTION, 0, 0)} == {0}
-    per_question = [asking(think, not_think, per="question").ask(QUESTION, 0, at) for at in range(40)]
+    assert {one.trained_prefix for one in asked} == {1}
+    assert {one.trained_prefix for one in ask(think, not_think)} == {0}
+    per_question = [ask(think, not_think, per="question", at=at) for at in range(40)]
     assert all(len({one.given["mode"] for one in own}) == 1 for own in per_question)
     assert {own[0].given["mode"] for own in per_question} == {0, 1}
 
 
 def test_a_prompt_that_its_wording_makes_too_long_is_refused(refusal):
     with pytest.raises(Problem) as caught:
-        asking(Wording(question="{question} now now"), longest=3).ask(QUESTION, 0, 0)
+        ask(Wording(question="{question} now now"), longest=3)
     refusal("train/E0933.txt", caught.value, task="tiny.train.s1")
 
 
@@ -78,14 +90,22 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
         Wording(question="{question} now now now now now now", budgets=(2,)),
     )
     for wording in (*wordings, Wording(prefix="now {budget}", budgets=(2, 8))):
-        leads = {len(a.prompt) - 2 for step in range(40) for a in asking(wording).ask(QUESTION, step, 0)}
+        leads = {len(a.prompt) - 2 for step in range(40) for a in ask(wording, step=step)}
         if wording.prefix:
             assert longest_prefix([wording], TOKENIZER) == max(leads)
     assert longest_prefix(wordings, TOKENIZER) == 4
     assert longest_prefix((), TOKENIZER) == 0
-    settings = method(wordings=wordings)
+    forcing = Forcing(text="go now", answer_tokens=3)
+    settings, model = method(wordings=wordings, forcing=forcing), SimpleNamespace(tokenizer=TOKENIZER)
     room = settings.max_prompt + settings.rollout.max_tokens
-    assert longest_of(settings.model_copy(update={"forcing": None}), TOKENIZER) == room + 4
+    for engine, tools, longest in (
+        ("sglang", None, room + 4 + 2 + 3),
+        ("embedded", None, None),
+        ("sglang", 1, None),
+    ):
+        job = SimpleNamespace(resources=SimpleNamespace(engine=engine))
+        stage = SimpleNamespace(data=SimpleNamespace(grading=SimpleNamespace(tools=tools)))
+        assert ppo_stage._longest(SimpleNamespace(stage=stage, loaded=model, job=job), settings) == longest
 
 
 def mean_correct(mode):
@@ -111,9 +131,9 @@ HGPO = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=INTER, we
 
 def with_modes(found, lead):
     """The same experience, its rollouts in two modes by turns, the last `lead` tokens of each prompt a prefix."""
-    modes = np.array([[0.0, 1.0] * (ROLLOUTS // 2)] * len(found.questions))
+    modes = np.array([[0.0, 1.0] * (ROLLOUTS // 2)] * QUESTIONS)
     found.inputs.given["mode"] = modes
-    return replace(found, leads=(lead,) * len(found.requests))
+    return with_prefixes(found, lead)
 
 
 @pytest.mark.parametrize("lead", [0, 2])
@@ -131,7 +151,7 @@ def test_parts_are_normalised_apart_and_added_where_they_belong(lead):
     inter = [1, -1, 1, -1, -1, 1, -1, 1, -1, 1, -1, 1]
     batch = batch_of(scored)
     advantages = batch.advantages.split(batch.trained.tolist())
-    for own, within, between, response in zip(advantages, intra, inter, found.responses, strict=True):
+    for own, within, between, response in zip(advantages, intra, inter, responses_of(found), strict=True):
         assert len(own) == lead + len(response.tokens)
         first = max(lead, 1)
         assert own[:first].tolist() == pytest.approx([within + 0.5 * between] * first, rel=1e-6)
@@ -147,16 +167,16 @@ def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
     rule = method(reward=HGPO)
     scored = score(led, rule)
     longer = []
-    for request, response in zip(base.requests, base.responses, strict=True):
+    for one in base.rollouts:
+        request, response = one.request, one.response
         prompt, tokens = request.prompt[:-lead], (*request.prompt[-lead:], *response.tokens)
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
         own = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
         logprobs = tuple(float(x) for x in own)
         changed = type(response)(tokens, logprobs, logprobs, response.finish, 0)
-        longer.append((Request(prompt, request.seed), changed))
-    requests, responses = zip(*longer, strict=True)
-    sampled = replace(scored, requests=requests, responses=responses, leads=(0,) * len(requests))
+        longer.append(replace(one, request=Request(prompt, request.seed), response=changed))
+    sampled = replace(scored, graded=replace(base, rollouts=tuple(longer)))
     results = []
     for found in (scored, sampled):
         own = copy.deepcopy(model)
@@ -174,9 +194,8 @@ def slow_adapt_think(model, found, lead, low, high):
     pi_IS gives the first token 1/2, and the others what the policy before the step did.
     """
     loss = torch.zeros(())
-    for request, response, right in zip(
-        found.requests, found.responses, found.inputs.correct.ravel(), strict=True
-    ):
+    for one, right in zip(found.rollouts, found.inputs.correct.ravel(), strict=True):
+        request, response = one.request, one.response
         prompt, tokens = request.prompt[:-lead], (*request.prompt[-lead:], *response.tokens)
         logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
         new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
@@ -186,7 +205,7 @@ def slow_adapt_think(model, found, lead, low, high):
         # Half of the verdicts stand for the reference.
         advantage = float(right) - 0.5
         loss = loss - torch.minimum(r * advantage, r.clamp(1 - low, 1 + high) * advantage)
-    return loss / len(found.responses)
+    return loss / len(found.rollouts)
 
 
 @pytest.mark.parametrize("lead", [1, 2])
@@ -221,6 +240,8 @@ def test_modes_that_are_given_in_shares_are_trained_as_adapt_think_does(lead):
 def test_a_reward_of_whole_responses_reaches_their_prefixes():
     found = with_modes(experience(small_model()), 2)
     batch = batch_of(score(found, method(loss=Loss(mode_tokens="policy"))))
-    for own, response in zip(batch.advantages.split(batch.trained.tolist()), found.responses, strict=True):
+    for own, response in zip(
+        batch.advantages.split(batch.trained.tolist()), responses_of(found), strict=True
+    ):
         assert len(own) == 2 + len(response.tokens)
         assert len(set(own.tolist())) == 1

@@ -89,7 +89,7 @@ def test_other_errors_pass():
 CODE = """
 import resource, torch
 from reodsl.diagnostics import Problem
-from runners.rollout.questions import Trace
+from runners.train.sequences import Trace
 from runners.train.sft import sft_step
 from runners.train.optimizers import build_optimizers
 from runners.train.update import Learner

@@ -16,13 +16,22 @@ from reodsl.ir.training import Advantage, Batch, Ppo
 from runners.engine.protocol import Inserted
 from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
+from runners.train import rollouts as rollouts_module
 from runners.train.batch import Batch as Columns
 from runners.train.batch import padded
+from runners.train.gather import ScoredStep, batch_of, gather, score, step_metrics
 from runners.train.gather import _merged as merged
-from runners.train.gather import batch_of, gather, kept_texts, score, step_metrics
-from runners.train.rollouts import Rollouts
+from runners.train.rollouts import GradedStep, kept_texts
 from tests.train.models import small_model
-from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
+from tests.train.test_update import (
+    QUESTIONS,
+    ROLLOUTS,
+    experience,
+    method,
+    responses_of,
+    with_prefixes,
+    with_responses,
+)
 
 VERDICTS = {
     0: [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]],  # one question of three gives a gradient
@@ -41,20 +50,17 @@ class Draws:
         self.asked: list[int] = []
         self.seconds = seconds
 
-    def __call__(self, draw: int) -> Rollouts:
+    def __call__(self, draw: int) -> GradedStep:
         round_ = self.order[len(self.asked)]
         self.asked.append(draw)
         inputs = replace(self.base.inputs, correct=np.array(VERDICTS[round_], dtype=float))
         names = tuple(f"draw{draw}-q{i}" for i in range(QUESTIONS))
-        questions = tuple(replace(q, id=n) for q, n in zip(self.base.questions, names, strict=True))
-        shifted = tuple(
+        shifted = [
             replace(one, tokens=tuple((t + round_) % 20 + 2 for t in one.tokens))
-            for one in self.base.responses
-        )
+            for one in responses_of(self.base)
+        ]
         return replace(
-            self.base,
-            questions=questions,
-            responses=shifted,
+            with_responses(self.base, shifted),
             inputs=replace(inputs, questions=names),
             seconds={"seconds_generate": self.seconds},
         )
@@ -84,7 +90,7 @@ def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]],
                 continue
             groups += 1
             for r in range(ROLLOUTS):
-                tokens.append(found.responses[q * ROLLOUTS + r].tokens)
+                tokens.append(found.rollouts[q * ROLLOUTS + r].response.tokens)
                 firsts.append((right[r] - right.mean()) / right.std())
     return used, tokens, firsts
 
@@ -106,7 +112,7 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
     assert found.seconds["seconds_generate"] == 1.5 * used
     right = np.mean([VERDICTS[k] for k in order[:used]])
     assert found.row["accuracy"] == pytest.approx(right)
-    assert found.row["tokens"] == used * sum(len(r.tokens) for r in draws.base.responses)
+    assert found.row["tokens"] == used * sum(len(r.tokens) for r in responses_of(draws.base))
     assert found.table.height == used * QUESTIONS * ROLLOUTS
     assert set(found.table["step"]) == {8}
 
@@ -143,27 +149,19 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
     made = []
     for number, sections in enumerate(([[[2.0], [-2.0]]], [[[1.0, 4.0], [-1.0, 0.0]]])):
         tokens = [[[3], [1]]] if number == 0 else [[[1, 2], [4, 0]]]
-        scores = {"rewards": np.zeros((1, 2, 1)), "advantages": np.array(sections)}
-        made.append({**scores, "sections": np.array(tokens)})
+        made.append((np.zeros((1, 2, 1)), np.array(sections), np.array(tokens), 0.0))
     waiting = iter(made)
-    monkeypatch.setattr(module, "score", lambda rollouts, rule: replace(rollouts, **next(waiting)))
+    monkeypatch.setattr(module, "score", lambda graded, rule: ScoredStep(graded, *next(waiting)))
     base = experience(small_model())
     few = tuple(
         replace(
             one, tokens=one.tokens[:1] * n, logprobs=one.logprobs[:1] * n, behaviour=one.behaviour[:1] * n
         )
-        for one, n in zip(base.responses, (3, 1), strict=False)
+        for one, n in zip(responses_of(base), (3, 1), strict=False)
     )
     inputs = replace(base.inputs, length=np.array([[3.0, 1.0]]), correct=np.zeros((1, 2)))
-    pair = replace(
-        base,
-        requests=base.requests[:2],
-        responses=few,
-        leads=(0, 0),
-        inputs=inputs,
-        questions=base.questions[:1],
-        prefixes=((), ()),
-    )
+    two = replace(base, rollouts=base.rollouts[:2], inputs=inputs, prefixes=((), ()))
+    pair = with_responses(two, few)
     rule = method(resample=1, batch=Batch(prompts=2, rollouts=2), advantage=Advantage(batch=True))
     found = gather(lambda draw: pair, rule, 0).batch
     every = np.array([2, 2, 2, -2, 1, 4, 4, -1, -1, -1, -1])
@@ -176,7 +174,7 @@ def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
     made: list[weakref.ref[np.ndarray]] = []
     most = 0
 
-    def watched(draw: int) -> Rollouts:
+    def watched(draw: int) -> GradedStep:
         nonlocal most
         found = draws(draw)
         made.append(weakref.ref(found.inputs.correct))
@@ -208,27 +206,29 @@ def test_without_resampling_a_step_is_one_draw_as_it_is() -> None:
 
 def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
     """Rounds have unlike numbers of both."""
-    draws, made = Draws([0, 2]), list[Rollouts]()
+    draws, made = Draws([0, 2]), list[GradedStep]()
 
-    def of_other_lengths(draw: int) -> Rollouts:
+    def of_other_lengths(draw: int) -> GradedStep:
         found = draws(draw)
         kept = [i % (1 + len(made)) == 0 for i in range(6)]
         forced = CutVerdicts.of([(i, 0, i % 4 == 0) for i, own in enumerate(kept) if own], found.forced.width)
-        responses = tuple(
-            replace(r, logprobs=tuple(x * (1 + len(made)) for x in r.logprobs)) for r in found.responses
-        )
+        responses = [
+            replace(r, logprobs=tuple(x * (1 + len(made)) for x in r.logprobs)) for r in responses_of(found)
+        ]
         if made:
-            responses = tuple(replace(r, tokens=r.tokens[:2], logprobs=r.logprobs[:2]) for r in responses)
+            responses = [replace(r, tokens=r.tokens[:2], logprobs=r.logprobs[:2]) for r in responses]
         length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(found.inputs.length.shape)
-        made.append(
-            replace(found, responses=responses, forced=forced, inputs=replace(found.inputs, length=length))
-        )
+        inputs = replace(found.inputs, length=length)
+        made.append(replace(with_responses(found, responses), forced=forced, inputs=inputs))
         return made[-1]
 
     nothing = np.zeros((QUESTIONS, ROLLOUTS, 1))
-    rows = [step_metrics(replace(of_other_lengths(draw), rewards=nothing)) for draw in range(2)]
+    rows = [
+        step_metrics(ScoredStep(of_other_lengths(draw), nothing, nothing, nothing.astype(int), 0.0))
+        for draw in range(2)
+    ]
     found = merged(rows)
-    logprobs = np.concatenate([r.logprobs for one in made for r in one.responses])
+    logprobs = np.concatenate([r.logprobs for one in made for r in responses_of(one)])
     assert len(logprobs) == found["tokens"]
     assert found["entropy"] == pytest.approx(-logprobs.mean())
     assert found["entropy"] != pytest.approx((rows[0]["entropy"] + rows[1]["entropy"]) / 2)
@@ -247,12 +247,13 @@ def test_questions_without_any_advantage_are_counted(round_: int, share: float) 
 
 def test_a_step_says_how_rewards_spread_within_questions_and_what_no_verifier_settled() -> None:
     rewards = np.array([[[0.0], [4.0]], [[1.0], [1.0]], [[0.0], [2.0]]]).repeat(ROLLOUTS // 2, axis=1)
-    base = replace(experience(small_model()), rewards=rewards)
-    row = step_metrics(replace(base, unsettled={}))
+    base = experience(small_model())
+    scored = ScoredStep(replace(base, unsettled={}), rewards, rewards, np.ones_like(rewards, dtype=int), 0.0)
+    row = step_metrics(scored)
     # Half of a question's rewards are at each end: their distance to the mean is 2, 0 and 1.
     assert (row["reward"], row["reward_std"]) == pytest.approx((8 / 6, 1))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (0, 0)
-    row = step_metrics(replace(base, unsettled={"timeout": 2, "failed": 3}))
+    row = step_metrics(replace(scored, graded=replace(base, unsettled={"timeout": 2, "failed": 3})))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 3)
 
 
@@ -260,8 +261,8 @@ def test_parts_of_a_reward_are_credited_to_a_prefix_and_its_response_together() 
     parts = (Part(value=Correct(of="y")), Part(value=Length(of="y"), weight=0.5, on="prefix"))
     rule = method(reward=Reward(name="r", parts=parts))
     base = experience(small_model())
-    found = score(replace(base, leads=(2,) * len(base.responses)), rule)
-    lengths = [len(one.tokens) for one in base.responses]
+    found = score(with_prefixes(base, 2), rule)
+    lengths = [len(one.tokens) for one in responses_of(base)]
     assert found.sections.reshape(-1, 2).tolist() == [[2, length] for length in lengths]
 
 
@@ -290,19 +291,18 @@ def test_metrics_of_a_reward_are_logged() -> None:
 
 def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from() -> None:
     """The tokens of a row that are predicted are its prefix's last and the response's own, in order."""
-    found: Rollouts = experience(small_model())
+    base = with_prefixes(experience(small_model()), 2)
     said = (Inserted(1, (20,)), Inserted(2, (21, 21)))
-    responses = [replace(one, inserted=said[: len(one.tokens)]) for one in found.responses]
-    batch = batch_of(score(replace(found, responses=tuple(responses), leads=(2,) * len(responses)), method()))
+    responses = [replace(one, inserted=said[: len(one.tokens)]) for one in responses_of(base)]
+    found: GradedStep = with_responses(base, responses)
+    batch = batch_of(score(found, method()))
     inputs = padded(batch, torch.arange(len(batch)), torch.device("cpu"))
-    own = [
-        (*request.prompt[-2:], *one.tokens) for request, one in zip(found.requests, responses, strict=True)
-    ]
+    own = [(*one.request.prompt[-2:], *one.response.tokens) for one in found.rollouts]
     assert inputs.targets.tolist() == [token for row in own for token in row]
     assert batch.trained.tolist() == [len(row) for row in own]
     read = inputs.ids.flatten()[inputs.at].tolist()
     wanted = []
-    for request, one in zip(found.requests, responses, strict=True):
+    for request, one in [(rollout.request, rollout.response) for rollout in found.rollouts]:
         before = [*request.prompt[:-2]]
         for place, token in enumerate((*request.prompt[-2:], *one.tokens)):
             before += [each for part in one.inserted if part.after == place - 2 for each in part.tokens]
@@ -314,11 +314,14 @@ def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from(
 def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question's first response comes before any second one."""
     texts = [f"{question}{rollout}" * 5 for question in "abc" for rollout in range(4)]
-    assert kept_texts(texts, 4) == texts
-    monkeypatch.setattr(module, "KEPT_TEXT", 10 * 4)
-    assert kept_texts(texts, 4) == [text if at in (0, 1, 4, 8) else None for at, text in enumerate(texts)]
-    monkeypatch.setattr(module, "KEPT_TEXT", 10 * 4 + 9)
-    kept = kept_texts(texts, 4)
+    assert kept_texts(texts.__getitem__, 12, 4) == tuple(texts)
+    monkeypatch.setattr(rollouts_module, "KEPT_TEXT", 10 * 4)
+    first = tuple(text if at in (0, 1, 4, 8) else None for at, text in enumerate(texts))
+    assert kept_texts(texts.__getitem__, 12, 4) == first
+    monkeypatch.setattr(rollouts_module, "KEPT_TEXT", 10 * 4 + 9)
+    decoded = []
+    kept = kept_texts(lambda at: decoded.append(at) or texts[at], 12, 4)  # type: ignore[func-returns-value]
+    assert decoded == [0, 4, 8, 1, 5], "the first that does not fit is the last that is decoded"
     assert [at for at, text in enumerate(kept) if text is not None] == [0, 1, 4, 8]
     assert kept[4] == "b0" * 5
 
@@ -330,7 +333,7 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
     budgets = np.repeat([[16.0], [32.0], [64.0]], ROLLOUTS, axis=1)
     assert modes.shape == budgets.shape == shape
 
-    def asked(draw: int) -> Rollouts:
+    def asked(draw: int) -> GradedStep:
         found = draws(draw)
         inputs = replace(found.inputs, given={"mode": modes, "budget": budgets, "level": budgets})
         return replace(found, inputs=inputs)

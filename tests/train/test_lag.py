@@ -10,20 +10,23 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
+from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Response, Sampling
+from runners.rollout.generator import Generator
 from runners.rollout.questions import Question
 from runners.train import ppo_stage, segments
+from runners.train import rollouts as rollouts_module
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.ppo_loss import policy_loss
-from runners.train.rollouts import Collector
-from runners.train.segments import Flow, collect_segments
+from runners.train.rollouts import RolloutSampler
+from runners.train.segments import Flow, sample_segments
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
 from tests.train.test_train import OUTCOME, ppo, same
-from tests.train.test_update import experience, method
+from tests.train.test_update import experience, method, responses_of, with_responses
 
 
 def lagging(reward=OUTCOME, steps=4, save_every=0, **changes):
@@ -123,11 +126,11 @@ def sampled_by_two(ours):
     """Responses of which the first half of each was sampled by one model, and the rest by another."""
     first, second = (experience(small_model(seed=seed)) for seed in (1, 2))
     mixed = []
-    for one, other in zip(first.responses, second.responses, strict=True):
+    for one, other in zip(responses_of(first), responses_of(second), strict=True):
         half = len(one.tokens) // 2
         kept = one.logprobs[:half] + other.logprobs[half:]
         mixed.append(replace(one, logprobs=kept, behaviour=kept))
-    batch = batch_of(score(replace(first, responses=tuple(mixed)), ours))
+    batch = batch_of(score(with_responses(first, mixed), ours))
     return batch, [value for one in mixed for value in one.behaviour]
 
 
@@ -182,27 +185,20 @@ class Counting:
 
 def streams(monkeypatch, segment, steps):
     """What each step learns from: (round, responses) of its questions; and how many rounds there were."""
-    pool = [Question(str(i), (99,), "", "", {}) for i in range(6)]
-    plain = Collector.__new__(Collector)
-    for name, value in {
-        "engine": Counting(),
-        "sampling": Sampling(LONGEST),
-        "rollouts": 2,
-        "asking": None,
-    }.items():
-        object.__setattr__(plain, name, value)
-    taken = []
-    monkeypatch.setattr(
-        Collector,
-        "request",
-        lambda self, asked, draw, at, rollout: Request(asked.prompt, 6 * draw + 2 * at + rollout),
+    pool = [Question(str(i), "", "", prompt=(99,)) for i in range(6)]
+    plain = RolloutSampler(
+        Generator(Counting(), None, Sampling(LONGEST)), None, None, 2, Reward(name=""), None, {}, {}, 0
     )
+    taken = []
+    monkeypatch.setattr(rollouts_module, "purpose", lambda _, name, draw, at, k: 6 * draw + 2 * at + k)
     monkeypatch.setattr(
-        segments, "finish", lambda _, questions, asked, requests, responses, when: (requests, responses)
+        segments,
+        "grade_step",
+        lambda _, asked, responses, when: ([request for _, request in asked], responses),
     )
     flow = Flow()
     for _ in range(steps):
-        found, flow = collect_segments(plain, pool, lambda k: (0, 1, 2), segment, flow)
+        found, flow = sample_segments(plain, pool, lambda k: (0, 1, 2), segment, flow)
         taken.append(found)
     return taken, flow
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from reodsl.ir.training import Optimizer, Simpo
-from runners.rollout.questions import Trace
 from runners.train.batch import Batch
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.preference import preference_step
+from runners.train.sequences import Trace
 from runners.train.sft import sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model

@@ -14,11 +14,15 @@ from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
 from runners.rewards.vectorise import vectorise
+from runners.rollout import generator as generator_module
+from runners.rollout.ahead import GradeAhead
+from runners.rollout.generator import Generator
+from runners.rollout.grader import Grader, grade
 from runners.rollout.questions import Question
-from runners.train import rollouts as rollouts_module
-from runners.train.gather import step_metrics
-from runners.train.rollouts import Collector, Reference, collect
-from runners.verify import Early, Thinking, Verdict, make_verifier
+from runners.train.gather import score, step_metrics
+from runners.train.rollouts import Reference, RolloutSampler, sample_step
+from runners.verify import Thinking, Verdict, make_verifier
+from tests.train.test_update import method
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
 STOP = TOKENIZER.eos_token_id
@@ -63,31 +67,32 @@ def reward(value, split=None):
     return Reward(name="r", dense=Dense(split=split, var="L", value=value))
 
 
-def collector(engine, rule, places=None, **changes):
+def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
+    forcing = Forcing(text="so \\boxed{", answer_tokens=2)
+    verifier = verifier or make_verifier("exact")
+    grader = Grader(verifier, TOKENIZER, (STOP,), forcing=forcing, thinking=thinking, prefixes=True)
     base = {
-        "engine": engine,
-        "verifier": make_verifier("exact"),
-        "tokenizer": TOKENIZER,
-        "sampling": Sampling(20, stop_ids=(STOP,)),
+        "generator": Generator(engine, TOKENIZER, Sampling(20, stop_ids=(STOP,)), forcing),
+        "grader": grader,
+        "ahead": GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
         "rollouts": 2,
         "reward": rule,
-        "forcing": Forcing(text="so \\boxed{", answer_tokens=2),
         "places": places,
         "own_places": {},
         "references": {},
         "seed": 9,
     }
-    return Collector(**(base | changes))
+    return RolloutSampler(**(base | changes))
 
 
-QUESTION = Question("q", ids("a b"), "7", "", {"n_gold": 3.0})
+QUESTION = Question("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
 RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"]
 
 
 def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
-    found = collect(collector(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    found = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
     kind, cuts, forcing, sampling = engine.calls[1]
     assert (kind, cuts, forcing) == ("force", [(2, 5), (2, 5)], ids("so \\boxed{"))
     assert (sampling.max_tokens, sampling.temperature, sampling.stop_ids) == (2, 0.0, (STOP,))
@@ -115,9 +120,9 @@ class Scripted:
 def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded():
     rule = reward(Binary(fn="+", left=Own(function="style.py:score", of="y"), right=Correct(of="y")))
     function = Scripted([0.25, -2.0])
-    made = collector(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
+    made = sampler(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
     question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
-    inputs = collect(made, [question], 0).inputs
+    inputs = sample_step(made, [question], 0).inputs
     assert inputs.given["style.py:score"].tolist() == [[0.25, -2.0]]
     shared = {"question": "a or b?", "reference": "7", "references": ["7", "9"], "meta": {"hard": True}}
     assert function.rows == [
@@ -131,13 +136,13 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
 def test_a_cut_cannot_depend_on_what_a_function_of_the_users_gives():
     rule = reward(Forced(of="y", cut=Own(function="style.py:score", of="y")))
     with pytest.raises(Problem) as caught:
-        collect(collector(ScriptedEngine(RESPONSES, {}), rule, (20,)), [QUESTION], 0)
+        sample_step(sampler(ScriptedEngine(RESPONSES, {}), rule, (20,)), [QUESTION], 0)
     assert caught.value.diagnostics[0].code == "E0921"
 
 
 def test_nothing_is_forced_for_a_reward_that_does_not_ask():
     engine = ScriptedEngine(RESPONSES, {})
-    found = collect(collector(engine, reward(Length(of="y")), (20,)), [QUESTION], 0)
+    found = sample_step(sampler(engine, reward(Length(of="y")), (20,)), [QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert not len(found.forced.keys)
 
@@ -145,14 +150,14 @@ def test_nothing_is_forced_for_a_reward_that_does_not_ask():
 def test_bare_prefixes_are_graded_without_the_engine():
     engine = ScriptedEngine(RESPONSES, {})
     rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
-    found = collect(collector(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
+    found = sample_step(sampler(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert (found.bare.keys // found.bare.width).tolist() == [0, 0, 1, 1, 1]
     assert (found.bare.keys % found.bare.width).tolist() == [3, 4, 3, 4, 8]
     assert not found.bare.values.any()
     late = reward(Bare(of="y", cut=Binary(fn="-", left=Length(of="y"), right=Number(value=1))))
-    assert collect(
-        collector(ScriptedEngine(RESPONSES, {}), late, (20,)), [QUESTION], 0
+    assert sample_step(
+        sampler(ScriptedEngine(RESPONSES, {}), late, (20,)), [QUESTION], 0
     ).bare.values.tolist() == [
         True,
         False,
@@ -175,10 +180,9 @@ THOUGHTS = ["<think> a \\boxed{ 7 } wait", "a \\boxed{ 7 } </think> b \\boxed{ 7
 def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, right, prefixes):
     engine = ScriptedEngine(THOUGHTS, {(0, 2): "7 }", (1, 2): "7 }", (0, 5): "7 }", (1, 5): "8 }"})
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5), l_max=20))
-    made = collector(engine, rule, (2, 5, 20), thinking=thinking)
-    made = replace(made, early=Early(made.verifier) if early else None)
+    made = sampler(engine, rule, (2, 5, 20), thinking=thinking)
     engine.tells = ((0, (2, 5)), (1, (2, 5))) if early else ()
-    found = collect(made, [replace(QUESTION, prompt=ids(asked))], 4)
+    found = sample_step(made, [replace(QUESTION, prompt=ids(asked))], 4)
     assert found.inputs.correct.tolist() == [right]
     assert found.prefixes == prefixes
     # Forced answers are asked for, and count wherever they come.
@@ -193,12 +197,12 @@ def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeyp
         for own in map(ids, texts)
     ]
     turns = [(Turn("a", (), (said,)),) for said in ("x", "y")]
-    monkeypatch.setattr(rollouts_module, "converse", lambda *_: (responses, turns))
+    monkeypatch.setattr(generator_module, "converse", lambda *_: (responses, turns))
     rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 5, 9), l_max=20))
-    made = collector(ScriptedEngine([], {}), rule, (3, 4, 5, 9, 20), talk=object())
-    judge, graded = made.verifier, []
+    made = sampler(ScriptedEngine([], {}), rule, (3, 4, 5, 9, 20), talk=object())
+    judge, graded = made.grader.verifier, []
     monkeypatch.setattr(type(judge), "grade", recorded(type(judge).grade, graded))
-    found = collect(made, [QUESTION], 0)
+    found = sample_step(made, [QUESTION], 0)
     assert found.prefixes == (((4, False), (5, False), (9, True)), ((4, True), (5, False)))
     cuts = [[3, 4, 5, 9], [3, 4, 5]]
     verdicts = [[False, False, False, True], [False, True, False]]
@@ -218,13 +222,14 @@ def test_an_answer_forced_within_a_turn_comes_after_the_turns_before_it(monkeypa
     own = ids("a b <eos> b a wait so <eos>")
     response = Response(own, (), (), "stop", (0,), (Inserted(3, ids("wait")), Inserted(5, ids("wait"))))
     turns = (Turn("a b", (), ("x",)), Turn("b a", (), ("y",)))
-    monkeypatch.setattr(rollouts_module, "converse", lambda *_: ([response] * 2, [turns] * 2))
+    monkeypatch.setattr(generator_module, "converse", lambda *_: ([response] * 2, [turns] * 2))
     answers = [ForcedAnswer(cut, ids("7 }")) for cut in (2, 3, 6)]
-    monkeypatch.setattr(rollouts_module, "force", lambda *_: [answers, []])
+    monkeypatch.setattr(generator_module, "force", lambda *_: [answers, []])
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 3, 6), l_max=20))
-    made, graded = collector(ScriptedEngine([], {}), rule, (2, 3, 6, 20), talk=object()), []
-    monkeypatch.setattr(type(made.verifier), "grade", recorded(type(made.verifier).grade, graded))
-    collect(made, [QUESTION], 0)
+    made, graded = sampler(ScriptedEngine([], {}), rule, (2, 3, 6, 20), talk=object()), []
+    judge = type(made.grader.verifier)
+    monkeypatch.setattr(judge, "grade", recorded(judge.grade, graded))
+    sample_step(made, [QUESTION], 0)
     said = {answer.which: (answer.turns.count('"x"'), answer.turns.count('"y"')) for answer in graded}
     assert said == {"0": (1, 1), "1": (1, 1), "0/2": (0, 0), "0/3": (1, 0), "0/6": (1, 1)}
 
@@ -240,7 +245,7 @@ def recorded(grade, answers):
 def test_reasoning_steps_give_each_response_its_own_places():
     rule = reward(Forced(of="y", cut=Name(name="L")), Steps(separator=" } ", keywords=("wait",), l_max=20))
     engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
-    found = collect(collector(engine, rule), [QUESTION], 0)
+    found = sample_step(sampler(engine, rule), [QUESTION], 0)
     assert engine.calls[1][1] == [(), (4,)]
     assert found.inputs.places[0].tolist() == [[8, 8], [4, 9]]
     assert found.inputs.present[0].tolist() == [[True, False], [True, True]]
@@ -256,7 +261,7 @@ def test_splits_past_a_responses_end_are_left_out(own):
     places = (4, 20) if own else (2, 8, 12, 20)
     of_questions = {"places": None, "own_places": {"q": places}} if own else {"places": places}
     engine = ScriptedEngine(RESPONSES, {(n, cut): "7" for n in range(2) for cut in (2, 4, 8)})
-    found = collect(collector(engine, reward(value, split), **of_questions), [QUESTION], 0)
+    found = sample_step(sampler(engine, reward(value, split), **of_questions), [QUESTION], 0)
     assert engine.calls[1][1] == ([(4,), (4,)] if own else [(2,), (2, 8)])
     assert found.inputs.places[0].tolist() == ([[4, 8], [4, 9]] if own else [[2, 8, 8], [2, 8, 9]])
     assert found.inputs.present[0].sum(axis=1).tolist() == ([2, 2] if own else [2, 3])
@@ -267,7 +272,7 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
     mean = Aggregate(fn="mean", var="M", over="splits", value=Forced(of="y", cut=Name(name="M")))
     rule = Reward(name="r", outcome=mean, split=Budgets(budgets=(4,), l_max=20))
     engine = ScriptedEngine(RESPONSES, {(0, 4): "8", (1, 4): "7"})
-    found = collect(collector(engine, rule, places=(4, 20)), [QUESTION], 0)
+    found = sample_step(sampler(engine, rule, places=(4, 20)), [QUESTION], 0)
     assert vectorise(rule, found.inputs, found.forced.look_up, found.bare.look_up)[0, :, 0].tolist() == [
         0.5,
         1.0,
@@ -277,7 +282,7 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
 def test_draws_depend_on_seed_step_question_and_rollout_alone():
     def seeds(step, seed=9):
         engine = ScriptedEngine(RESPONSES * 2, {})
-        collect(collector(engine, reward(Length(of="y")), (20,), seed=seed), [QUESTION, QUESTION], step)
+        sample_step(sampler(engine, reward(Length(of="y")), (20,), seed=seed), [QUESTION, QUESTION], step)
         return engine.calls[0][1]
 
     assert len(set(seeds(0))) == 4
@@ -287,13 +292,13 @@ def test_draws_depend_on_seed_step_question_and_rollout_alone():
 
 def test_reference_and_own_budgets_follow_the_question():
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(4,), l_max=20))
-    made = collector(
+    made = sampler(
         ScriptedEngine(RESPONSES, {(0, 3): "7", (1, 3): "7"}),
         rule,
         own_places={"q": (3, 20)},
         references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
     )
-    inputs = collect(made, [QUESTION], 0).inputs
+    inputs = sample_step(made, [QUESTION], 0).inputs
     assert inputs.places.tolist() == [[[3, 20]]]
     assert inputs.reference_length is not None
     assert inputs.reference_length.tolist() == [[4, 6, 8]]
@@ -354,7 +359,7 @@ class Noting:
     [
         ((), 1),
         # Of the second response one forced answer is not there yet; nothing is known of the first.
-        (((1, (5,)),), 2),
+        (((1, (5,)),), 3),
         (((1, (2, 5)), (0, (2, 5))), 2),
     ],
     ids=["nothing", "some", "everything"],
@@ -362,12 +367,10 @@ class Noting:
 def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, most):
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
-    plain = collect(collector(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    plain = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
     verifier = Noting()
-    early = Early(verifier)
     engine.tells = tells
-    found = collect(collector(engine, rule, (2, 5, 12, 20), verifier=verifier, early=early), [QUESTION], 4)
-    early.close()
+    found = sample_step(sampler(engine, rule, (2, 5, 12, 20), verifier=verifier), [QUESTION], 4)
     # Each answer is graded once, and the step is the same.
     # What is told while others are graded is graded together.
     assert 1 <= len(verifier.calls) <= most
@@ -394,15 +397,15 @@ def test_a_share_of_answers_is_of_eight_responses_that_ended_or_more(ended, shar
 
     answered, silent = "so \\boxed{ 7 } <eos>", "a b <eos>"
     texts = [answered] * 2 + [silent] * (ended - 2) + [answered, silent]
-    rule = collector(Cut(texts, {}), reward(Correct(of="y")), (20,), rollouts=len(texts))
-    assert collect(rule, [QUESTION], 0).answered == pytest.approx(share)
+    rule = sampler(Cut(texts, {}), reward(Correct(of="y")), (20,), rollouts=len(texts))
+    assert sample_step(rule, [QUESTION], 0).answered == pytest.approx(share)
 
 
 def test_answers_that_were_never_judged_are_counted():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "8 }", (1, 2): "7 }"})
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 12), l_max=20))
-    found = collect(collector(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
+    found = sample_step(sampler(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
     # One forced answer, and the first box of the second response.
     assert found.unsettled == {"timeout": 2}
-    row = step_metrics(replace(found, rewards=found.inputs.correct[:, :, None]))
+    row = step_metrics(score(found, method(reward=reward(Correct(of="y")))))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 0)

@@ -11,20 +11,21 @@ import torch
 from safetensors.torch import load_file
 
 from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
 from reodsl.ir.data import Data
 from reodsl.ir.expression import Binary, Correct, Given, Length, Number
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
 from runners.engine.embedded import EmbeddedEngine
+from runners.engine.open import open_engine
 from runners.models.folder import load
-from runners.rollout.generator import open_reader
 from runners.train import ppo_stage
 from runners.train import run as module
-from runners.train.rollouts import collect
+from runners.train.rollouts import sample_step
 from runners.verify import Answer, ExactVerifier, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
-from tests.train.conftest import FORCING, MODEL, Stopped
+from tests.train.conftest import FORCING, Stopped
 
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 NO_DATA = Data(name="", sources=(), verifier="exact")
@@ -177,9 +178,7 @@ def test_what_a_ppo_stage_leaves(bench):
         for name, value in loaded.model.state_dict().items()
         if name in start
     )
-    open_reader(
-        out / "checkpoint", MODEL, module.Job.__dataclass_fields__["resources"].default
-    ).engine.close()
+    open_engine(out / "checkpoint", Resources()).close()
 
 
 def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
@@ -187,10 +186,10 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
     rounds = []
 
     def kept(*args):
-        rounds.append(collect(*args))
+        rounds.append(sample_step(*args))
         return rounds[-1]
 
-    monkeypatch.setattr(ppo_stage, "collect", kept)
+    monkeypatch.setattr(ppo_stage, "sample_step", kept)
     plain = ppo(OUTCOME, steps=3)
     stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
     out = bench.train(stage, "prefixes", start="base", data="questions")
@@ -199,9 +198,8 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
     verifier = make_verifier("exact")
     seen = 0
     for found in rounds:
-        for number, response in enumerate(found.responses):
-            row = next(rows)
-            question = found.questions[number // 3]
+        for number, rollout in enumerate(found.rollouts):
+            row, question, response = next(rows), rollout.question, rollout.response
             assert (row["question"], row["rollout"]) == (question.id, number % 3)
             texts = [tokenizer.decode(response.tokens[:n]) for n in range(len(response.tokens) + 1)]
             answers = [Answer(final_answer(text), question.gold, "") for text in texts]

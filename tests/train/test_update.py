@@ -1,6 +1,7 @@
 """One PPO update against the same step written with the model's own forward and torch's own log-softmax."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from reodsl.ir.training import Advantage, Batch, Loss, Optimizer, Ppo, Sampling
 from runners.draws import permutation
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
+from runners.rollout.grader import Rollout
 from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train import logprobs
@@ -20,7 +22,7 @@ from runners.train import update as module
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.rollouts import Rollouts
+from runners.train.rollouts import GradedStep
 from runners.train.update import Learner
 from tests.train.models import small_model
 
@@ -61,18 +63,32 @@ def experience(model, temperature=1.0):
     length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(shape)
     places, present = pad_places([[(12,)]])
     nothing = CutVerdicts.of([], 1)
-    questions = tuple(Question(f"q{i}", requests[i * ROLLOUTS].prompt, "1", "", {}) for i in range(QUESTIONS))
-    return Rollouts(
-        questions,
-        tuple(requests),
-        tuple(responses),
-        RewardInputs(tuple(q.id for q in questions), length, correct, places, present),
-        nothing,
-        nothing,
-        ((),) * len(requests),
-        (0,) * len(requests),
-        {},
+    names = tuple(f"q{i}" for i in range(QUESTIONS))
+    rollouts = tuple(
+        Rollout(
+            Question(names[number // ROLLOUTS], "", "1", prompt=request.prompt), number, request, response
+        )
+        for number, (request, response) in enumerate(zip(requests, responses, strict=True))
     )
+    inputs = RewardInputs(names, length, correct, places, present)
+    return GradedStep(rollouts, inputs, nothing, nothing, ((),) * len(requests), {})
+
+
+def responses_of(found):
+    return [one.response for one in found.rollouts]
+
+
+def with_responses(found, responses):
+    """The same rollouts with other responses."""
+    pairs = zip(found.rollouts, responses, strict=True)
+    return replace(found, rollouts=tuple(replace(one, response=response) for one, response in pairs))
+
+
+def with_prefixes(found, tokens):
+    """The same rollouts, the last so many tokens of each prompt a prefix that is trained."""
+    questions = [replace(one.question, trained_prefix=tokens) for one in found.rollouts]
+    pairs = zip(found.rollouts, questions, strict=True)
+    return replace(found, rollouts=tuple(replace(one, question=question) for one, question in pairs))
 
 
 def slow_update(model, found, rule, settings, seed, frozen=None):
@@ -101,7 +117,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
             return 0.0
         every = []
         for i in members:
-            prompt, tokens = found.requests[i].prompt, found.responses[i].tokens
+            prompt, tokens = found.rollouts[i].request.prompt, found.rollouts[i].response.tokens
             logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
             probabilities = (logits / rule.rollout.temperature).softmax(-1)
             every += (-(probabilities * probabilities.log()).sum(-1)).tolist()
@@ -110,17 +126,17 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
 
     losses = []
     for epoch in range(rule.epochs):
-        order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.responses))
+        order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.rollouts))
         for members in np.array_split(order, rule.minibatches):
             optimizer.zero_grad()
-            total = sum(len(found.responses[i].tokens) for i in members)
+            total = sum(len(found.rollouts[i].response.tokens) for i in members)
             loss = torch.zeros(())
             for i in members:
-                prompt, tokens = found.requests[i].prompt, found.responses[i].tokens
+                prompt, tokens = found.rollouts[i].request.prompt, found.rollouts[i].response.tokens
                 logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
                 logits = logits / rule.rollout.temperature
                 new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
-                ratio = torch.exp(new - torch.tensor(found.responses[i].logprobs))
+                ratio = torch.exp(new - torch.tensor(found.rollouts[i].response.logprobs))
                 advantage = float(advantages.ravel()[i])
                 if rule.loss.ratio == "sequence":
                     ratio = torch.exp(torch.log(ratio).sum() / len(tokens)).repeat(len(tokens))
@@ -304,8 +320,8 @@ def test_what_is_reported_of_a_step():
     row = step_metrics(scored)
     assert row["accuracy"] == row["reward"] == pytest.approx(7 / 12)
     assert row["equal_groups"] == pytest.approx(1 / 3)
-    assert row["tokens"] == sum(len(r.tokens) for r in found.responses)
-    assert row["entropy"] == pytest.approx(-np.mean([x for r in found.responses for x in r.logprobs]))
+    assert row["tokens"] == sum(len(r.response.tokens) for r in found.rollouts)
+    assert row["entropy"] == pytest.approx(-np.mean([x for r in found.rollouts for x in r.response.logprobs]))
     columns = rollout_columns(scored, 3)
     assert columns["question"][4:6] == ["q1", "q1"]
     assert columns["rollout"][:5] == [0, 1, 2, 3, 0]
