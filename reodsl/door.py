@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from reodsl.graph.event import Event
+    from reodsl.graph.job import Event
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
     from reodsl.plan.keys import Keys
-    from reodsl.plan.ready import Ready
-    from reodsl.plan.verdict import Plan
+    from reodsl.plan.verdict import Plan, Ready
     from reodsl.report.material import Material
     from reodsl.store.store import Store
     from reodsl.track.trackers import Trackers
@@ -73,7 +72,7 @@ def load(
     by default `.reodsl` beside the spec.
     """
     from reodsl.language import compile_file
-    from reodsl.plan.ready import made_ready
+    from reodsl.plan.verdict import made_ready
 
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
     errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
@@ -133,11 +132,11 @@ class Loaded:
         trackers that get the steps of trainings while they are done, by default those of the user's configuration. Raises
         `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
-        from reodsl.plan.faults import at_their_lines
+        from reodsl.plan.places import at_their_lines
         from reodsl.plan.registry import Machine
         from reodsl.run import run
         from reodsl.store.layout import run_folder
-        from reodsl.track.chosen import chosen
+        from reodsl.track.trackers import chosen
 
         ready = self._ready().for_run()
         plan = ready.plan()
@@ -163,7 +162,7 @@ class Loaded:
         return self._ready().plan()
 
     def _ready(self) -> Ready:
-        from reodsl.plan.ready import Ready
+        from reodsl.plan.verdict import Ready
 
         return Ready(self.spec, self.graph, self.store, self.keys)
 

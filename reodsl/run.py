@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from reodsl.diagnostics import Diagnostic, Problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.machine import measure
-from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Execution, Machine, Results, load_registry
-from reodsl.plan.verdict import Plan
+from reodsl.plan.verdict import Plan, Ready
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.show import refusals

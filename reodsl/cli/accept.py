@@ -10,7 +10,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
 from reodsl.cli.place import prepare
-from reodsl.plan.find import find
+from reodsl.plan.verdict import find
 
 
 @click.command(

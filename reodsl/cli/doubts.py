@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reodsl.cli.output import show
 from reodsl.diagnostics import Diagnostic
-from reodsl.graph.event import Event
-from reodsl.plan.ready import Ready
+from reodsl.graph.job import Event
 from reodsl.plan.registry import Results
+from reodsl.plan.verdict import Ready
 
 ANSWERED = "answered"
 """A number of a step that is told where few of the responses that ended have an answer: their share."""
@@ -64,7 +64,7 @@ class Doubts:
         show(diagnostics, self.ready.spec.sources)
 
     def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
-        from reodsl.plan.faults import at_their_lines
+        from reodsl.plan.places import at_their_lines
 
         placed = at_their_lines(self.ready.spec, self.ready.graph, by_task)
         return [each for diagnostics in placed.values() for each in diagnostics]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.graph.job import Event, Progress
 from reodsl.watch.draw import Row, draw, labelled, numbers, span
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from reodsl.diagnostics import Problem
-from reodsl.plan.ready import Ready
+from reodsl.plan.verdict import Ready
 from reodsl.share.fetch import Offer, Wanted, fetch, look_up, named_by
 
 

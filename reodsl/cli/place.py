@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
-from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.plan.verdict import Plan
+from reodsl.plan.verdict import Plan, Ready, made_ready
 from reodsl.store.code import read_all
 from reodsl.store.store import Store
 

@@ -17,8 +17,8 @@ from reodsl.diagnostics import problem
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.cluster import Cluster
-from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
+from reodsl.plan.verdict import Ready, made_ready
 from reodsl.price.history import keep_rehearsal, read_history
 from reodsl.price.machine import gpus_of
 from reodsl.rehearse import Size, StandIns, shrink, unshown
@@ -165,7 +165,7 @@ def _tell(
     """The tasks that failed, how many were done, and what that does not show; or the same as JSON."""
     from reodsl.cli.output import located, print_json, show
     from reodsl.diagnostics.render import to_json
-    from reodsl.plan.faults import at_their_lines
+    from reodsl.plan.places import at_their_lines
 
     results = outcome.results
     faults = list(located(at_their_lines(little.spec, little.graph, results.failed)))

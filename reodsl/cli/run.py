@@ -16,18 +16,16 @@ from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import Place, spec_options, trust_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
-from reodsl.graph.event import Event
-from reodsl.plan.ready import Ready
+from reodsl.graph.job import Event
 from reodsl.plan.registry import Machine, Results
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
-from reodsl.plan.verdict import Plan
+from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import Outcome, run
 from reodsl.store.layout import run_folder
-from reodsl.track.chosen import TRACKERS, chosen
+from reodsl.track.trackers import TRACKERS, Trackers, chosen
 
 if TYPE_CHECKING:
     from reodsl.cli.live import Display
-    from reodsl.track.trackers import Trackers
 
 _MOVED = 12
 
@@ -161,7 +159,7 @@ def _saved(
 
 def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
     """End the command where what would run is not what was planned, saying what moved."""
-    from reodsl.diff.moved import changes
+    from reodsl.diff.values import changes
 
     notes = (*(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()), *moved(saved, plan))
     if notes:
@@ -215,8 +213,6 @@ class Watcher:
         """Begin the display, where results can be written."""
         folder_to_fill(self.out)
         if self.wanted:
-            from reodsl.track.trackers import Trackers
-
             self.trackers = Trackers(
                 self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
@@ -253,7 +249,7 @@ class Watcher:
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
-    from reodsl.plan.faults import at_their_lines
+    from reodsl.plan.places import at_their_lines
 
     results, page = outcome.results, outcome.page
     everything = located(at_their_lines(ready.spec, ready.graph, results.failed))
@@ -296,7 +292,7 @@ def _print_table(folder: Path) -> None:
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
     from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
-    from reodsl.plan.faults import at_their_lines
+    from reodsl.plan.places import at_their_lines
     from reodsl.report.verdict_words import read_verdict
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}

@@ -13,9 +13,7 @@ from reodsl.cli import completing
 from reodsl.cli.options import spec_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics.excerpt import visible
-from reodsl.plan.find import find
-from reodsl.plan.ready import Ready
-from reodsl.plan.verdict import Item, Plan
+from reodsl.plan.verdict import Item, Plan, Ready, find
 from reodsl.store.accept import acceptances
 
 

@@ -2,15 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from reodsl.diff.settings import DERIVED, Sections, arm_settings, leaves, placed, stages_of, study_settings
 from reodsl.graph.identity import identity, material
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical, digest
+from reodsl.ir.base import IR, identifying
+from reodsl.ir.cluster import Cluster
+from reodsl.ir.expression import Expression, Node
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward_text import expression_text, reward_lines
 from reodsl.ir.study import Arm, Study
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+
+Sections = dict[str, Any]
+DERIVED = "second generation"
+
+
+def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
+    """Return the sections of an arm with its training's settings; these are under `stages` if `staged`.
+
+    With `cluster`, the study's, they include what each experiment trains on.
+    """
+    return {**_start(arm.checkpoint, staged, cluster), "eval": canonical(arm.suite)}
+
+
+def placed(arm: Arm) -> bool:
+    """Return whether an experiment that leads to an arm has a cluster for itself."""
+    start = arm.checkpoint
+    while isinstance(start, FromTraining):
+        if start.experiment.cluster is not None:
+            return True
+        start = start.experiment.start
+    return False
+
+
+def stages_of(start: Start) -> int:
+    """Return how many stages lead to a checkpoint or follow it; 0 for a model as it comes."""
+    return 0 if isinstance(start, FromModel) else max(len(start.experiment.stages), start.stage + 1)
+
+
+def study_settings(study: Study) -> Sections:
+    """Return the sections of the study as a whole."""
+    whole = canonical(study)
+    return {name: value for name, value in whole.items() if name != "arms"}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of everything under a section: numbers, texts, lists of such, expressions."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}" if path and key else path or str(key))
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        names = [item.get("name") for item in value]
+        named = all(names) and len(set(names)) == len(names)
+        if named and len(names) > 1:
+            yield f"{path}.order", names
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}.{names[index]}" if named else f"{path}[{index}]")
+        if not named:
+            yield f"{path}.count", len(value)
+    else:
+        yield path, value
+
+
+def plain(value: Any) -> Any:
+    """Return the canonical form with every expression as a text of the language."""
+    if isinstance(value, Node):
+        return expression_text(cast("Expression", value))
+    if isinstance(value, IR):
+        return {name: plain(getattr(value, name)) for name in identifying(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return canonical(value)
+
+
+def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
+    if isinstance(start, FromModel):
+        return {"base": {"model": canonical(start.model)}}
+    experiment = start.experiment
+    sections: Sections = {"base": _base(experiment, cluster)}
+    if experiment.shared:
+        sections["stages_for_all_seeds"] = experiment.shared
+    if cluster is not None:
+        sections["cluster"] = canonical(experiment.cluster or cluster)
+    if not staged:
+        return {**sections, **_stage(experiment.stages[0])}
+    stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
+    return {**sections, "stages": stages, "checkpoint": {"stage": start.stage, "of": len(experiment.stages)}}
+
+
+def _base(experiment: Experiment, cluster: Cluster | None) -> Sections:
+    start = experiment.start
+    if isinstance(start, FromModel):
+        return {"model": canonical(start.model)}
+    return _start(start, stages_of(start) > 1, cluster)
+
+
+def _stage(stage: Stage) -> Sections:
+    """Return a stage's settings by the names that a spec uses: a method's among them, not below it."""
+    fields = plain(stage)
+    method = fields.pop("method")
+    sections: Sections = {"method": method.pop("kind"), "data": fields.pop("data")}
+    if isinstance(stage.method, Ppo):
+        reward = stage.method.reward
+        method.pop("reward")
+        sections["reward"] = _reward(reward)
+        sections[DERIVED] = second_generation(reward)
+        advantage = method.pop("advantage")
+        sections["credit"] = advantage.pop("credit")
+        sections["advantage"] = advantage
+        sections["clip"] = {"low": method.pop("clip_low"), "high": method.pop("clip_high")}
+    sections.update(method)
+    sections.update(fields)
+    return sections
+
+
+def _reward(reward: Reward) -> Sections:
+    """Return the form of a reward, its expressions as text, and its split."""
+    sections: Sections = {"": [form(reward), *reward_lines(reward)]}
+    if reward.splits is not None:
+        # `form` tells the kind.
+        sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
+    if reward.dense is not None and reward.dense.var != "L":
+        sections["variable"] = reward.dense.var
+    return sections
+
+
+def form(reward: Reward) -> str:
+    """Describe a reward: `dense over 6 budgets`, `one number per response`, `a sum of 2 parts, of 6 budgets`."""
+    split = reward.splits
+    if reward.dense is not None and split is not None:
+        return f"dense over {_spoken(split)}"
+    what = f"a sum of {len(reward.parts)} parts" if reward.parts else "one number per response"
+    return what if split is None else f"{what}, of {_spoken(split)}"
+
+
+def _spoken(split: Split) -> str:
+    match split:
+        case Budgets(budgets=budgets):
+            return f"{len(budgets) + 1} budgets"
+        case OracleBudgets(n=n):
+            return f"{n + 1} budgets found on a frontier"
+        case QuestionBudgets():
+            return "one budget a question"
+        case Steps():
+            return "reasoning steps"
+        case Exits(n=n):
+            return f"{n} random exits and the end"
+
+
+def second_generation(reward: Reward) -> str:
+    """Describe the second generation after the responses: the forced answers that a reward needs."""
+    cuts = reward.forced
+    if not cuts.any:
+        return "none"
+    count = len(cuts.fixed) + cuts.computed
+    match reward.splits if cuts.splits else None:
+        case Budgets(budgets=budgets):
+            count += len(budgets)
+        case OracleBudgets(n=n):
+            count += n
+        case QuestionBudgets():
+            count += 1
+        case Exits(n=n):
+            count += n
+        case Steps():
+            return "a forced answer per reasoning step"
+    return f"{count} forced answer{'' if count == 1 else 's'} per response"
+
 
 ABSENT = "\0absent"
 """Stands for a setting that one side does not have; never a value of a setting."""
@@ -27,7 +189,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """What is equal of a section: its name, its equal settings, and how many it has in all."""
+    """The equal settings of a section: its name, these settings, and how many it has in all."""
 
     section: str
     settings: tuple[tuple[str, Any], ...]
@@ -36,7 +198,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two arms, or two studies, of names `a` and `b`: what differs and what is the same."""
+    """Two arms, or two studies, of names `a` and `b`: different settings and equal ones."""
 
     a: str
     b: str
@@ -65,7 +227,7 @@ class Diff:
 
     @property
     def different(self) -> bool:
-        """Whether the two mean different things."""
+        """Return whether the two mean different things."""
         compared = (self.study, *self.arms)
         return bool(self.only_a or self.only_b) or any(each.rows for each in compared)
 
@@ -81,7 +243,7 @@ def compare(
     payload_a: Payload = identity,
     payload_b: Payload = identity,
 ) -> Diff:
-    """The difference of two specs, given their graphs. `payload_…` say what a task's result depends on."""
+    """Compare two specs, given their graphs. `payload_…` returns the part of a task that its result depends on."""
     pairs = pair(a.study, b.study)
     renamed = {two.name: one.name for one, two in pairs}
     study = compared(
@@ -112,9 +274,10 @@ def compare(
 
 
 def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
-    """Arms that are compared with each other.
+    """Pair the arms that are compared with each other.
 
-    Those of one name; of the others those that mean the same; and the one trained arm that each side has left then.
+    They are those of one name, of the others those that mean the same, and at last the one trained arm that each
+    side has left.
     """
     there = {arm.name: arm for arm in b.arms}
     pairs = [(arm, there[arm.name]) for arm in a.arms if arm.name in there]
@@ -134,12 +297,12 @@ def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
 
 
 def _meaning(arm: Arm) -> str:
-    """What an arm is, whatever it is called."""
+    """Return the digest of an arm without its name."""
     return digest({name: value for name, value in canonical(arm).items() if name != "name"})
 
 
 def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
-    """Sections side by side: rows where they differ, whole where they do not."""
+    """Compare sections side by side: rows for different settings, and the equal settings of each section."""
     rows, same = [], []
     for section in dict.fromkeys([*a, *b]):
         left = dict(leaves(a[section], section)) if section in a else {}
@@ -157,12 +320,12 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
-    """Whether a side has nothing where the other has parts of that setting, each with a row of its own."""
+    """Return whether a side has no value for a setting whose parts have rows of their own on the other side."""
     return value in (None, []) and any(name.startswith(f"{setting}.") for name in other)
 
 
 def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> Work:
-    """Which tasks of two graphs are the same work, all that they stand on included."""
+    """Match the tasks of two graphs that are the same work, all inputs included."""
     left, right = fingerprints(a, payload_a), fingerprints(b, payload_b)
     there = {mark: name for name, mark in right.items()}
     shared = tuple((name, there[mark]) for name, mark in left.items() if mark in there)
@@ -175,7 +338,7 @@ def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload =
 
 
 def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
-    """For every task the digest of what its result depends on, down to the first input."""
+    """Return for every task the digest of what its result depends on, down to the first input."""
     digests: dict[str, str] = {}
     for task in graph.tasks:
         inputs = {role: digests[source] for role, source in task.inputs.items()}
@@ -184,7 +347,7 @@ def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """References to arms by the names that the other side has for them."""
+    """Replace references to arms by the names that the other side has for them."""
     if not any(old != new for old, new in names.items()):
         return value
     return {key: _references(key, item, names) for key, item in value.items()}

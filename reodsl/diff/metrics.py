@@ -26,7 +26,7 @@ class Metrics:
 
 
 def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics]:
-    """Metrics by arm, for the arms of the graph's report whose evaluations are in `folders` (by task id)."""
+    """Read metrics by arm, for the arms of the graph's report whose evaluations are in `folders` (by task id)."""
     report = next((task for task in graph.tasks if task.kind == "report"), None)
     if report is None:
         return {}
@@ -63,7 +63,7 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
 
 
 def read_table(folder: Path) -> dict[str, Metrics]:
-    """Metrics by arm from the main table of a run's folder; empty where there is none."""
+    """Read metrics by arm from the main table of a run's folder; empty without one."""
     import polars as pl
 
     columns = ["arm", "benchmark", "seeds", "accuracy", "length", "reg"]

@@ -24,7 +24,7 @@ Measured = Mapping[str, Metrics]
 
 
 def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dict[str, Any]:
-    """The difference as JSON data; `sides` are what was compared. A missing setting is left out of its row."""
+    """Return the difference as JSON data; `sides` are what was compared. Rows omit a missing setting."""
     return {
         "a": sides[0],
         "b": sides[1],
@@ -45,7 +45,7 @@ def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dic
 
 
 def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False) -> str:
-    """The difference for people: what differs, side by side; what is the same too with `everything`."""
+    """Return the difference for people, side by side; `everything` adds equal settings."""
     blocks = []
     for part in _parts(diff, sides, a, b, everything):
         cells, label = part.cells, _label(part.cells)
@@ -59,7 +59,7 @@ def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyt
 def to_markdown(
     diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False
 ) -> str:
-    """The difference as Markdown for a page of others: nothing that the two call things is markup."""
+    """Return the difference as Markdown for a page of others: no name of either side is markup."""
     blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
     for part in _parts(diff, sides, a, b, everything):
         blocks.append(table(part.cells[0], part.cells[1:]) if part.cells else [])
@@ -104,7 +104,10 @@ def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyth
 def tables(
     diff: Diff, sides: tuple[str, str]
 ) -> list[tuple[tuple[str, str, str], list[tuple[str, str, str]]]]:
-    """What differs, as heads and rows of three cells: the setting and both values. Arms that differ alike are one table."""
+    """Return different settings as heads and rows of three cells: the setting and both values.
+
+    Arms that differ alike are one table.
+    """
     shown = [(_heads(names, sides), _rows(each), each.same) for names, each in _alike(diff.arms)]
     if diff.study.rows:
         shown.append((("study", *sides), diff.study.rows, diff.study.same))
@@ -126,7 +129,7 @@ def tables(
 
 
 def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
-    """Arms that differ in the very same way, together: (pairs of names, one of them)."""
+    """Group arms that differ in the very same way: (pairs of names, one of them)."""
     groups: dict[Any, list[Compared]] = {}
     for each in arms:
         if each.rows:
@@ -136,7 +139,7 @@ def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], 
 
 
 def _rows(each: Compared) -> tuple[Row, ...]:
-    """The rows without the arm's name, which the head of the block shows."""
+    """Return the rows without the arm's name, which is in the head of the block."""
     return tuple(row for row in each.rows if row.setting != "name")
 
 
@@ -148,7 +151,7 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 
 
 def _part(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> _Part:
-    """A head and the rows below it in three columns, then what is the same."""
+    """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
     for row in rows if everything else _gathered(rows, each.same):
         cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
@@ -171,7 +174,7 @@ def _counted(same: Same) -> str:
 
 
 def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
-    """Rows with every group of settings that one side lacks as a whole in one row: how many settings they are."""
+    """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
     rows = tuple(rows)
     known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
     known += [setting for each in same for setting, _ in each.settings]
@@ -195,12 +198,12 @@ def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
 
 
 def _label(cells: Sequence[tuple[str, ...]]) -> int:
-    """The width of a table's first column."""
+    """Return the width of a table's first column."""
     return max([_LABEL - 2, *(len(row[0]) for row in cells)]) + 2
 
 
 def _paragraph(head: str, text: str, label: int = _LABEL) -> list[str]:
-    """A head in the first column and text in the others, over several lines."""
+    """Return a head in the first column and text in the others, over several lines."""
     return textwrap.wrap(
         text,
         110,
@@ -217,7 +220,7 @@ def _text(setting: str, value: Any) -> str:
 
 
 def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of three cells, long cells over several lines."""
+    """Format rows of three cells, long cells over several lines."""
     label = _label(cells)
     rows = [([first], _wrapped(second), _wrapped(third)) for first, second, third in cells]
     left = max((max(map(len, row[1]), default=0) for row in rows), default=0) + 2
@@ -229,7 +232,7 @@ def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _padded(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of cells, as wide as they are."""
+    """Format rows of cells, as wide as they are."""
     widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
     widths[0] = max(widths[0], _LABEL)
     return [
@@ -245,7 +248,7 @@ def _wrapped(cell: str) -> list[str]:
 
 
 def _measured(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tuple[str, ...]]:
-    """Accuracy, length and REG of the arms that ran on both sides, below a head; nothing where none did."""
+    """Return accuracy, length and REG of the arms that ran on both sides, below a head; empty if none did."""
     rows: list[tuple[str, ...]] = []
     for each in arms:
         one, two = a.get(each.a), b.get(each.b)
@@ -266,12 +269,12 @@ def _change(metric: str, left: float, right: float) -> str:
 
 
 def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
-    """Tasks that are shared and that are not, by their names without seeds."""
+    """List the tasks that are shared and that are not, by their names without seeds."""
     renamed = {each.b: each.a for each in diff.arms if each.a != each.b}
     both = {name for pair in renamed.items() for name in pair}
 
     def bare(name: str) -> str:
-        """A name without its seed, and without an arm's name that the two sides do not share."""
+        """Return a name without its seed, and without an arm's name that the two sides do not share."""
         name = _SEED.sub("", name)
         arm, _, rest = name.partition(".")
         return rest if arm in both and rest else name
@@ -287,7 +290,7 @@ def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
 
 
 def _some(names: Sequence[str], most: int = _NAMES) -> str:
-    """A few names and how many more there are."""
+    """List a few names, and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"

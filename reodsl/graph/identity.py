@@ -54,7 +54,7 @@ _TIMES = frozenset({"timings.parquet"})
 
 
 def identity(task: Task) -> dict[str, Any]:
-    """The payload without what cannot change the result."""
+    """Return the payload without settings that cannot change the result."""
     payload = task.payload
     for path in _INCIDENTAL.get(task.kind, ()):
         payload = _without(payload, path)
@@ -62,12 +62,12 @@ def identity(task: Task) -> dict[str, Any]:
 
 
 def reads(kind: Kind, role: str) -> tuple[str, ...]:
-    """The files (or folders, ending in `/`) that `kind` reads of the artifact in `role`; empty means all."""
+    """Return the files (or folders, ending in `/`) that `kind` reads of the artifact in `role`; empty means all."""
     return _READS.get((kind, role.split(":")[0]), ())
 
 
 def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
-    """The digest of an artifact's content, `{path: sha256}`, as far as `parts` select it.
+    """Return the digest of an artifact's content, `{path: sha256}`, as far as `parts` select it.
 
     A result that was made anew with the same bytes in the parts that a reader uses changes nothing for that reader.
     """
@@ -80,9 +80,9 @@ def _counts(path: str, parts: tuple[str, ...]) -> bool:
 
 
 def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that a result's key is the digest of. `inputs` maps roles to content digests.
+    """Return everything that a result's key is the digest of. `inputs` maps roles to content digests.
 
-    Those of arms stand together in `arms`, in an order that no name makes.
+    Those of arms are together in `arms`, in an order that no name makes.
     """
     named = {role: content for role, content in inputs.items() if role.partition(":")[0] != ARMS}
     arms = sorted(content for role, content in inputs.items() if role not in named)

@@ -1,4 +1,4 @@
-"""What a runner is handed to do one task, and what a runner is: the contract between graph and runners."""
+"""The contract between graph and runners: the job of a task, and the events of a run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from reodsl.diagnostics import Diagnostic
 from reodsl.graph.task import Task
+
+EventKind = Literal["reused", "started", "progress", "waiting", "finished", "failed", "blocked", "rebuilding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of task `task` while a graph is executed.
+
+    `waiting`: another run is computing the same result. `blocked`: a task that it reads failed. `rebuilding`: its
+    stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one failed; `key` is that
+    of the result which a started task is to make.
+    """
+
+    kind: EventKind
+    task: str
+    progress: Progress | None = None
+    seconds: float | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    key: str | None = None
+
 
 Determinism = Literal["exact", "seeded"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a task is: `done` of `total` units, and the numbers worth showing (reward, accuracy, length, tokens/s)."""
+    """Progress of a task: `done` of `total` units, and the numbers worth showing (reward, accuracy, length, tokens/s)."""
 
     done: int
     total: int
@@ -23,7 +44,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a task gets of the machines: torch device, threads, the rollout engine, and how many of each work on it.
+    """A task's share of the machines: torch device, threads, the rollout engine, and how many of each work on it.
 
     `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them

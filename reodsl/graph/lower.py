@@ -20,9 +20,9 @@ from reodsl.graph.payload import (
     sampled_by,
     score_payload,
     select_payload,
+    stages_of_rl,
     train_payload,
 )
-from reodsl.graph.rollouts import stages_of_rl
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, digest
 from reodsl.ir.cluster import Cluster
@@ -34,20 +34,21 @@ from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Selecte
 
 
 def lower(spec: Spec) -> Graph:
-    """The tasks of a spec: every arm trained and evaluated once a seed, frontiers, and one score and report over all seeds.
+    """Return the tasks of a spec: every arm trained and evaluated once a seed, frontiers, one score and one report.
 
-    Raises a `Problem`: E0690 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts of no RL.
+    Raises a `Problem`: E0690 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
+    of no RL.
     """
     return _Lowering(spec.study).run(spec)
 
 
 def seeded(start: Start) -> bool:
-    """Whether a checkpoint depends on a seed: it was trained, or its weights are drawn."""
+    """Return whether a checkpoint depends on a seed: it was trained, or its weights are drawn."""
     return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
 
 
 def shared(start: Start) -> bool:
-    """Whether all seeds of a study share a checkpoint that was trained."""
+    """Return whether all seeds of a study share a checkpoint that was trained."""
     return isinstance(start, FromTraining) and start.stage < start.experiment.shared
 
 
@@ -91,9 +92,9 @@ class _Lowering:
         seed: int | None = None,
         cluster: Cluster | None = None,
     ) -> str:
-        """The id of the task that does this work, a new one unless an equal task is there: then that one's cluster holds.
+        """Add a task, and return its id, or that of an equal task, whose cluster then holds.
 
-        It runs on `cluster`, and where there is none on the study's.
+        It runs on `cluster`, or else on the study's.
         """
         base = f"{name}.s{seed}" if seed is not None else name
         content = self.digests.get(id(payload))
@@ -111,7 +112,7 @@ class _Lowering:
         return unique
 
     def _unique(self, base: str) -> str:
-        """The first id of that name that no task has."""
+        """Return the first id of that name that no task has."""
         unique, count = base, 1
         while unique in self.tasks:
             count += 1
@@ -119,7 +120,10 @@ class _Lowering:
         return unique
 
     def payload_once(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
-        """A payload that is made and digested once, however many tasks have it. What `key` identifies outlives this pass."""
+        """Return a payload that is made and digested once for all its tasks.
+
+        `key` identifies it, and outlives this pass.
+        """
         if key not in self.payloads:
             whole = self.payloads[key] = sampled_by(self.study.engine, kind, payload())
             self.digests[id(whole)] = digest(identity(Task("", kind, whole, {})))
@@ -164,7 +168,7 @@ class _Lowering:
         return self.done[key]
 
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
-        """What a selection picks of a checkpoint's responses, sampled once for each wording, or the questions it keeps."""
+        """Add a selection of a checkpoint's responses, sampled once for each wording, or of questions; return its id."""
         pool = selected.pool
         pool_seed = seed if seeded(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
@@ -234,7 +238,7 @@ class _Lowering:
         return self.done[key]
 
     def score(self, score: Score) -> str:
-        """One score over all seeds: intervals are over them too. Any seed's frontier tells which arms make it."""
+        """Add one score over all seeds: intervals are over them too. Any seed's frontier determines its arms."""
         first = self.study.seeds[0]
         inputs = {"frontier": self.frontier(score.frontier, first)}
         for seed in self.study.seeds:
@@ -270,9 +274,7 @@ class _Lowering:
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
-        """What the report reads of an arm: its evaluation, its own stages, and what was selected and which budgets were
-        found for them.
-        """
+        """Return the report's inputs of an arm: its evaluation, its own stages, selections, and found budgets."""
         self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
@@ -292,7 +294,7 @@ class _Lowering:
         inputs[role if seed is None else f"{role}@{seed}"] = task_id
 
     def _seed_of(self, inputs: dict[str, str]) -> int | None:
-        """The seed of what is read; none where nothing read depends on one, or on several."""
+        """Return the seed of the inputs; None if none of them depends on one, or they have several."""
         seeds = {self.tasks[source].seed for source in inputs.values()} - {None}
         return seeds.pop() if len(seeds) == 1 else None
 
@@ -308,7 +310,7 @@ class _Lowering:
 
 
 def split_of(stage: Stage) -> object | None:
-    """Where the stage's reward looks at responses, if it does."""
+    """Return the split at which the stage's reward looks at responses, if it has one."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.splits if reward is not None else None
 
@@ -320,10 +322,10 @@ def _staged(experiment: Experiment, what: str, index: int) -> str:
 
 
 def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
-    """Which questions a stage's steps meet, as `runners.draws.met` finds them; None where that may be all.
+    """Return which questions a stage's steps meet, for `runners.draws.met`; None if that may be all.
 
-    A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets. Rollouts that
-    lag begin draws that no step learns from, and a monitor set has questions of its own.
+    A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets.
+    Rollouts that lag begin draws that no step learns from, and a monitor set has questions of its own.
     """
     draws = stage.steps * (1 + method.resample)
     counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]

@@ -1,24 +1,21 @@
-"""Payloads: from IR values to the canonical JSON data that one kind of task needs, names left blank.
-
-Every part stays valid input for its IR class (`Stage.model_validate(payload["stage"])` works): what cannot affect
-the result is blank rather than absent. Where questions come from belongs to `data` tasks and where weights
-come from to `model` tasks, so `train`, `sample` and `evaluate` see neither.
-"""
+"""Payloads: the part of the spec that a task's result depends on, and the responses that a study samples once."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
+from reodsl.diagnostics import problem
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
 from reodsl.ir.base import dumped, names_of
-from reodsl.ir.data import Data, Grading
+from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import Frontier, Score, Suite
-from reodsl.ir.training import Pool, Sampling, Selected, Stage
+from reodsl.ir.study import Arm, Frontier, Score, Suite
+from reodsl.ir.training import Experiment, FromTraining, Pool, Ppo, Sampling, Selected, Stage
 
 Payload = dict[str, Any]
 
@@ -30,9 +27,9 @@ Known = dict[int, Any]
 
 
 def anonymous(value: Any, known: Known | None = None) -> Any:
-    """`value` as JSON data in which every presentation field is an empty string.
+    """Return `value` as JSON data in which every presentation field is an empty string.
 
-    With `known`, what was made of a value before is given again: it is to be read, not changed.
+    With `known`, the data of an earlier value is returned again: it is to be read, not changed.
     """
     names = names_of(type(value))
     if names is not None:
@@ -58,19 +55,19 @@ def _blank(value: IR, known: Known | None, but: frozenset[str] = frozenset()) ->
 
 
 def model_payload(model: Model, seed: int) -> Payload:
-    """`{"model", "seed"}`: weights as they come; the seed only where it draws them."""
+    """Return `{"model", "seed"}`: weights as they come; the seed only if it draws them."""
     blank = anonymous(model.model_copy(update={"precision": "auto"})) | {"prompt": {}, "dimensions": None}
     return {"model": blank, "seed": seed if isinstance(model.source, Architecture) else None}
 
 
 def data_payload(data: Data) -> Payload:
-    """`{"data"}`: the questions; how answers are verified matters to those who grade."""
+    """Return `{"data"}`: the questions, without the verifier, which matters to tasks that grade."""
     ungraded = data.model_copy(update={"tools": None, "thinking": "read"})
     return {"data": anonymous(ungraded) | anonymous(Grading())}
 
 
 def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Known | None = None) -> Payload:
-    """`{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
+    """Return `{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
     # Where the data come from and what is selected of them is in the way of a study of thousands of arms.
     blank = _blank(stage, known, _APART)
     blank["data"] = _questions(stage.data)
@@ -90,7 +87,7 @@ _FOUND_LATER: dict[str, Payload] = {"oracle": {"frontier": ""}, "question": {"ro
 
 
 def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int) -> Payload:
-    """`{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set."""
+    """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set."""
     return {
         "model": _reader(model),
         "rollout": anonymous(rollout),
@@ -101,7 +98,7 @@ def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Gradi
 
 
 def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: int) -> Payload:
-    """The payload of sampling a pool in its wording `index`; of the bare prompt where it has none."""
+    """Return the payload of sampling a pool in its wording `index`, or with the bare prompt if it has none."""
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
         model = model.model_copy(update={"prompt": prompt})
@@ -109,27 +106,26 @@ def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: i
 
 
 def _apart(seed: int, index: int) -> int:
-    """The seed of a pool's wording: the run's own for the first, and for the others one that no other seed of a run is."""
+    """Return the seed of a pool's wording: the run's for the first, and one of no other run for each of the others."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
 
 
 def select_payload(selected: Selected) -> Payload:
-    """`{"selection", "samples", "prefixes"}`: how many responses a question has in each of the roles `pool:<index>`,
-    and what each of them began with.
-    """
+    """Return `{"selection", "samples", "prefixes"}`: responses per role `pool:<index>`, and their prefixes."""
     pool = selected.pool
     prefixes = [wording.prefix for wording in pool.wordings] or [""]
     return {"selection": anonymous(selected.selection), "samples": pool.samples, "prefixes": prefixes}
 
 
 def evaluate_payload(suite: Suite, model: Model, seed: int | None) -> Payload:
-    """`{"suite", "model", "seed", "replicate"}`; the suite without its questions and without `reg_to`, which scoring reads.
+    """Return `{"suite", "model", "seed", "replicate"}`; the suite without questions and `reg_to`, which scoring reads.
 
-    `seed` is the suite's and `replicate` the run's, where the checkpoint depends on it. Arms of one seed meet the same
-    questions with the same random streams; other seeds meet them with other streams, so that their mean averages over
-    draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no replicate.
+    `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of one seed meet the same
+    questions with the same random streams; other seeds meet them with other streams, so that their mean averages
+    over draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no
+    replicate.
     """
     blank = anonymous(suite) | {"reg_to": 0, "wording": None}
     if suite.wording is not None:
@@ -140,30 +136,30 @@ def evaluate_payload(suite: Suite, model: Model, seed: int | None) -> Payload:
 
 
 def frontier_payload(frontier: Frontier) -> Payload:
-    """`{"frontier"}` without its name."""
+    """Return `{"frontier"}` without its name."""
     return {"frontier": anonymous(frontier) | {"name": ""}}
 
 
 def budgets_payload(split: OracleBudgets | QuestionBudgets) -> Payload:
-    """`{"split"}`; which frontier it is found on is an input, and which of them a response reaches is seen later."""
+    """Return `{"split"}`; its frontier is an input, and which budgets a response reaches is found later."""
     blank = anonymous(split.model_copy(update={"reached": False}))
     return {"split": blank | {"frontier": ""} if isinstance(split, OracleBudgets) else blank}
 
 
 def score_payload(score: Score) -> Payload:
-    """`{"score"}`; the frontier is an input."""
+    """Return `{"score"}`; the frontier is an input."""
     return {"score": anonymous(score) | {"frontier": ""}}
 
 
 def report_payload(spec: Spec) -> Payload:
-    """`{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
+    """Return `{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
     return {"spec": dumped(spec)}
 
 
 def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
-    """The payload with `"engine"` where its task samples responses, unless that is the embedded one.
+    """Return the payload with `"engine"` if its task samples responses by another engine than the embedded one.
 
-    Without a word of it results are the embedded engine's: as they were when there was no other.
+    Results without the word are the embedded engine's: older ones have no other.
     """
     samples = kind in ("sample", "evaluate") or (
         kind == "train" and payload["stage"]["method"]["kind"] == "ppo"
@@ -172,7 +168,7 @@ def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
 
 
 def engine_of(task: Task) -> str:
-    """The engine that a task samples with."""
+    """Return the engine that a task samples with."""
     return str(task.payload.get("engine", "embedded"))
 
 
@@ -181,5 +177,39 @@ def _questions(data: Data) -> dict[str, Any]:
 
 
 def _reader(model: Model, known: Known | None = None) -> dict[str, Any]:
-    """The model as one that reads its weights from a checkpoint sees it."""
+    """Return the model as a task that reads its weights from a checkpoint depends on it."""
     return anonymous(model, known) | {"source": dict(_NO_SOURCE), "dimensions": None}  # type: ignore[no-any-return]
+
+
+def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
+    """Yield roles and stages of an arm's RL, up to its checkpoint, whose rollouts have questions of `data`.
+
+    Raises a Problem (E0405) if there are none, or if their questions cannot be matched.
+    """
+    start = arm.checkpoint
+    stages = start.experiment.stages[: start.stage + 1] if isinstance(start, FromTraining) else ()
+    of_rl = [index for index, stage in enumerate(stages) if isinstance(stage.method, Ppo)]
+    if not of_rl or not isinstance(start, FromTraining):
+        raise problem(
+            "E0405",
+            f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
+            help="name arms that are trained with PPO",
+        )
+    for index in of_rl:
+        _require_comparable(arm.name, stages[index].data, data)
+        yield f"arm:{arm.name}" + (f":{index}" if len(of_rl) > 1 else ""), start.experiment, index
+
+
+def _require_comparable(arm: str, theirs: Data, ours: Data) -> None:
+    """Check that ids match: one from a column may be another question in other data, a hash of the question not."""
+    named = any(
+        isinstance(source, (File, HubData)) and source.columns.id is not None
+        for data in (theirs, ours)
+        for source in data.sources
+    )
+    if named and data_payload(theirs) != data_payload(ours):
+        raise problem(
+            "E0405",
+            f"the rollouts of `{arm}` may be of other questions: they have ids of their own, in other data",
+            help="name arms that are trained on the same data, or leave out the column of ids",
+        )

@@ -65,11 +65,11 @@ class Graph:
         return task_id in self._index
 
     def turns(self, seconds: Mapping[str, float]) -> dict[str, int]:
-        """For every task id, its place among tasks that could start, the first 0; `seconds` are those that tasks take.
+        """Return for every task id its place among tasks that could start, from 0; `seconds` are those that tasks take.
 
-        First is what reads nothing: it takes moments, and questions that cannot be had, or are trained and evaluated on, are
-        told of before anything long begins. Then, what has the longest way from its start to the end, with one second for
-        what `seconds` lacks; of equals the first in the graph.
+        Tasks without inputs come first: they take moments, and missing questions, or those that are both trained
+        and evaluated on, are reported before anything long begins. Then comes the task with the longest way from
+        its start to the end, with one second if `seconds` lacks it; of equals the first in the graph.
         """
         readers, heights = self.readers(), dict[str, float]()
         for task in reversed(self.tasks):
@@ -79,7 +79,7 @@ class Graph:
         return {task.id: turn for turn, task in enumerate(ordered)}
 
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """For every task id, the ids of the tasks that read its result, in the graph's order."""
+        """Return for every task id the ids of the tasks that read its result, in the graph's order."""
         readers: dict[str, list[str]] = {task.id: [] for task in self.tasks}
         for task in self.tasks:
             for source in dict.fromkeys(task.inputs.values()):

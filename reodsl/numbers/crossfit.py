@@ -41,9 +41,7 @@ class CrossFit:
 
 
 def grouped(benchmark: str, questions: int) -> Ints:
-    """Return the group of each question, from 0: random, the same on every machine, of sizes that differ by at most
-    1.
-    """
+    """Return the group of each question, from 0: random, the same on every machine, of sizes that differ by at most 1."""
     import numpy as np
 
     order = shuffled(f"groups\0{benchmark}", questions)

@@ -25,9 +25,7 @@ class QuestionMinimum:
 
 @dataclass(slots=True)
 class _Reached:
-    """Results of one question's groups: each mean with the first budget at which any of them has it, and the best
-    mean at `l_max`.
-    """
+    """Results of one question's groups: each mean with its first budget, and the best mean at `l_max`."""
 
     first: dict[float, int] = field(default_factory=dict)
     full: float = 0.0
@@ -75,9 +73,7 @@ def question_min(
 
 
 def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
-    """Yield `(tokens, share of the rollouts that are right)` at each change up to `l_max`, rising; it is 0 before
-    the first.
-    """
+    """Yield `(tokens, share of the rollouts that are right)` at each change up to `l_max`; it is 0 before the first."""
     if not rollouts:
         raise problem(
             "E0429",

@@ -147,8 +147,7 @@ def reg_table(
     relative_to: str | None = None,
     questions: int | None = None,
 ) -> RegTable:
-    """Return REG of each model on each benchmark of the frontier, the mean over them, and changes from
-    `relative_to`.
+    """Return REG of each model on each benchmark of the frontier, the mean over them, and changes from `relative_to`.
 
     `questions` is how many a benchmark's curve is a mean over, at least; changes in percent need it. A model has exactly
     the frontier's benchmarks. A frontier that is one mean curve (as the published ones, "Average") is compared with the

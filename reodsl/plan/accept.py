@@ -21,7 +21,7 @@ from reodsl.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What came of it: the result, the task's new key, and in words what had changed."""
+    """Outcome of an acceptance: the result, the task's new key, and in words what had changed."""
 
     task: str
     key: str
@@ -30,9 +30,9 @@ class Accepted:
 
 
 def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, result: str | None) -> Accepted:
-    """Let a result that is there stand for a task: its last one, or the one whose key begins with `result`.
+    """Accept an existing result for a task: its last one, or the one whose key begins with `result`.
 
-    Raises E0956 where that makes no sense: nothing would run, the key is not known yet, the result is missing or
+    Raises E0956 if that makes no sense: nothing would run, the key is not known yet, the result is missing or
     damaged or of another kind of task, another process is making it, or there is no reason.
     """
     task = item.task
@@ -77,7 +77,7 @@ def _done(plan: Plan, store: Store) -> dict[str, Manifest]:
 
 
 def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:
-    """The key of the result to accept."""
+    """Return the key of the result to accept."""
     if result is None:
         last = previous(spec.study.name, task.id, records(store))
         if last is None or last == key or not store.path(last).exists():

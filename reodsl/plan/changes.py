@@ -31,7 +31,7 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """The setting as a spec's author knows it, as far as that can be told: `optim.lr`."""
+        """Return the setting's name in a spec, as far as the path determines it: `optim.lr`."""
         parts = self.path.split(".")
         if parts[0] == "payload":
             parts = parts[1:]
@@ -41,7 +41,7 @@ class Difference:
 
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The smallest named parts in which two JSON values differ, as (path, old, new)."""
+    """Yield the smallest named parts in which two JSON values differ, as (path, old, new)."""
     whole = bool(path) and path[-1] in _WHOLE
     if isinstance(old, Mapping) and isinstance(new, Mapping) and not whole:
         for key in [*old, *(key for key in new if key not in old)]:
@@ -64,7 +64,7 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
 def explain(
     task: Task, old: Mapping[str, Any], new: Mapping[str, Any], places: Places
 ) -> tuple[Difference, ...]:
-    """What differs between two materials of a task, inputs apart (a changed input is its own task's change)."""
+    """Return the differences of two materials of a task without its inputs, whose changes are their own tasks'."""
     differing = []
     for part in ("version", "payload"):
         for path, before, after in differences(old.get(part), new.get(part), (part,)):
@@ -74,7 +74,7 @@ def explain(
 
 
 def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
-    """The path of the first part that differs in what is one change: its parts have lines of their own."""
+    """Return the path of the first different part in what is one change: its parts have lines of their own."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return path
     first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
@@ -84,10 +84,10 @@ def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
 def changed_inputs(
     old: Mapping[str, Any], new: Mapping[str, Any], now: Mapping[str, str] = {}
 ) -> tuple[str, ...]:
-    """The roles whose content differs, appeared or went.
+    """Return the roles whose content differs, appeared or went.
 
-    `now` is the content of every role, by which the arms are told that are not as any was; without it, and where some
-    only went, they are `arms`.
+    `now` is the content of every role, from which new arms are named; without it, and if arms only went, the role
+    is `arms`.
     """
     before, after = old.get("inputs", {}), new.get("inputs", {})
     roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
@@ -109,7 +109,7 @@ _BASE = "relative_to"
 def regrouped(
     task: Task, then: Mapping[str, str], now: Mapping[str, str], places: Places
 ) -> tuple[Difference, ...]:
-    """Which arms a task reads that it did not read before, or no longer, and which one it compares with.
+    """Return the changes of which arms a task reads, and which one it compares with.
 
     `then` and `now` are digests of inputs by role: an arm by another name is the same arm.
     """
@@ -137,7 +137,7 @@ def regrouped(
 
 
 def words(change: Difference) -> str:
-    """A change in words: `optim.lr 5e-06 -> 1e-06`."""
+    """Describe a change: `optim.lr 5e-06 -> 1e-06`."""
     if change.path == "version":
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
@@ -152,7 +152,7 @@ def words(change: Difference) -> str:
 
 
 def written(value: Any) -> str | None:
-    """An expression of a reward, or its `let`s, as a spec has them; None for anything else."""
+    """Format an expression of a reward, or its `let`s, as in a spec; None for anything else."""
     match value:
         case {"op": _}:
             given = [{"name": "", "value": value}]
@@ -172,7 +172,7 @@ def written(value: Any) -> str | None:
 
 
 def parted(old: str, new: str) -> tuple[str, str]:
-    """Two texts from the word on at which they part, if they are too long to show from their beginnings."""
+    """Shorten two texts to their different parts, if they are too long to show from their beginnings."""
     if max(len(old), len(new)) <= _ROOM:
         return old, new
     same = next(
@@ -192,7 +192,7 @@ def _cut(text: str) -> str:
 
 
 def brief(value: Any, room: int = 48) -> str:
-    """A value in few characters: numbers in their shortest spelling, structures by their size."""
+    """Format a value in few characters: numbers in their shortest spelling, structures by their size."""
     match value:
         case None:
             return "nothing"

@@ -18,30 +18,31 @@ class Keys:
     """Keys for the tasks of one spec, whose relative paths start at `folder`."""
 
     def __init__(self, store: Store, folder: Path, most: int | None = MOST_READ) -> None:
-        """Checksums of files outside the store are kept inside it; of those not known `most` bytes are read (None: all)."""
+        """Read the checksums of files that the store keeps; of unknown files read at most `most` bytes (None: all).
+        """
         self.store, self.folder = store, folder
         self.prints = Fingerprints(store.root / "fingerprints.json", most)
 
     def for_run(self) -> Keys:
-        """The same that read their sources whole, however large: a run has been asked for."""
+        """Return the same keys without a limit on reading sources: a run was requested."""
         return Keys(self.store, self.folder, None)
 
     def payload(self, task: Task) -> dict[str, Any]:
-        """What of the task's payload its result depends on, with paths replaced by what is there now."""
+        """Return the part of the task's payload that its result depends on, with present content in place of paths."""
         return resolved(task, identity(task), self.folder, self.prints)
 
     def unread(self, task: Task) -> bool:
-        """Whether the task has sources that are too large to be read before a run, so that its key is not known."""
+        """Return whether the task has sources too large to be read before a run, so that its key is unknown."""
         return task.kind in ("data", "model") and is_unread(self.payload(task))
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
-        """The key of the task's result and the material it is the digest of. `inputs` is by role."""
+        """Return the key of the task's result and the material it is the digest of. `inputs` is by role."""
         key_material = material(task, self.payload(task), contents(task, inputs))
         return digest(key_material), key_material
 
 
 def contents(task: Task, inputs: Mapping[str, Manifest]) -> dict[str, str]:
-    """By role, the digest of what the task reads of each input."""
+    """Map each role to the digest of the files read."""
     return {
         role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
     }

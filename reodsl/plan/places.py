@@ -1,11 +1,13 @@
-"""Places: from a setting in a task's payload to the line of the spec that gave it."""
+"""Places: from a setting in a task's payload, or a failure of it, to the line of the spec that gave it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
-from reodsl.graph.task import Task
+from reodsl.diagnostics.model import Diagnostic, Label, Span
+from reodsl.graph.task import Graph, Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.model import Model, Wording
 from reodsl.ir.study import Arm, Suite
@@ -32,14 +34,14 @@ _SETTING: Mapping[str, str] = {"suite": "eval", "model": "base"}
 
 
 class Places:
-    """Where the settings of a spec's tasks were given.
+    """Lines of the spec that gave the settings of its tasks.
 
     Origins are named by declaration and setting (`reo_exp.optim.lr`, `easy_suite.samples`). Payloads put frames such as
     `stage` and `method` around a setting, and leave out the names of what is declared: those are looked up in the study.
     """
 
     def __init__(self, spec: Spec) -> None:
-        """`spec` as it is compiled now."""
+        """Index the declarations of `spec`, as it is compiled now."""
         self.study = spec.study.name
         self.arms = {arm.name: arm for arm in spec.study.arms}
         self.experiments = {each.name: each for each in _experiments(spec)}
@@ -53,7 +55,7 @@ class Places:
 
     @cached_property
     def lines(self) -> dict[str, dict[Path, Origin]]:
-        """The origins by what they begin with. A plan of nothing that was done before never asks."""
+        """Return the origins by their first part. A plan without old results never needs them."""
         lines: dict[str, dict[Path, Origin]] = {}
         for name, origin in self.origins.items():
             owner, *path = name.split(".")
@@ -61,7 +63,7 @@ class Places:
         return lines
 
     def of(self, task: Task, path: Path) -> Origin | None:
-        """The place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest thing around it."""
+        """Return the place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest part around it."""
         spelled, declared = _spelled(task, path), tuple(self._declared(task, path))
         for end in range(len(spelled), 0, -1):
             for owner, *inner in declared:
@@ -73,7 +75,7 @@ class Places:
         return next((each[named] for each in lines if named in each), None)
 
     def setting(self, arm: str, name: str) -> Origin | None:
-        """Where an arm's setting was given, by the name that a comparison has for it (`eval.samples`, `optim.lr`)."""
+        """Return where an arm's setting was given, by its name in a comparison (`eval.samples`, `optim.lr`)."""
         path, of_arm = tuple(name.split(".")), self.arms.get(arm)
         owners: list[Path] = [(arm,)]
         if of_arm is not None and path[0] == "eval":
@@ -97,9 +99,9 @@ class Places:
         return None
 
     def _within(self, owner: str, inner: Path, path: Path, whole: bool) -> Origin | None:
-        """The origin below `owner.inner` that ends as the path does and has else only parts of it, the longest of them.
+        """Return the longest origin below `owner.inner` that ends as the path does and has only parts of it.
 
-        For a `whole` path a setting inside of what it names will do: a batch of traces is its number of prompts.
+        For a `whole` path a setting inside of it will do: a batch of traces is its number of prompts.
         """
         origins: list[tuple[bool, int, Origin]] = []
         for name, origin in self.lines.get(owner, {}).items():
@@ -114,7 +116,7 @@ class Places:
         return max(origins, key=lambda each: each[:2])[2] if origins else None
 
     def _declared(self, task: Task, path: Path) -> Iterator[Path]:
-        """What may have declared a part of the payload, the nearest first: names, and settings that hold it."""
+        """Yield what may have declared a part of the payload, the nearest first: names, and settings that hold it."""
         part, owners = path[0] if path else "", self._owners(task)
         arm, experiment = self.arms.get(task.arm or ""), self.experiments.get(task.arm or "")
         if task.kind in ("model", "data"):
@@ -147,20 +149,20 @@ class Places:
         yield (self.study,)
 
     def _owners(self, task: Task) -> list[str]:
-        """The experiment or arm that a task belongs to, by the names that it may have."""
+        """Return the experiment or arm of a task, by the names that it may have."""
         names = [name for name in (task.arm, task.id.split(".")[0]) if name]
         return list(dict.fromkeys((*names, *(self.also[name] for name in names if name in self.also))))
 
 
 def _stages(task: Task, experiment: Experiment | None) -> tuple[Stage, ...]:
-    """The stage that a task trains, or all that it may sample for."""
+    """Return the stage that a task trains, or all that it may sample for."""
     if experiment is None:
         return ()
     return (experiment.stages[task.payload["index"]],) if task.kind == "train" else experiment.stages
 
 
 def _of_suite(suite: Suite) -> Iterator[Path]:
-    """The declarations that a suite names, and its own."""
+    """Yield the declarations that a suite names, and its own."""
     for benchmark in suite.benchmarks:
         yield (benchmark.data.name,)
         yield (benchmark.name,)
@@ -170,7 +172,7 @@ def _of_suite(suite: Suite) -> Iterator[Path]:
 
 
 def _of_stage(stage: Stage, path: Path) -> Iterator[Path]:
-    """The declarations that a stage names, where the path is about them."""
+    """Yield the declarations that a stage names and the path is about."""
     if isinstance(stage.method, Ppo):
         if "forcing" in path and stage.method.forcing is not None:
             yield (stage.method.forcing.name,)
@@ -179,7 +181,7 @@ def _of_stage(stage: Stage, path: Path) -> Iterator[Path]:
 
 
 def _laid_over(task: Task, arm: Arm | None, experiment: Experiment | None) -> Iterator[Wording]:
-    """The ways to ask that are laid over the prompt of the model that a task reads."""
+    """Yield the wordings over the prompt of the model that a task reads."""
     if task.kind == "evaluate" and arm is not None and arm.suite.wording is not None:
         yield arm.suite.wording
     if task.kind in ("sample", "select") and experiment is not None:
@@ -189,7 +191,7 @@ def _laid_over(task: Task, arm: Arm | None, experiment: Experiment | None) -> It
 
 
 def _spelled(task: Task, path: Path) -> Path:
-    """The path as a spec spells it."""
+    """Return the path as a spec spells it."""
     match task.kind, task.id.split(".")[1:2], path:
         case "sample", ["reference"], ("samples",):
             return ("reference_samples",)
@@ -206,12 +208,12 @@ def _experiments(spec: Spec) -> Iterator[Experiment]:
 
 
 def _below(start: Start) -> list[Path]:
-    """The declarations that a checkpoint was made by, the last experiment first and the model at the end."""
+    """Return the declarations behind a checkpoint, the last experiment first and the model at the end."""
     return [*((each.name,) for each in _trained(start)), (_model(start).name,)]
 
 
 def _trained(start: Start) -> Iterator[Experiment]:
-    """The experiments that lead to a checkpoint, the last one first."""
+    """Yield the experiments that lead to a checkpoint, the last one first."""
     while isinstance(start, FromTraining):
         yield start.experiment
         start = start.experiment.start
@@ -224,6 +226,56 @@ def _model(start: Start) -> Model:
 
 
 def _ends(parts: Path, path: Path) -> bool:
-    """Whether `parts` are some of the path's, in its order, and its last one among them."""
+    """Return whether `parts` are some of the path's, in its order, with its last one."""
     rest = iter(path)
     return bool(parts) and parts[-1] == path[-1] and all(part in rest for part in parts)
+
+
+_REWARD: Path = ("stage", "method", "reward")
+_ABOUT: Mapping[tuple[str, str], Path] = {
+    ("budgets", "E0429"): ("reward",),
+    **{("data", code): ("data", "sources") for code in ("W0714", "W0716", "W0717")},
+    **{("data", code): ("data", "duplicates") for code in ("W0807", "N0807")},
+    **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932")},
+    ("train", "W0804"): ("stage", "data", "answer"),
+    ("evaluate", "W0804"): ("suite", "benchmarks"),
+    ("train", "E0926"): ("stage", "optim", "lr"),
+    ("train", "E0929"): ("stage", "plateau"),
+    ("train", "E0935"): ("stage", "method", "batch"),
+    ("train", "E0936"): ("stage", "method", "mismatch_limit"),
+    ("select", "E0934"): ("data",),
+    ("select", "E0935"): ("data",),
+}
+"""The setting that a failure of a kind of task is about, as a path into its payload."""
+
+
+def at_their_lines(
+    spec: Spec, graph: Graph, failed: Mapping[str, Iterable[Diagnostic]]
+) -> dict[str, tuple[Diagnostic, ...]]:
+    """Return the failures of tasks, each with the line of the setting that is to blame as its first place."""
+    places = Places(spec)
+    return {
+        name: tuple(_placed(spec, places, graph[name], each) for each in diagnostics)
+        for name, diagnostics in failed.items()
+    }
+
+
+def _placed(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
+    path = _ABOUT.get((task.kind, diagnostic.code))
+    origin = places.of(task, path) if path is not None and not diagnostic.labels else None
+    if origin is None:
+        return diagnostic
+    return replace(diagnostic, labels=(Label(line_of(spec, origin), "given here"),))
+
+
+def line_of(spec: Spec, origin: Origin) -> Span:
+    """Return the span of the whole line without blanks around it; its beginning if the file is not at hand."""
+    lines = lines_of(spec, origin.path)
+    text = lines[origin.line - 1] if origin.line <= len(lines) else ""
+    begin = len(text) - len(text.lstrip()) + 1
+    return Span(origin.path, origin.line, begin, origin.line, max(len(text.rstrip()) + 1, begin + 1))
+
+
+def lines_of(spec: Spec, path: str) -> list[str]:
+    """Return the lines of a file of the spec as places count them; one empty line if the file is not at hand."""
+    return spec.sources.get(path, "").split("\n")

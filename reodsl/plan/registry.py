@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from reodsl.diagnostics import Diagnostic, problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.reward import Reward
@@ -29,7 +29,7 @@ CHOICE = "REODSL_RUNNERS"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where tasks run: in this process (`local`), on a Ray instance of this machine, or on the cluster at `address`.
+    """A place for tasks: this process (`local`), a Ray instance of this machine, or the cluster at `address`.
 
     With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
     `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
@@ -64,8 +64,7 @@ class Execution:
 
 @dataclass(slots=True)
 class Results:
-    """What came of it: the key of every finished task, why others failed, which were not tried for that, and which were
-    made anew as they were damaged.
+    """Results of an execution: keys of finished tasks, failures, blocked tasks, and rebuilt ones that were damaged.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
@@ -76,10 +75,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that runs need, or can use, as it is on this machine.
+    """A part of this machine that runs need or can use.
 
-    `says` is its version and what is worth knowing of it; `help`, where it is not `ok`, how to get it. Without one that
-    is `needed` no spec runs.
+    `says` is its version and what is worth knowing of it; `help`, if it is not `ok`, how to get it. Without one
+    that is `needed` no spec runs.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What the entry-point group `reodsl.runners` provides.
+    """The runners of the entry-point group `reodsl.runners`.
 
     `runners` names one function a kind as `module:function`, a `reodsl.graph.job.Runner`, imported where the task
     runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
@@ -113,10 +112,10 @@ class Registry:
 
 
 def load_registry() -> Registry:
-    """The registry of the package `reodsl`, or the one of the package that REODSL_RUNNERS names. Any package can provide
-    one, and none is imported for being there.
+    """Load the registry of the package `reodsl`, or of the package that REODSL_RUNNERS names.
 
-    Raises E0964 when it is not there or cannot be imported.
+    Any package can provide one, and none is imported only because it is installed. Raises E0964 when it is missing
+    or cannot be imported.
     """
     wanted = os.environ.get(CHOICE) or PACKAGE
     those = {

@@ -1,4 +1,4 @@
-"""A plan as text and as JSON data: the same facts, short by default with the hidden count."""
+"""A plan as text and as JSON data, with the budgets that its arms are trained on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,111 @@ from typing import Any
 
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.markdown import code, document, table
+from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin
+from reodsl.ir.reward import Budgets
+from reodsl.ir.study import Study
+from reodsl.ir.training import FromTraining, Ppo
+from reodsl.numbers.budgets import Rule, coefficients
 from reodsl.plan.changes import Difference, words
-from reodsl.plan.schedules import schedule_json, schedule_text, schedules
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words
 from reodsl.price.prices import Elapsed, elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
+
+_RULES: dict[Rule, str] = {
+    "trapezoid": "trapezoid; they sum to L_max - L_1/2",
+    "uniform": "uniform",
+    "half_first": "trapezoid with c_1 = L_1/2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Budgets and the longest response in tokens; the weights by `rule`, or none where the reward has none."""
+
+    arms: tuple[str, ...]
+    budgets: tuple[int, ...]
+    l_max: int
+    rule: Rule | None
+    weights: tuple[float, ...]
+
+
+def schedules(study: Study) -> tuple[Trained, ...]:
+    """Return one row for each set of budgets and weights that is known before a run, with the arms that use it."""
+    users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
+    for arm in study.arms:
+        if not isinstance(arm.checkpoint, FromTraining):
+            continue
+        for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]:
+            split = split_of(stage)
+            if isinstance(split, Budgets) and isinstance(stage.method, Ppo):
+                rule = stage.method.reward.weight_rule
+                arms = users.setdefault((split.budgets, split.l_max, rule), [])
+                if arm.name not in arms:
+                    arms.append(arm.name)
+    return tuple(
+        Trained(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
+        for (budgets, l_max, rule), arms in users.items()
+    )
+
+
+def schedule_json(row: Trained) -> dict[str, Any]:
+    """Return a row as JSON data."""
+    return {
+        "arms": list(row.arms),
+        "budgets": list(row.budgets),
+        "l_max": row.l_max,
+        "rule": row.rule,
+        "weights": list(row.weights),
+    }
+
+
+def schedule_text(row: Trained, width: int | None = None) -> list[str]:
+    """Format `Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, aligned; several pairs if `width` is small."""
+    tops = [*map(tokens, row.budgets), tokens(row.l_max)]
+    lows = [f"{weight:g}" for weight in row.weights] or [""] * len(tops)
+    widths = [max(len(top), len(low)) for top, low in zip(tops, lows, strict=True)]
+
+    def line(head: str, cells: list[str], tail: str) -> str:
+        padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
+        return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
+
+    if width is not None and len("Budgets ") + sum(widths) + len(widths) + 1 > width:
+        return _in_parts(row, tops, lows, widths, width)
+    lines = [line("Budgets", tops, f"tokens ({', '.join(row.arms)})")]
+    if row.rule:
+        lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
+    return lines
+
+
+def _in_parts(row: Trained, tops: list[str], lows: list[str], widths: list[int], width: int) -> list[str]:
+    """Format budgets over their weights, as many on a line as fit."""
+    parts: list[list[int]] = [[]]
+    used = len("Budgets")
+    for index, each in enumerate(widths):
+        if parts[-1] and used + 1 + each > width:
+            parts.append([])
+            used = len("Budgets")
+        parts[-1].append(index)
+        used += 1 + each
+    lines = [f"Budgets of {', '.join(row.arms)} in tokens, the last the longest response"]
+    if row.rule:
+        lines.append(f"Weights: {_RULES[row.rule]}")
+    for part in parts:
+        lines.append(" ".join(["Budgets", *(f"{tops[i]:>{widths[i]}}" for i in part)]))
+        if row.rule:
+            lines.append(" ".join(["Weights", *(f"{lows[i]:>{widths[i]}}" for i in part)]))
+    return lines
+
+
+def tokens(count: int) -> str:
+    """Format tokens as the language does: `16K` for multiples of 1024."""
+    return f"{count // 1024}K" if count and count % 1024 == 0 else str(count)
+
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
 _CHANGES = 3
@@ -29,7 +124,7 @@ _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
 def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
-    """The plan as JSON data; documented in docs/JSON.md. With `prices` every task has its `price`."""
+    """Return the plan as JSON data; documented in docs/JSON.md. With `prices` every task has its `price`."""
     study = plan.spec.study
     return {
         "study": study.name,
@@ -54,9 +149,9 @@ def to_text(
     prices: Prices | None = None,
     columns: int | None = None,
 ) -> str:
-    """The plan for people: what is to do, why, and for how much; finished tasks and all that is priced with `everything`.
+    """Return the plan for people: tasks to do, reasons and prices; `everything` adds finished tasks and all prices.
 
-    In a terminal of so many `columns`, tasks whose line is longer stand on several, and words are never cut.
+    In a terminal of so many `columns`, longer lines are put on several, and words are never cut.
     """
     rows, unseen = _rows(plan, everything, now, prices)
     width = max([30, *(len(row.name) for row in rows)]) + 2
@@ -84,7 +179,7 @@ def to_markdown(
     now: datetime | None = None,
     prices: Prices | None = None,
 ) -> str:
-    """The plan of the spec at `path` as Markdown for a page of others: nothing that the spec calls things is markup."""
+    """Return the plan of the spec at `path` as Markdown for a page of others: no name of the spec is markup."""
     rows, unseen = _rows(plan, everything, now, prices)
     name, counts = _counts(plan)
     tasks = [
@@ -134,7 +229,7 @@ def _beneath(
 
 
 def _stacked(row: _Row, columns: int) -> list[str]:
-    """A task on one line where that is long enough, else on several: its name, verdict and price, then why."""
+    """Return a task on one line if that is long enough, else on several: its name, verdict and price, then why."""
     head = "  ".join(part for part in (row.name, row.verdict, row.price + row.devices) if part.strip())
     if len(head) + 2 + len(row.reason) <= columns:
         head, reason = f"{head}  {row.reason}", ""
@@ -144,7 +239,7 @@ def _stacked(row: _Row, columns: int) -> list[str]:
 
 
 def _fold(line: str, columns: int) -> list[str]:
-    """A line on as many as it takes; what follows the first is indented as it is, and a little more."""
+    """Fold a line into as many as needed; the later ones are indented as it is, and a little more."""
     if len(line) <= columns:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -155,7 +250,7 @@ def _fold(line: str, columns: int) -> list[str]:
 
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
-    """The whole plan's price as JSON data, with the time that it takes."""
+    """Return the whole plan's price as JSON data, with the time that it takes."""
     took = _elapsed(plan, prices)
     return {
         **totals_json(prices, plan.now, plan.later),
@@ -168,7 +263,7 @@ def _elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
 
 
 def ago(moment: str, now: datetime) -> str:
-    """How long ago an ISO time was, in its largest unit: `2 days ago`.
+    """Format how long ago an ISO time was, in its largest unit: `2 days ago`.
 
     `humanize` writes up to three units (`1 year, 2 months ago`), for which columns have no room.
     """
@@ -181,7 +276,7 @@ def ago(moment: str, now: datetime) -> str:
 
 
 def item_json(item: Item) -> dict[str, Any]:
-    """One task of a plan as JSON data."""
+    """Return one task of a plan as JSON data."""
     return {
         "id": item.task.id,
         "kind": item.task.kind,
@@ -203,7 +298,7 @@ def _difference(change: Difference) -> dict[str, Any]:
 
 
 def _counts(plan: Plan) -> tuple[str, str]:
-    """The study's name, and how many arms, frontiers and seeds it has."""
+    """Return the study's name, and how many arms, frontiers and seeds it has."""
     study = plan.spec.study
     counts = [(len(study.arms), "arm"), (len(study.frontiers), "frontier"), (len(study.seeds), "seed")]
     return study.name, ", ".join(f"{count} {_plural(name, count)}" for count, name in counts if count)
@@ -234,7 +329,7 @@ class _Row:
 def _rows(
     plan: Plan, everything: bool, now: datetime | None, prices: Prices | None
 ) -> tuple[list[_Row], int]:
-    """The lines that are shown, and how many tasks are to be done that are not."""
+    """Return the lines to show, and how many tasks to be done are not among them."""
     now = now or datetime.now(UTC)
     groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for item in plan.items:
@@ -261,7 +356,7 @@ def _rows(
 
 
 def _below(item: Item) -> tuple[str, ...]:
-    """Where the first change was made, then the next few changes with their places."""
+    """Return where the first change was made, then the next few changes with their places."""
     if item.task.kind == "report":
         return ()
     lines = []
@@ -275,7 +370,7 @@ def _below(item: Item) -> tuple[str, ...]:
 
 
 def place(origin: Origin) -> str:
-    """`specs/quickstart.reo:16`, or the option of the command line."""
+    """Format a place: `specs/quickstart.reo:16`, or the option of the command line."""
     return origin.path if origin.path.startswith("--") else f"{origin.path}:{origin.line}"
 
 

@@ -21,7 +21,7 @@ LARGEST = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for: the spec's file and the store as paths, and the changes and target of the command line."""
+    """The request of a plan: the spec's file and the store as paths, and the changes and target of the command line."""
 
     spec: str
     store: str
@@ -60,7 +60,7 @@ def save_plan(path: Path, plan: Plan, prices: Prices, request: Request) -> None:
 
 
 def is_plan(path: Path) -> bool:
-    """Whether a file that is to be run holds JSON rather than a spec. A pipe is none, and is left unread."""
+    """Return whether a file to be run holds JSON rather than a spec. A pipe does not, and is left unread."""
     try:
         if not path.is_file():
             return False
@@ -71,7 +71,7 @@ def is_plan(path: Path) -> bool:
 
 
 def load_plan(path: Path) -> Saved:
-    """A saved plan. Raises E0967 for any other file."""
+    """Load a saved plan. Raises E0967 for any other file."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError("the file is too large")
@@ -101,7 +101,7 @@ def load_plan(path: Path) -> Saved:
 
 
 def moved(saved: Saved, plan: Plan) -> tuple[str, ...]:
-    """What tasks of a saved plan have moved: results that are gone, and tasks that would now make another result.
+    """List the tasks of a saved plan that moved: results that are gone, and tasks that would now make another result.
 
     Work that has been done since is not moved: an interrupted run of the plan goes on.
     """

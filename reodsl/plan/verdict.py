@@ -1,10 +1,14 @@
-"""The plan: from a graph and a store to a verdict for every task and the reason of it."""
+"""The plan: from a graph and a store to a verdict for every task and its reason, and a task of it by name."""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from reodsl.diagnostics import problem
+from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
 from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, explain, regrouped, words
@@ -43,7 +47,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run of `spec` would do now. `digest` is that of the compiled spec."""
+    """Verdicts about all tasks of `spec`, of which `digest` is that of the compiled form."""
 
     spec: Spec
     digest: str
@@ -51,18 +55,18 @@ class Plan:
 
     @property
     def totals(self) -> dict[Verdict, int]:
-        """How many tasks have each verdict."""
+        """Return how many tasks have each verdict."""
         verdicts: tuple[Verdict, ...] = ("reuse", "run", "rerun", "later")
         return {name: sum(item.verdict == name for item in self.items) for name in verdicts}
 
     @property
     def now(self) -> tuple[str, ...]:
-        """The ids of tasks that are known to be done by a run."""
+        """Return the ids of tasks that a run certainly does."""
         return tuple(item.task.id for item in self.items if item.verdict in ("run", "rerun"))
 
     @property
     def later(self) -> tuple[str, ...]:
-        """The ids of tasks that may have to be done, as is known once others are."""
+        """Return the ids of tasks that a run may have to do, depending on others."""
         return tuple(item.task.id for item in self.items if item.verdict == "later")
 
     @property
@@ -72,14 +76,12 @@ class Plan:
 
     @property
     def work(self) -> bool:
-        """Whether there is anything to do."""
+        """Return whether there is anything to do."""
         return any(item.verdict != "reuse" for item in self.items)
 
 
 def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
-    """Ask the store about every task, in order. Reads the store and the spec's data files.
-
-    Changes nothing but what a store remembers of files that it has read.
+    """Ask the store about every task, in order; only its checksums of files that it has read may change.
 
     Raises E0952 for a folder that is not a store.
     """
@@ -144,7 +146,7 @@ class _Planner:
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
     def _pending(self, task: Task, needs: tuple[str, ...]) -> Item:
-        """A task that reads what is not there yet, so that its key is unknown."""
+        """Return the item of a task with missing inputs, so that its key is unknown."""
         if task.kind == "budgets" or self.unknown.intersection(needs):
             self.unknown.add(task.id)
             return Item(task, "later", f"needs {_some(needs)}", needs=needs)
@@ -159,7 +161,7 @@ class _Planner:
         return Item(task, "rerun", f"{_some(needs)} {run} first", changes, needs)
 
     def _previous(self, task: Task) -> dict[str, Any] | None:
-        """The material of the result that this task had when the study ran last."""
+        """Return the material of the result that this task had when the study ran last."""
         key = previous(self.spec.study.name, task.id, self.records)
         return self.store.material(key) if key else None
 
@@ -172,3 +174,53 @@ def _some(names: tuple[str, ...]) -> str:
     if len(names) <= 2:
         return " and ".join(names)
     return f"{names[0]} and {len(names) - 1} others"
+
+
+_SHOWN = 12
+
+
+def find(plan: Plan, name: str | None) -> Item:
+    """Return the task of that id, or the only one that starts so. Raises E0955 with near names, or all for no name."""
+    ids = [item.task.id for item in plan.items]
+    if name is None:
+        raise problem("E0955", "no task is named", help=f"name one of: {_listed(ids)}")
+    chosen = [item for item in plan.items if item.task.id == name]
+    chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
+    if len(chosen) != 1:
+        near = (
+            [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
+        )
+        what = "several tasks start with" if chosen else "no task is called"
+        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_listed(near)}")
+    return chosen[0]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more (`reodsl graph SPEC`)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A compiled spec with its graph, its store (which may not exist yet), and the keys of its tasks."""
+
+    spec: Spec
+    graph: Graph
+    store: Store
+    keys: Keys
+
+    def for_run(self) -> Ready:
+        """Return the same study with keys that read sources whole, however large."""
+        return replace(self, keys=self.keys.for_run())
+
+    def plan(self) -> Plan:
+        """Plan a run. Raises E0952 for a folder that is not a store."""
+        return make_plan(self.spec, self.graph, self.store, self.keys)
+
+
+def made_ready(spec: Spec, path: Path, store: Path | None) -> Ready:
+    """Prepare the spec compiled from the file at `path`; results are in `store`, or in `.reodsl` beside it."""
+    beside = path.resolve().parent
+    place = Store(store or beside / ".reodsl")
+    folder = Path(spec.folder) if spec.folder else beside
+    return Ready(spec, lower(spec), place, Keys(place, folder))

@@ -49,9 +49,7 @@ class Facts:
 
 
 def questions_in(data: Mapping[str, Any]) -> int | None:
-    """Return how many questions a data payload's sources hold, None if a source neither generates nor declares
-    them.
-    """
+    """Return how many questions a data payload's sources hold, None if a source neither generates nor declares them."""
     declared = data.get("questions")
     if declared is not None:
         return int(declared)

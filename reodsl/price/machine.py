@@ -50,8 +50,7 @@ NARROW = 115.0
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a task: all `gpus` are paid for while it runs; `generating` and `training` of them do each
-    part.
+    """The devices of a task: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
 
     `model` is that of each, as the cluster names its GPU or this machine its processor. `narrow` is the width of a model
     that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device

@@ -43,9 +43,7 @@ class Recipe:
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
-        """Return the bytes of weights, the moments of trained ones, and `gradients` if asked, on one training
-        device.
-        """
+        """Return the bytes of weights, the moments of trained ones, and `gradients` if asked, on one training device."""
         trained = sizes.parameters if self.adapters is None else self.adapters
         # On a laptop's processor the host's memory is the device's.
         away = self.on_host and devices.unit == "gpu_hours"
@@ -141,16 +139,15 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the peak of a generating device: its part of the weights, the caches of `cached` tokens as far as they
-    fit, and what training keeps beside them.
+    """Return the peak of a generating device: its part of the weights, caches, and training beside them.
+
+    The caches are of `cached` tokens, as far as they fit.
     """
     return _runtime(devices) + devices.beside + served_bytes(sizes, devices, cached)
 
 
 def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the engine's own part of `engine_bytes`, which it gives back, if it can, while a trainer has the
-    device.
-    """
+    """Return the engine's own part of `engine_bytes`, which it gives back, if it can, while a trainer has the device."""
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(cached, cache_tokens(sizes, devices))
     return weights + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel

@@ -56,8 +56,7 @@ def price(
 
 
 def calibrate(history: History, devices: Devices) -> Measured | None:
-    """Return how much longer than priced each term took on such devices, the median of past results; None without
-    any.
+    """Return how much longer than priced each term took on such devices, the median of past results; None without any.
 
     Each is priced on as many devices as it was made on. Results with the time of processors are preferred to those
     with the clock's alone. Rehearsals count as long as nothing has run.
@@ -214,9 +213,7 @@ class _Pricer:
 
 
 def _priced(task: Task) -> dict[str, Any]:
-    """Return the payload without numbers that no price depends on: seeds, and of an optimizer all but its
-    algorithm.
-    """
+    """Return the payload without numbers that no price depends on: seeds, and of an optimizer all but its algorithm."""
     payload = {
         name: each for name, each in task.payload.items() if name not in ("seed", "replicate", "index")
     }

@@ -96,8 +96,7 @@ def equal_groups(rollouts: int) -> float:
 
 
 def expected_draws(prompts: int, most: int, equal: float) -> float:
-    """Return the draws of `prompts` questions, at most `most`, until as many questions as one draw has give a
-    gradient.
+    """Return the draws of `prompts` questions, at most `most`, until as many questions as one draw has give a gradient.
 
     Each question gives none with the chance `equal`, independently: after `k` draws those that do are binomial,
     and one draw more is made where they are fewer than `prompts`.
@@ -303,9 +302,7 @@ def force(
 
 
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
-    """Return the seconds to decode: bytes over bandwidth, FLOPs over FLOP/s, or the floor of a step, whichever is
-    longest.
-    """
+    """Return the seconds to decode: bytes over bandwidth, FLOPs over FLOP/s, or the floor of a step, the longest."""
     hardware = devices.hardware
     bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill

@@ -149,9 +149,7 @@ def _basis(prices: Prices) -> list[str]:
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
-    """Describe a training step term by term, and how many of them the limit buys; empty for tasks without steps on
-    GPUs.
-    """
+    """Describe a training step term by term, and how many the limit buys; empty for tasks without steps on GPUs."""
     hours, total = price.step_hours, price.hours_a_step
     if not hours or not total or prices.unit != "gpu_hours":
         return []
@@ -205,9 +203,7 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
 
 
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
-    """Report E0610 if the tasks cost more than the limit, and E0611 for a role that does not fit a GPU of its
-    cluster.
-    """
+    """Report E0610 if the tasks cost more than the limit, and E0611 for a role that does not fit a GPU of its cluster."""
     study = spec.study
     names = tuple(tasks)
     errors = []

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reodsl.diff.compare import compare
-from reodsl.diff.settings import DERIVED
+from reodsl.diff.compare import DERIVED, compare
 from reodsl.diff.values import value_text
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec

@@ -18,7 +18,7 @@ from reodsl.report.copies import markdown
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.notes import approximate, misfits, nearly
 from reodsl.report.provenance import rerun
-from reodsl.share import figures
+from reodsl.share import evaluated
 from reodsl.share.evaluated import Evaluated
 
 FOLDER = "reodsl"
@@ -27,7 +27,7 @@ CURVES = f"{FOLDER}/curves.png"
 
 
 def card(material: Material, one: Evaluated, experiment: Experiment, name: str, license: str | None) -> str:
-    """The text of `README.md`, with metadata that the hub reads. `name` is the model's, without its owner."""
+    """Return the text of `README.md`, with metadata that the hub reads. `name` is the model's, without its owner."""
     spec = material.spec
     study = material.study
     seed = "" if one.seed is None else f", seed {one.seed}"
@@ -54,7 +54,7 @@ def card(material: Material, one: Evaluated, experiment: Experiment, name: str, 
 
 
 def sources(spec: Spec) -> dict[str, str]:
-    """The files that the spec was read from, by their names below its folder; not those of the standard library."""
+    """Return the spec's source files by their names below its folder, without those of the standard library."""
     folder = os.path.dirname(spec.path)
     files: dict[str, str] = {}
     for path, text in spec.sources.items():
@@ -87,7 +87,7 @@ def _metadata(
                 metric_name=called,
                 metric_value=round(value, 4),
             )
-            for benchmark in figures.benchmarks(material, one)
+            for benchmark in evaluated.benchmarks(material, one)
             for metric, called, value in _measured(material, one, benchmark)
         ],
     )
@@ -95,7 +95,7 @@ def _metadata(
 
 
 def _data_sets(experiment: Experiment) -> list[str]:
-    """The hub's data sets that any stage before this model trained on."""
+    """Return the hub's data sets that any stage before this model trained on."""
     start = experiment.start
     before = _data_sets(start.experiment) if isinstance(start, FromTraining) else []
     here = [
@@ -106,7 +106,7 @@ def _data_sets(experiment: Experiment) -> list[str]:
 
 def _measured(material: Material, one: Evaluated, benchmark: str) -> list[tuple[str, str, float]]:
     summary = _summary(material, one, benchmark)
-    scored = figures.score(material, one, benchmark)
+    scored = evaluated.score(material, one, benchmark)
     metrics = [
         ("accuracy", "Accuracy", summary["accuracy"]),
         ("length", "Mean tokens of a response", summary["length"]),
@@ -132,8 +132,8 @@ def _table(material: Material, one: Evaluated) -> tuple[list[str], list[list[str
             *([f"REG - {score.relative_to}"] if score.relative_to else []),
         ]
     body = []
-    for benchmark in (*figures.benchmarks(material, one), MEAN):
-        summary, scored = _summary(material, one, benchmark), figures.score(material, one, benchmark)
+    for benchmark in (*evaluated.benchmarks(material, one), MEAN):
+        summary, scored = _summary(material, one, benchmark), evaluated.score(material, one, benchmark)
         row = [title(benchmark), formats.percent(summary["accuracy"]), formats.number(summary["length"])]
         for name in ("reg", "difference")[: len(head) - 3]:
             span = formats.interval(scored.get(f"{name}_low"), scored.get(f"{name}_high"))
@@ -184,19 +184,19 @@ def _use(model: Model, one: Evaluated) -> str:
 
 
 def _code(text: str) -> str:
-    """A name in the middle of a sentence, which cannot end its own marks."""
+    """Quote a name in the middle of a sentence; it cannot end its own marks."""
     plain = re.sub(r"[`\s]+", " ", text).strip()
     return f"`{plain}`"
 
 
 def _fenced(language: str, text: str) -> str:
-    """A block that nothing in the text ends."""
+    """Return a block that nothing in the text ends."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     return f"{fence}{language}\n{text.strip()}\n{fence}"
 
 
 def curve_table(material: Material, one: Evaluated) -> pl.DataFrame:
-    """benchmark, budget, accuracy of the model, and the frontier's there: what `curves.csv` has."""
+    """Return the rows of `curves.csv`: benchmark, budget, accuracy of the model, and the frontier's there."""
     seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
     mine = material.curves.filter((pl.col("name") == one.arm.name) & seed)
     edge = material.frontier()
@@ -211,6 +211,6 @@ def curve_table(material: Material, one: Evaluated) -> pl.DataFrame:
 
 
 def without_places(spec: Spec) -> Mapping[str, object]:
-    """The compiled spec as JSON has it, without the folders of the machine that it ran on."""
+    """Return the compiled spec as JSON data, without the folders of the machine that it ran on."""
     compiled = spec.model_dump(mode="json")
     return {**compiled, "path": PurePosixPath(spec.path).name, "sources": sources(spec)}

@@ -1,11 +1,13 @@
-"""Find what a run has to share: the report's material and each finished evaluation."""
+"""Finished evaluations of a run, which it has to share, and their numbers in the form of other tools."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -35,23 +37,23 @@ class Evaluated:
 
     @property
     def name(self) -> str:
-        """`reo_exp.s1`, or the arm alone where no seed changes it."""
+        """Return `reo_exp.s1`, or the arm alone if no seed changes it."""
         return self.arm.name if self.seed is None else f"{self.arm.name}.s{self.seed}"
 
     @property
     def began(self) -> datetime:
-        """When the evaluation started."""
+        """Return when the evaluation started."""
         return self.ended - timedelta(seconds=self.seconds)
 
     def samples(self, benchmark: str) -> pl.DataFrame:
-        """The responses on a benchmark, a row each, by question and sample."""
+        """Return the responses on a benchmark, a row each, by question and sample."""
         rows = pl.scan_parquet(self.folder / "samples.parquet", glob=False).filter(
             pl.col("benchmark") == benchmark
         )
         return rows.sort("question", "sample", maintain_order=True).collect()
 
     def forced(self, benchmark: str) -> pl.DataFrame:
-        """The answers at every budget on a benchmark: `question`, `sample`, `budget`, `answer`, `correct`."""
+        """Return the answers at every budget of a benchmark: `question`, `sample`, `budget`, `answer`, `correct`."""
         rows = pl.scan_parquet(self.folder / "forced.parquet", glob=False).filter(
             pl.col("benchmark") == benchmark
         )
@@ -60,7 +62,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The material of a run's report, its finished evaluations in the study's order, and what is not there."""
+    """The material of a run's report, its finished evaluations in the study's order, and a warning of missing ones."""
 
     material: Material
     evaluations: tuple[Evaluated, ...]
@@ -68,10 +70,10 @@ class Shared:
 
 
 def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
-    """The results of a run that are there; of its evaluations those of `arms`, by default all.
+    """Return the finished results of a run, with the evaluations of `arms`, by default all.
 
-    Raises E0957 where none is finished, E0968 where the run's spec was not kept, E0981 where a result cannot be read,
-    and E0994 for an arm that the study does not evaluate.
+    Raises E0957 if none is finished, E0968 if the run's spec was not kept, E0981 if a result cannot be read, and
+    E0994 for an arm that the study does not evaluate.
     """
     spec = kept_spec(store, record)
     graph = lower(spec)
@@ -131,3 +133,43 @@ def _left_out(record: Record, missing: Sequence[str]) -> Diagnostic:
         notes=(f"left out: {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}",),
         help=f"finish the run, which does only what is missing: reodsl run {record.path}",
     )
+
+
+def benchmarks(material: Material, one: Evaluated) -> list[str]:
+    """Return the names of an arm's benchmarks, in the order of the study."""
+    there = set(material.summary.filter(pl.col("arm") == one.arm.name)["benchmark"])
+    return [name for name in material.benchmarks if name in there]
+
+
+def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
+    """Return the mean of a column over samples and then questions, and its standard error over questions.
+
+    The error is the standard deviation (n - 1) of the questions' means over the root of their number; 0 for one question.
+    """
+    means = samples.group_by("question").agg(pl.col(column).cast(pl.Float64).mean())[column]
+    error = float(means.std() or 0.0) / math.sqrt(len(means)) if len(means) > 1 else 0.0  # type: ignore[arg-type]
+    return float(means.mean() or 0.0), error  # type: ignore[arg-type]
+
+
+def curve(material: Material, one: Evaluated, benchmark: str) -> dict[str, float]:
+    """Return the accuracy of forced answers by budget in tokens; these are text, as keys of JSON are."""
+    seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
+    rows = material.curves.filter(
+        (pl.col("name") == one.arm.name) & seed & (pl.col("benchmark") == benchmark)
+    )
+    return {str(row["budget"]): row["accuracy"] for row in rows.sort("budget").iter_rows(named=True)}
+
+
+def score(material: Material, one: Evaluated, benchmark: str) -> dict[str, Any]:
+    """Return the row of the study's score, in tokens: `reg`, `difference` and the like; empty without a score.
+
+    It is of the evaluation's seed if the score has rows by seed, else over all seeds.
+    """
+    scores = material.scores
+    if not scores.height:
+        return {}
+    rows = scores.filter((pl.col("arm") == one.arm.name) & (pl.col("benchmark") == benchmark))
+    mine = rows.filter(pl.col("seed") == one.seed) if one.seed is not None else rows
+    row = next((mine if mine.height else rows.filter(pl.col("seed").is_null())).iter_rows(named=True), {})
+    kept = ("reg", "reg_low", "reg_high", "reg_plain", "difference", "difference_low", "difference_high")
+    return {name: row[name] for name in kept if row.get(name) is not None and math.isfinite(row[name])}

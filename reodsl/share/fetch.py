@@ -61,14 +61,14 @@ class Wanted:
     revision: str | None = None
 
     def is_here(self, folder: Path) -> bool:
-        """Whether a run would find it on this machine; `folder` is the spec's."""
+        """Return whether a run would find it on this machine; `folder` is the spec's."""
         if self.kind == "datasets" and local_copies(self.repo, folder):
             return True
         snapshot = hub_snapshot(self.kind, self.repo, self.revision)
         return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob("*.safetensors")))
 
     def follows_branch(self, folder: Path) -> Path | None:
-        """The copy in the cache of what no commit is named for, which its hub may have moved on from; else None."""
+        """Return the copy in the cache if no commit is named, so that its hub may have a newer one; else None."""
         if _COMMIT.fullmatch(self.revision or "") or (
             self.kind == "datasets" and local_copies(self.repo, folder)
         ):
@@ -95,19 +95,22 @@ class Offer:
 
     @property
     def size(self) -> int:
-        """The bytes of its files."""
+        """Return the bytes of its files."""
         return sum(each.size for each in self.files)
 
 
 def named_by(spec: Spec) -> tuple[Wanted, ...]:
-    """The repositories of hubs that a spec names, each once."""
+    """Return the repositories of hubs that a spec names, each once."""
     asked = [Wanted("models", each.repo, each.revision) for each in values_of(spec.study, Hub)]
     asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(spec.study, HubData)]
     return tuple(dict.fromkeys(asked))
 
 
 def look_up(wanted: Wanted) -> Offer:
-    """Ask the hub what it has. Raises E0850 for a model and E0708 for a data set that it does not give."""
+    """Ask the hub for a repository's commit and files.
+
+    Raises E0850 for a model and E0708 for a data set that it refuses.
+    """
     with _telling(wanted):
         info: Any = _api().repo_info(
             wanted.repo, repo_type=wanted.kind[:-1], revision=wanted.revision, files_metadata=True
@@ -120,7 +123,7 @@ def look_up(wanted: Wanted) -> Offer:
 
 
 def _file(wanted: Wanted, sibling: Any) -> File:
-    """A file as the hub tells of it. Raises ValueError for one that has no place in a repository."""
+    """Return a file that the hub lists. Raises ValueError for one that has no place in a repository."""
     checksum = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
     parts = sibling.rfilename.split("/")
     if (
@@ -135,10 +138,10 @@ def _file(wanted: Wanted, sibling: Any) -> File:
 
 
 def fetch(offer: Offer) -> Path:
-    """Get the files that runs read, and say where they are. Raises as `look_up`; what was fetched stays.
+    """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays.
 
-    The cache is laid out as huggingface_hub has it, but by the names and checksums that were offered: that library takes
-    places in it from what the hub says of each file, and follows them out of the cache.
+    The cache has the layout of huggingface_hub, but by the names and checksums that were offered: that library
+    takes places in it from the hub's answer for each file, and follows them out of the cache.
     """
     wanted = offer.wanted
     place = hub_place(wanted.kind, wanted.repo)
@@ -162,7 +165,7 @@ def fetch(offer: Offer) -> Path:
 
 
 def _fetch_file(offer: Offer, file: File, blobs: Path) -> None:
-    """Get what is missing of a file."""
+    """Download the missing rest of a file."""
     whole, part = blobs / file.checksum, blobs / f"{file.checksum}.reodsl-part"
     if whole.exists():
         return
@@ -190,7 +193,10 @@ def _fetch_file(offer: Offer, file: File, blobs: Path) -> None:
 
 
 def _stream(offer: Offer, file: File, begun: BinaryIO) -> None:
-    """Write what is missing of a file, and no byte more than was offered. Raises OSError for a hub that sends otherwise."""
+    """Write the missing rest of a file, and no byte more than was offered.
+
+    Raises OSError for a hub that sends otherwise.
+    """
     wanted = offer.wanted
     url = huggingface_hub.hf_hub_url(
         wanted.repo, file.name, repo_type=wanted.kind[:-1], revision=offer.commit, endpoint=_api().endpoint
@@ -228,7 +234,7 @@ def _stream(offer: Offer, file: File, begun: BinaryIO) -> None:
 
 
 def _checksum_of(path: Path, file: File) -> str:
-    """The checksum of a file, of the kind that the hub named."""
+    """Return the checksum of a file, of the kind that the hub named."""
     if len(file.checksum) == _SHA256:
         return hash_plain(path)
     return hashlib.sha1(b"blob %d\0" % file.size + path.read_bytes(), usedforsecurity=False).hexdigest()
@@ -240,7 +246,7 @@ def _api() -> huggingface_hub.HfApi:
 
 @contextmanager
 def _telling(wanted: Wanted) -> Iterator[None]:
-    """One diagnostic for whatever the hub, the network or the disk refuses."""
+    """Turn whatever the hub, the network or the disk refuses into one diagnostic."""
     try:
         yield
     except HfHubHTTPError as refused:

@@ -53,12 +53,12 @@ class Sent:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Return its bytes."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
 
 def choose(shared: Shared, arm: str, seed: int | None) -> Evaluated:
-    """The evaluated model that is meant. Raises E0994 where there is none, it was not trained, or several seeds have one."""
+    """Return the evaluated model that is meant. Raises E0994 for none, an untrained one, or several seeds."""
     known = [one for one in shared.evaluations if one.arm.name == arm]
     seeds = [one.seed for one in known]
     if not known[0].arm.trained:
@@ -90,7 +90,10 @@ def choose(shared: Shared, arm: str, seed: int | None) -> Evaluated:
 
 
 def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -> list[Sent]:
-    """The files of a model's repository: the checkpoint, the card, curves and the spec. `name` is without its owner."""
+    """Yield the files of a model's repository: the checkpoint, the card, curves and the spec.
+
+    `name` is without its owner.
+    """
     assert isinstance(one.arm.checkpoint, FromTraining)
     assert one.checkpoint is not None
     material = shared.material
@@ -169,7 +172,7 @@ def _token() -> str:
 
 @contextmanager
 def _telling(repo: str, endpoint: str) -> Iterator[None]:
-    """Says of what goes wrong with the hub in this block what a user can do."""
+    """Turn a failure of the hub in this block into advice for the user."""
     try:
         yield
     except HfHubHTTPError as refused:

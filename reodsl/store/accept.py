@@ -31,9 +31,7 @@ class Acceptance:
 
 
 def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
-    """Return every acceptance behind a result, the first one first; none for one that was computed as it is
-    recorded.
-    """
+    """Return every acceptance behind a result, the first one first; none for one that was computed as it is recorded."""
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
         for item in manifest.provenance.get(ACCEPTED, ())

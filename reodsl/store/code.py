@@ -35,8 +35,7 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a
-    file.
+    """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a file.
 
     `checksum` is the SHA-256 of `source`, with the version of the package if it is of one. `beside` is that of the
     package's other Python files, and `others` their number.
@@ -236,9 +235,7 @@ def _module_file(module: str) -> Path | None:
 
 
 def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the part of a function that results depend on: its content instead of its file, and none of its
-    limits.
-    """
+    """Return the part of a function that results depend on: its content instead of its file, and none of its limits."""
     name = str(payload["function"])
     try:
         checksum = read_code(name, folder).checksum

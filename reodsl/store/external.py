@@ -66,9 +66,7 @@ class Fingerprints:
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
 
     def file(self, path: Path) -> str | None:
-        """Return the SHA-256 of a plain file, or a word for one too large to be read now; None if it cannot be
-        read.
-        """
+        """Return the SHA-256 of a plain file, or a word for one too large to be read now; None if it cannot be read."""
         try:
             stat = stat_plain(path)
             name, seen = str(path.resolve()), _stamp(stat)
@@ -316,9 +314,7 @@ def _sum(checksum: str | None) -> str:
 
 
 def local_copies(repo: str, folder: Path) -> list[Path]:
-    """Return a data set's copies beside the spec and in REODSL_DATA, which a run prefers to the hub's cache, in
-    order.
-    """
+    """Return a data set's copies beside the spec and in REODSL_DATA, which a run prefers to the hub's cache, in order."""
     mirror = os.environ.get("REODSL_DATA")
     places = [folder / "data", *([Path(mirror)] if mirror else [])]
     return [place / repo for place in places if os.path.isdir(place / repo)] if REPO.holds(repo) else []
@@ -336,9 +332,7 @@ def hub_place(hub_kind: str, repo: str) -> Path:
 
 
 def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
-    """Return the folder of a model (`models`) or data set (`datasets`) in the local cache; None if missing or
-    partial.
-    """
+    """Return the folder of a model (`models`) or data set (`datasets`) in the local cache; None if missing or partial."""
     if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
         return None
     place = hub_place(hub_kind, repo)

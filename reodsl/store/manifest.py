@@ -107,8 +107,7 @@ def differences(
 
 
 def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
-    """Return `{name in the result: name now}` for a result of `kind`, by the arms' evaluations under their names
-    now.
+    """Return `{name in the result: name now}` for a result of `kind`, by the arms' evaluations under their names now.
 
     A result stays when an arm is renamed, and holds the name of then. Outside of a store nothing identifies the
     content, and no name is returned.

@@ -84,8 +84,9 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def hash_plain(path: Path) -> str:
-    """Return the SHA-256 of a plain file in hexadecimal, of as many bytes as it has at first. Raises NotPlain or
-    OSError.
+    """Return the SHA-256 of a plain file in hexadecimal, of as many bytes as it has at first.
+
+    Raises NotPlain or OSError.
     """
     digest, buffer = hashlib.sha256(), bytearray(_BLOCK)
     view = memoryview(buffer)
@@ -107,8 +108,7 @@ def is_system(path: Path) -> bool:
 
 
 def _real_path(path: Path) -> str:
-    """Return where a path leads. Linux answers in one call; `realpath` looks at each folder on the way, for each
-    file.
+    """Return where a path leads. Linux answers in one call; `realpath` looks at each folder on the way, for each file.
 
     The file is not opened for that: O_PATH only finds it.
     """

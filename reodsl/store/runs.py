@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go

@@ -105,9 +105,7 @@ def _graph(store: Store, record: Record) -> Graph:
 
 
 def _of_arm(graph: Graph, arm: str) -> set[str]:
-    """Return the tasks that train and evaluate an arm, by the report's roles, which name arms
-    (`evaluate:vanilla@1`).
-    """
+    """Return the tasks that train and evaluate an arm, by the report's roles, which name arms (`evaluate:vanilla@1`)."""
     if "report" not in graph:
         return set()
     return {

@@ -177,9 +177,7 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """Return the folder that an interrupted attempt at `key` left, or would leave. Call with the key's lock
-        held.
-        """
+        """Return the folder that an interrupted attempt at `key` left, or would leave. Call with the key's lock held."""
         folder = self.root / "work" / key
         if folder.is_dir():
             # What an attempt was in the middle of writing when it was killed: as large as a checkpoint each time.

@@ -28,8 +28,7 @@ class Garbage:
 
 
 def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
-    """Find what none of the last `keep` finished runs of each study needs, nor any run that began since or is
-    going.
+    """Find what none of the last `keep` finished runs of each study needs, nor any run that began since or is going.
 
     The work of interrupted tasks stays while one of those runs did not finish and may continue it.
     """
@@ -53,8 +52,9 @@ def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
 
 
 def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
-    """Remove the items, and return the freed bytes. Items that a run took up meanwhile stay; a new run waits for
-    the end.
+    """Remove the items, and return the freed bytes.
+
+    Items that a run took up meanwhile stay; a new run waits for the end.
     """
     freed = 0
     with store.turn("runs"):

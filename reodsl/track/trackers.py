@@ -1,7 +1,8 @@
-"""A run's trackers: a process for each gets new steps, and its faults come back as warnings."""
+"""A run's trackers: chosen by options and configuration, a process for each, whose faults come back as warnings."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import queue
@@ -9,17 +10,91 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, warning
-from reodsl.graph.event import Event
+from reodsl.diagnostics import Diagnostic, problem, warning
+from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Task
 from reodsl.store.live import STEPS, TRACKED
 from reodsl.store.runs import slug
 from reodsl.store.store import Store
+
+TRACKERS = ("trackio", "wandb", "mlflow", "tensorboard")
+"""The trackers that a run can have, each named as the package that it needs."""
+
+
+def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+    """Return the trackers of a run, those asked for or else the configuration's, and warnings about the latter.
+
+    Raises E0984 if one that was asked for is unknown or not installed.
+    """
+    if asked:
+        for name in dict.fromkeys(asked):
+            if name not in TRACKERS:
+                raise problem(
+                    "E0984",
+                    f"there is no tracker called `{name}`",
+                    help=f"choose from {', '.join(TRACKERS)}",
+                )
+            if not installed(name):
+                raise problem(
+                    "E0984",
+                    f"the package `{name}` is not installed, which `--track {name}` needs",
+                    help=f"pip install 'reodsl[{name}]', or leave out --track {name}",
+                )
+        return tuple(dict.fromkeys(asked)), ()
+    names, findings = configured(configuration())
+    there = tuple(name for name in names if installed(name))
+    lacking = [name for name in names if name not in there]
+    return there, findings + tuple(
+        warning(
+            "W0806",
+            f"nothing is sent to {name}: the package `{name}` is not installed",
+            where=str(configuration()),
+            help=f"pip install 'reodsl[{name}]'",
+        )
+        for name in lacking
+    )
+
+
+def configuration() -> Path:
+    """Return the user's configuration file: `$XDG_CONFIG_HOME/reodsl/config.toml`."""
+    place = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(place) if place else Path.home() / ".config") / "reodsl" / "config.toml"
+
+
+def configured(place: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+    """Return the trackers of a configuration file, of its line `track = ["wandb"]`; none without a file."""
+    try:
+        data = tomllib.loads(place.read_text("utf-8"))
+    except FileNotFoundError:
+        return (), ()
+    except (OSError, ValueError) as fault:
+        return (), (_refused(place, f"it cannot be read: {fault}"),)
+    value = data.get("track", [])
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(name in TRACKERS for name in names):
+        return (), (_refused(place, f"`track` is {value!r}"),)
+    return tuple(dict.fromkeys(names)), ()
+
+
+def installed(name: str) -> bool:
+    """Return whether a tracker's package can be imported."""
+    return importlib.util.find_spec(name) is not None
+
+
+def _refused(place: Path, why: str) -> Diagnostic:
+    return warning(
+        "W0806",
+        f"the configuration is left out: {why}",
+        where=str(place),
+        help=f'write `track = ["wandb"]`; there is {", ".join(TRACKERS)}',
+    )
+
 
 FAREWELL = 30.0
 """Seconds that trackers have at the end of a run to send what is left."""
@@ -28,10 +103,10 @@ _ENDS = ("finished", "failed")
 
 
 class Trackers:
-    """Hears of every event of a run. A tracker that fails, hangs or ends is reported once, and the run goes on."""
+    """Trackers of a run, which get every event. One that fails, hangs or ends is reported once, and the run goes on."""
 
     def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
-        """Starts a process for each tracker."""
+        """Start a process for each tracker."""
         self.store, self.graph, self.study = store, graph, study
         self.going: dict[str, _Steps] = {}
         self.workers = [_Worker(name) for name in names]
@@ -58,7 +133,7 @@ class Trackers:
             self._close(event.task, event.kind)
 
     def news(self) -> list[Diagnostic]:
-        """What went wrong since this was asked last, each tracker once (W0806)."""
+        """Return the failures since the last call, each tracker once (W0806)."""
         return [trouble for worker in self.workers if (trouble := worker.trouble()) is not None]
 
     def close(self) -> None:
@@ -107,7 +182,10 @@ class _Steps:
         self.at, self.inode = 0, -1
 
     def new(self) -> list[dict[str, float]]:
-        """Whole lines since the last call. A file that was begun anew is read from its start: its steps may be old."""
+        """Return whole lines since the last call.
+
+        A file that was begun anew is read from its start: its steps may be old.
+        """
         try:
             with self.path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -129,7 +207,7 @@ class _Steps:
 
 
 def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
-    """The steps of a training's result; of an evaluation's one, with each benchmark's numbers under its name."""
+    """Return the steps of a training's result, or one of an evaluation's, with each benchmark's numbers."""
     try:
         if kind == "evaluate":
             summary = json.loads((folder / "summary.json").read_bytes())
@@ -178,7 +256,7 @@ class _Worker:
             self._fail("it takes nothing any more")
 
     def trouble(self) -> Diagnostic | None:
-        """What went wrong, once."""
+        """Return the failure, once."""
         if self.reported or not self.failed:
             return None
         self.reported = True
@@ -191,7 +269,7 @@ class _Worker:
         )
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """Send that nothing more comes."""
         self.ended = True
         with suppress(queue.Full):
             self.lines.put_nowait(None)

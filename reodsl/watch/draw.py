@@ -36,9 +36,9 @@ Piece = tuple[str, str]
 
 
 def draw(head: Sequence[Piece], rows: Sequence[Row], width: int, height: int) -> Group:
-    """The head and a block for each running task: in columns where they fit in `width`, else a few lines each.
+    """Return the head and a block for each running task: in columns if they fit `width`, else a few lines each.
 
-    Tasks that `height` has no room for are counted.
+    Tasks beyond `height` are counted.
     """
     from rich.console import Group
     from rich.text import Text
@@ -59,7 +59,7 @@ def draw(head: Sequence[Piece], rows: Sequence[Row], width: int, height: int) ->
 
 
 def flow(pieces: Sequence[Piece], width: int, indent: int = 0) -> list[Text]:
-    """Pieces beside each other with two blanks between them, on as many lines as it takes."""
+    """Join pieces with two blanks between them, on as many lines as needed."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -77,7 +77,7 @@ def flow(pieces: Sequence[Piece], width: int, indent: int = 0) -> list[Text]:
 
 
 def labelled(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
-    """Pieces on as many lines as it takes, under each other, to the right of a label."""
+    """Put pieces on as many lines as needed, under each other, to the right of a label."""
     from rich.text import Text
 
     lines = flow(pieces, width, len(label))
@@ -87,7 +87,7 @@ def labelled(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
 
 
 def broken(text: str, width: int) -> list[str]:
-    """A text in parts of at most `width` cells: parted at blanks, else after a dot, else where it must be."""
+    """Break a text into parts of at most `width` cells: at blanks, else after a dot, else anywhere."""
     from rich.cells import cell_len, chop_cells
 
     width = max(8, width)
@@ -102,12 +102,12 @@ def broken(text: str, width: int) -> list[str]:
 
 
 def numbers(progress: Progress | None) -> str:
-    """The numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
+    """Format the numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
     return "  ".join(named_numbers(progress.numbers)) if progress is not None else ""
 
 
 def named_numbers(values: Mapping[str, float | None]) -> list[str]:
-    """Each number with its name: `reward 0.42`. Those that are null are left out."""
+    """Format each number with its name, such as `reward 0.42`, without those that are null."""
     return [
         f"{name.replace('_', ' ')} {number(name, value)}"
         for name, value in values.items()
@@ -116,7 +116,7 @@ def named_numbers(values: Mapping[str, float | None]) -> list[str]:
 
 
 def number(name: str, value: float) -> str:
-    """A number as people read it."""
+    """Format a number for people."""
     if name == "accuracy":
         return f"{value:.1%}"
     if abs(value) >= 100:
@@ -125,9 +125,9 @@ def number(name: str, value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
+    """Format a stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
 
-    `humanize` has it in words, which are too long for a line of a table.
+    `humanize` writes it in words, which are too long for a line of a table.
     """
     whole = max(0, round(seconds))
     if whole < 60:
@@ -138,7 +138,7 @@ def span(seconds: float) -> str:
 
 
 def spark(values: Iterable[float], cells: int = _SPARK) -> str:
-    """A curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
+    """Draw a curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
     kept = [value for value in values if math.isfinite(value)]
     if len(kept) < 2:
         return ""
@@ -151,7 +151,7 @@ def spark(values: Iterable[float], cells: int = _SPARK) -> str:
 
 
 def at(row: Row) -> str:
-    """How far a task is: `13/40`, or `waiting` for another run that makes the same result."""
+    """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result."""
     if row.progress is None:
         return "waiting" if row.waiting else ""
     return f"{row.progress.done}/{row.progress.total}" if row.progress.total else f"{row.progress.done}"
@@ -170,7 +170,7 @@ def _curve(row: Row) -> Piece | None:
 
 
 def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
-    """A line a task with everything below each other, curves on a line of their own; None where that is too wide."""
+    """Return a line per task with everything aligned, curves on a line of their own; None if that is too wide."""
     from rich.text import Text
 
     cells = [(row.task, _bar(row, BAR), at(row), numbers(row.progress), row.rest) for row in rows]
@@ -193,7 +193,7 @@ def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
 
 
 def _stacked(row: Row, width: int) -> list[Text]:
-    """A task on several lines: its name, then a bar with how far it is, then its numbers."""
+    """Return a task on several lines: its name, then a bar of its progress, then its numbers."""
     bar = _bar(row, max(8, min(BAR, width - 30)))
     second = [bar] if bar[0].strip() else []
     second += [(piece, style) for piece, style in ((at(row), ""), (row.rest, "dim")) if piece]

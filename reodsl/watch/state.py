@@ -64,12 +64,12 @@ class State:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Return whether nothing will change any more."""
         return self.status != "running"
 
 
 def read_state(store: Store, record: Record, *, steps: bool = True) -> State:
-    """The state of a run now; without `steps` the metrics of trainings are not read."""
+    """Read the present state of a run; without `steps` the metrics of trainings are not read."""
     status: Status = record.status
     if status == "running" and not alive(store, record):
         status = "stopped"
@@ -119,7 +119,7 @@ def _going(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps
 
 
 def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
-    """How far a task is; of one whose process is gone what its last step tells."""
+    """Return a task's progress; if its process is gone, by its last step."""
     if live is not None and live.progress is not None:
         return live.progress
     if not rows:
@@ -130,7 +130,7 @@ def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progr
 
 
 def to_json(state: State) -> dict[str, Any]:
-    """The state as JSON data; documented in docs/JSON.md."""
+    """Return the state as JSON data; documented in docs/JSON.md."""
     return {
         "run": state.record.name,
         "study": state.record.study,
@@ -155,7 +155,7 @@ def to_json(state: State) -> dict[str, Any]:
 
 
 def going_json(each: Going) -> dict[str, Any]:
-    """A task that runs as JSON data; numbers that are not finite are null."""
+    """Return a running task as JSON data; numbers that are not finite are null."""
     progress = each.progress
     return {
         "task": each.task,
@@ -169,5 +169,5 @@ def going_json(each: Going) -> dict[str, Any]:
 
 
 def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON can hold them."""
+    """Return numbers as JSON can hold them."""
     return {name: value if math.isfinite(value) else None for name, value in numbers.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, error, first_line, problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import imported, nodes, start_ray

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import ENVIRONMENT, perform
 

@@ -12,8 +12,7 @@ from reodsl.diagnostics import Diagnostic, Label, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.data import Data, File, HubData
-from reodsl.plan.faults import line_of, lines_of
-from reodsl.plan.places import Places
+from reodsl.plan.places import Places, line_of, lines_of
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from reodsl.diagnostics import error
-from reodsl.graph.event import Event
-from reodsl.graph.job import Resources
+from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
 from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results

@@ -15,8 +15,7 @@ import pytest
 from reodsl.language import compile_file
 from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.plan.keys import Keys
-from reodsl.plan.ready import made_ready
-from reodsl.plan.verdict import make_plan
+from reodsl.plan.verdict import made_ready, make_plan
 from tests.bad_input.commands import FROM_FOLDER, SPEC, Place, permissions_count
 
 SECONDS = 60

@@ -12,8 +12,7 @@ import pytest
 
 from reodsl.cli.main import cli, main
 from reodsl.diagnostics import error
-from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.graph.job import Event, Progress
 from reodsl.store import runs
 from reodsl.store.live import Teller, add_step
 from reodsl.store.store import Store

@@ -8,8 +8,7 @@ import pytest
 
 from reodsl.cli.live import Board, Plain, Quiet, Table, display, ending, numbers, span
 from reodsl.diagnostics import error
-from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.graph.job import Event, Progress
 
 
 class Clock:

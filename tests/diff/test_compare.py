@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from reodsl.diff.compare import ABSENT, Compared, Diff, compare, fingerprints, work
-from reodsl.diff.settings import form, second_generation
+from reodsl.diff.compare import ABSENT, Compared, Diff, compare, fingerprints, form, second_generation, work
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.plan.keys import Keys

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from reodsl.graph.lower import lower
 from tests.execute.bench import Bench
 from tests.graph import studies as make

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.event import Event
+from reodsl.graph.job import Event
 from runners.execute import cluster
 from runners.execute.cluster import Cluster
 from runners.execute.instance import start_ray

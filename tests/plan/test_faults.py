@@ -11,7 +11,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.language import compile_file
-from reodsl.plan.faults import at_their_lines
+from reodsl.plan.places import at_their_lines
 
 TEXT = (Path(__file__).resolve().parent.parent / "resume" / "every_kind.reo").read_text()
 LINES = {

@@ -12,7 +12,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.data import Marks
 from reodsl.language import compile_file
-from reodsl.plan.faults import at_their_lines
+from reodsl.plan.places import at_their_lines
 from reodsl.report.chats import chats, marks_left
 from runners.data.marks import strip_marks
 from tests.data.test_marks import SPEC

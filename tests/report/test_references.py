@@ -9,7 +9,7 @@ from pathlib import Path
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
-from reodsl.plan.faults import at_their_lines
+from reodsl.plan.places import at_their_lines
 from reodsl.report.references import doubtful
 from tests.data.test_marks import SPEC
 from tests.data.test_references import found as facts_of

@@ -17,16 +17,13 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
-from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.graph.job import Event, Progress
 from reodsl.graph.task import Graph, Task
 from reodsl.store.live import TRACKED, add_step, begin_steps
 from reodsl.store.store import Store
 from reodsl.track import trackers as trackers_module
-from reodsl.track.chosen import chosen, configured
-from reodsl.track.sinks import SINKS, Opening
-from reodsl.track.trackers import Trackers, _Steps
-from reodsl.track.worker import work
+from reodsl.track.trackers import Trackers, _Steps, chosen, configured
+from reodsl.track.worker import SINKS, Opening, work
 from tests.bad_input.commands import SPEC
 from tests.called import call
 
@@ -275,7 +272,7 @@ def test_a_tracker_that_is_not_installed(
     refusal: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("reodsl.track.chosen.installed", lambda name: False)
+    monkeypatch.setattr("reodsl.track.trackers.installed", lambda name: False)
     assert call("run", "tiny.reo", "--local", "--track", "wandb") == 1
     refusal("commands/E0984.txt", capsys.readouterr().err)
     (place / "config" / "reodsl").mkdir(parents=True)

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from reodsl.cli.live import Board, Table
-from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.graph.job import Event, Progress
 from reodsl.machine import measure
 from reodsl.watch.draw import Row, draw, labelled, spark
 from tests.called import SPECS, call
