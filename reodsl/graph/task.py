@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 9,
-    "sample": 8,
+    "train": 10,
+    "sample": 9,
     "select": 1,
-    "evaluate": 8,
+    "evaluate": 9,
     "frontier": 1,
     "budgets": 2,
     "score": 6,

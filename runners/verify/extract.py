@@ -19,6 +19,12 @@ _TOKEN = re.compile(
 BOX = re.compile(rf"\\(?:boxed|fbox)(?:[ \t\r\n]{{0,64}}\{{|{_BARE})")
 _PLACEHOLDER = re.compile(r"(?:\.{2,}|\u2026|\\[lc]?dots|~|\s)*")
 """The content of a box in an instruction: nothing, or dots."""
+_JOINT = re.compile(
+    r"\}(?:[\s$]|\\[()\[\]]){0,8}(?:,? ?\b(?:and|or)\b|[,;])(?:[\s$]|\\[()\[\]]){0,8}(?:[A-Za-z]\w{0,8} ?= ?)?\Z"
+)
+_NAME = re.compile(r"(?<![\w\\}])[A-Za-z]\w{0,8} ?= ?\Z")
+MOST_JOINED = 24
+"""Boxes that are read as one list, if only a comma, `and` or `or` comes between each and the next."""
 
 
 def final_answer(response: str) -> str:
@@ -26,7 +32,8 @@ def final_answer(response: str) -> str:
 
     A box after `</think>` comes after those inside the reasoning and so wins over them; a response cut off within
     its last box answers with the one before it, and so does one whose last box is empty. Of nested boxes the innermost is
-    taken. A box without braces holds the number or the letter after it.
+    taken. A box without braces holds the number or the letter after it. Boxes with a comma, `and` or `or` between them are
+    one list.
     """
     text = response[-LONGEST_RESPONSE:]
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
@@ -38,8 +45,24 @@ def final_answer(response: str) -> str:
             return box["bare"].rstrip(",")
         end = _closing(text, box.end())
         if end is not None and not _PLACEHOLDER.fullmatch(text, box.end(), end):
-            return text[box.end() : end].strip()
+            return _joined(text, start, text[box.end() : end].strip())
     return _last_balanced(text)
+
+
+def _joined(text: str, start: int, answer: str) -> str:
+    """Return the answer in the box that opens at `start`, after those of the boxes that it is joined to."""
+    starts, answers = [start], [answer]
+    while len(answers) < MOST_JOINED and (joint := _JOINT.search(text, max(0, start - 40), start)):
+        start = max(text.rfind("\\boxed", 0, joint.start()), text.rfind("\\fbox", 0, joint.start()))
+        box = BOX.match(text, start) if start >= 0 else None
+        if box is None or box["bare"] or _closing(text, box.end()) != joint.start():
+            break
+        starts.append(start)
+        answers.append(text[box.end() : joint.start()].strip())
+    names = [_NAME.search(text, max(0, start - 12), start) for start in starts]
+    if len(answers) > 1 and all(names):
+        answers = [f"{name and name[0]}{answer}" for name, answer in zip(names, answers, strict=True)]
+    return ", ".join(dict.fromkeys(reversed(answers)))
 
 
 def forced_answer(continuation: str) -> str:

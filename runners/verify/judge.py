@@ -167,6 +167,7 @@ _CHOICE_SAID = re.compile(
 )
 _SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
 _OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
+_OPINION = re.compile(r"(yes|no|true|false)(?:$|[,.;:] )", re.IGNORECASE)
 _CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?: ?(?:\\text\{ ?)?([apAP])\.? ?[mM]\.?(?: ?\})?)?")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
 _COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
@@ -184,11 +185,13 @@ _CAP = re.compile(r"\\(?:cap|setminus|times|backslash)(?![A-Za-z])")
 _ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
 _NAME = re.compile(
     r"(?:[A-Za-z]|\\(?!frac|sqrt|log|ln|sin|cos|tan|binom|pm|left|text|mathrm)[A-Za-z]+|\\vec\{[A-Za-z]\}|[A-Z]{2,3}"
-    r"|\\angle ?[A-Z]{1,3}|\\(?:text|mathrm)\{[^{}]{1,40}\})(?:_(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?'*(?:\([^()]{0,40}\))?"
+    r"|\\angle ?[A-Z]{1,3}|\\(?:text|mathrm)\{[^{}]{1,40}\})(?:_(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?'*"
+    r"(?:(?:\^\{-1\})?\([^()]{0,40}\))?"
 )
 _NAMES = re.compile(
     r"\( ?[A-Za-z](?:_\w)? ?(?:, ?(?:[A-Za-z](?:_\w)?|\\[a-z]+) ?)+\)|\(r, ?\\theta(?:, ?[a-z\\]+)?\)"
 )
+_POINT = re.compile(r"[A-Z](?:_[0-9]|')? ?(\([^()]*\))")
 _INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _ROWS = re.compile(r"\\\\")
@@ -196,6 +199,10 @@ _CELLS = re.compile("&")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 _UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
+_BARE_UNIT = re.compile(
+    r"(?:(?<=\\pi) |(?<=[})]) ?)((?:(?:square|cubic|sq) )?(?:[cmk]m|ft|in|yd|mi|kg|mg|mL|[a-z]{4,12})(?:(?:/| per )[a-z]+)?"
+    r"(?:\^(?:\{[23]\}|[23]))?)$"
+)
 _RATIO = re.compile(r"[0-9]{1,12} ?: ?[0-9]{1,12}")
 _COLON = re.compile(":")
 _PART = re.compile(
@@ -263,6 +270,7 @@ class _Judge:
         if inner != (gold, answer):
             return self.compare(*inner, depth + 1)
         gold, answer = _one_by_one(gold, answer), _one_by_one(answer, gold)
+        gold, answer = _unlettered(gold, answer), _unlettered(answer, gold)
         chained = self._chains(gold, answer, depth)
         if chained is not None:
             return chained
@@ -510,6 +518,9 @@ def _spoken(text: str) -> bool:
 
 def _words(gold: str, answer: str) -> Plan | None:
     """Choices and words: whether they are the same ones. None where the reference is neither."""
+    opinions = [_OPINION.match(_TEXT.sub(r"\1", text)) for text in (gold, answer)]
+    if opinions[0] is not None and opinions[1] is not None and not opinions[0][0].endswith(" "):
+        return opinions[0][1].lower() == opinions[1][1].lower()
     left, right = _said(gold), _said(answer)
     times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
     if times[0] is not None and times[1] is not None and times[0][3] and times[1][3]:
@@ -597,6 +608,12 @@ def _one_by_one(text: str, other: str) -> str:
     if len(sides) < 3 or not all(map(_strict_name, sides[:-1])) or len(split_top(other, _COMMA)) < 2:
         return text
     return ", ".join(f"{name} = {sides[-1]}" for name in sides[:-1])
+
+
+def _unlettered(text: str, other: str) -> str:
+    """Return the coordinates of `A(2, 5)`, where they are compared with coordinates alone."""
+    point = _POINT.fullmatch(text)
+    return point[1] if point is not None and "," in point[1] and other[:1] == "(" else text
 
 
 def _names_number(sides: list[str]) -> bool:
@@ -774,11 +791,13 @@ def _unnamed(group: _Group) -> _Group:
 
 def _without_unit(text: str) -> tuple[str, object]:
     """An expression without the unit or the words after it, and that unit where it is one."""
-    after = _UNIT_AFTER.search(text)
+    after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
     if after is None or after.start() == 0:
         return text, None
     unit = unit_of(after[1].strip(" "))
-    if unit is None and (r"\mathrm" in after[1] or not after[1].startswith(r"\text{ ")):
+    if unit is None and (
+        after.re is _BARE_UNIT or r"\mathrm" in after[1] or not after[1].startswith(r"\text{ ")
+    ):
         return text, None
     return text[: after.start()].strip(" "), unit
 

@@ -26,12 +26,14 @@ _SIGNS: dict[int, str] = str.maketrans(
         "\u221a": r"\sqrt", "\u03b8": r"\theta ", "\u2032": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
         "\u2248": r"\approx ", "\u2223": r"\mid ", "~": " ", "\u2200": r"\forall ", "\u2203": r"\exists ",
         "\u211d": r"\mathbb{R}", "\u2103": r"^\circ C", "\u2109": r"^\circ F", "\u3001": ", ", "\u3002": ".",
-        "\u201c": '"', "\u201d": '"', "\u2019": "'",
+        "\u201c": '"', "\u201d": '"', "\u2019": "'", "\u27e8": r"\langle ", "\u27e9": r"\rangle ",
     }
 )  # fmt: skip
 _RAISED = str.maketrans(
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207f\u2071", "0123456789+-ni"
 )
+_ROOT = re.compile(r"(?:\u221a|(?<![\\A-Za-z])sqrt(?=\()) ?(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[A-Za-z]))")
+_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _RAISED_RUN = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f\u2071]+")
 _LOWERED_RUN = re.compile("[\u2080-\u2089]+")
 
@@ -91,6 +93,7 @@ _UPRIGHT = re.compile(
     r"|sinh|cosh|tanh|lcm|gcd))\}"
 )
 _BRACED_NUMBER = re.compile(r"([+-]?)\{([0-9][0-9.,]*)\}(?= |$)")
+_ANGLES = re.compile(r"\\langle(?![A-Za-z])((?:(?!\\[lr]angle)[^<>|]){1,200}+)\\rangle(?![A-Za-z])")
 _SPACED_I = re.compile(r"(?<=[0-9}]) i(?![A-Za-z])")
 _STRONG = re.compile(
     r"(?<![\w)}\]*])\*\*(?=[^\s*])([^*]+)\*\*(?![\w({\[*])|(?<!\w)__(?=[^\s_])([^_]+)__(?!\w)"
@@ -108,7 +111,8 @@ _LEAD = re.compile(
     r"(?:\\approx|\\simeq|\\sim|=|\\text\{[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
     r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is)?(?: (?:option|choice))?)[: ]|"
     r"(?i:(?!(?:[a-z']+ ){0,6}(?:no|not|than|half|twice)\b)(?:[a-z']+ ){1,6}"
-    r"(?:is|are|was|were|equals)|an? total of)[: ](?=[^A-Za-z]))"
+    r"(?:is|are|was|were|equals|has|have|had|costs?|needs?|takes?|gets?|pays?|earns?|makes?|spends?|weighs?|contains?)"
+    r"|an? total of)[: ](?=[^A-Za-z]))"
     r"[ :]*+(?=.)"
 )
 _RATIO = re.compile(r"\A([0-9]{1,12}) ?(?:to|\\text\{ ?to ?\}) ?([0-9]{1,12})\Z")
@@ -159,6 +163,8 @@ def plain(text: str) -> str:
         text = _COMMA.sub(",", text)
     if ":" in text:
         text = _COLON.sub(":", text)
+    if r"\rangle" in text:
+        text = _ANGLES.sub(lambda angles: f"({angles[1]})" if "," in angles[1] else angles[0], text)
     text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     for _ in range(4):
@@ -178,6 +184,7 @@ def plain(text: str) -> str:
 
 def spelt(text: str) -> str:
     """The text with one character for each sign and digit, without the marks of Markdown, tidied."""
+    text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
     if not text.isascii():
         text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
         text = _LOWERED_RUN.sub(

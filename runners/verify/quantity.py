@@ -46,6 +46,9 @@ _SCALES = {
     letter: Unit(((name, 1),), Fraction(1)) for letter, name in (("c", "celsius"), ("f", "fahrenheit"))
 }
 _BASE = re.compile(r"_(?:\{ ?(?:\\(?:text|mathrm)\{ ?)?([a-z]+|[0-9]{1,2}) ?\}?\}|([0-9]))")
+_LETTERED = re.compile(
+    r"(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9])([0-9A-Za-z]{2,40})_(?:\{ ?)?([0-9]{2})(?: ?\})?"
+)
 _ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
@@ -78,6 +81,12 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
     if len(parts) > 1:
         return _in_several_units([quantity(part, reference=reference) for part in parts])
+    lettered = _LETTERED.fullmatch(text if "\\" not in text else _FLAT.sub(r"\1", text))
+    if lettered is not None and 10 < int(lettered[2]) <= 36:
+        digits = lettered[1].upper()
+        if all(int(digit, 36) < int(lettered[2]) for digit in digits):
+            value = Fraction(int(digits, int(lettered[2])))
+            return Quantity(value, True, False, base=int(lettered[2]), digits=digits)
     power_alone = _TEN.match(text)
     if power_alone is not None:
         exponent = int(power_alone[2] or power_alone[3])

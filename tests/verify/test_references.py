@@ -15,7 +15,7 @@ UNREAD = (
     "???",
     "-",
     "sin(x)",
-    "2pi",
+    "2tan(x)",
     "see solution 3",
     "The answer is 4 because 2+2",
     "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72",
@@ -67,8 +67,8 @@ def test_what_nothing_reads_is_told_from_numbers_formulas_and_words() -> None:
 def test_every_reference_and_right_answer_of_the_table_is_read() -> None:
     texts = list(dict.fromkeys(text for row in rows() if row.right for text in (row.gold, row.text)))
     marked = [text for text, mark in zip(texts, unread(texts), strict=True) if mark]
-    # Two whole sentences are right answers of the table, and nobody's references.
-    assert marked == ["She makes $18 every day", "64 dollars for the 16 glasses"]
+    # Two whole phrases are right answers of the table, and nobody's references.
+    assert marked == ["64 dollars for the 16 glasses", "Yes, because $3 > 2$"]
 
 
 def test_one_of_several_right_answers_is_enough() -> None:
@@ -84,7 +84,7 @@ def test_what_is_unread_is_right_for_its_own_text_alone() -> None:
     """The reason for the warning, by the verifier itself: answers that a reader would take are wrong."""
     others = (
         ("sin(x)", r"\sin(x)"),
-        ("2pi", r"2\pi"),
+        ("2tan(x)", r"2\tan(x)"),
         ("1 2 3", "1, 2, 3"),
         ("Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72", "72"),
     )
