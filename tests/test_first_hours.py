@@ -15,8 +15,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "own/test_function.py::test_the_documents_verifiers_run",
     ),
     "answers in another form are told of, with what reads them": (
-        "report/test_unanswered.py::test_responses_in_another_form_are_told_with_what_reads_them",
-        "report/test_unanswered.py::test_a_step_of_training_is_told_of_by_its_share",
+        "doubts/test_answers.py::test_responses_in_another_form_are_told_with_what_reads_them",
+        "doubts/test_answers.py::test_a_step_of_training_is_told_of_by_its_share",
     ),
     "what the objective lacks is said to be unsupported, and what it has is named": (
         "language/test_messages_that_lead_on.py::test_what_no_objective_has_is_said_to_be_unsupported",

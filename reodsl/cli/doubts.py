@@ -35,7 +35,7 @@ class Doubts:
         if kind == "evaluate":
             self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
             return
-        from reodsl.report.overlap import overlaps
+        from reodsl.doubts.questions import overlaps
 
         folder = self.ready.store.path(key)
         self.tables[task_id] = folder
@@ -49,8 +49,8 @@ class Doubts:
         """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
         if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
             return
-        from reodsl.report.left_out import report_left_out
-        from reodsl.report.unanswered import untrained
+        from reodsl.doubts.answers import untrained
+        from reodsl.doubts.left_out import report_left_out
 
         task, numbers = self.ready.graph[event.task], event.progress.numbers
         doubts = report_left_out(task, numbers)
@@ -71,16 +71,15 @@ class Doubts:
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Evaluations in which most responses have no answer."""
-        from reodsl.report.unanswered import unanswered
+        from reodsl.doubts.answers import unanswered
 
         return self._at_lines(unanswered(self.ready.graph, folders))
 
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
-        from reodsl.report.left_out import left_out
-        from reodsl.report.overlap import overlaps
-        from reodsl.report.unended import unended
-        from reodsl.report.unlearnt import unlearnt
+        from reodsl.doubts.answers import unended, unlearnt
+        from reodsl.doubts.left_out import left_out
+        from reodsl.doubts.questions import overlaps
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
@@ -94,8 +93,7 @@ class Doubts:
 
     def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Marks of a chat in questions and doubtful references, at the lines of the spec that read them."""
-        from reodsl.report.chats import chats
-        from reodsl.report.references import doubtful
+        from reodsl.doubts.questions import chats, doubtful
 
         return [
             *self._at_lines(chats(self.ready.graph, folders)),

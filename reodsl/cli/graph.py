@@ -40,12 +40,13 @@ def command(
 
 def to_text(graph: Graph) -> str:
     """A line a task, in an order to run them in: its id, then `<-` and what it reads."""
+    from reodsl.diagnostics.words import listed
+
     width = max((len(task.id) for task in graph.tasks), default=0)
     lines = []
     for task in graph.tasks:
         sources = list(dict.fromkeys(task.inputs.values()))
-        more = f" and {len(sources) - 4} more" if len(sources) > 4 else ""
-        reads = f"  <- {', '.join(sources[:4])}{more}" if sources else ""
+        reads = f"  <- {listed(sources, 4)}" if sources else ""
         lines.append(f"{task.id:<{width}}{reads}".rstrip())
     return "\n".join([*lines, f"{len(graph.tasks)} tasks"])
 

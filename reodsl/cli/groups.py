@@ -12,6 +12,7 @@ from typing import Any
 
 from reodsl.cli.inputs import token_count, token_grid
 from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics.words import listed
 from reodsl.ir.base import walk
 from reodsl.ir.expression import STEP, Aggregate, Given, Name
 from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
@@ -158,8 +159,9 @@ def past_group(
         groups[-1].append(row)
     names = [responses[0]["question"] for responses in groups]
     if past.question is not None and past.question not in names:
-        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        raise _refuse(f"step {step} has no question `{past.question}`", f"it has {shown}", str(path))
+        raise _refuse(
+            f"step {step} has no question `{past.question}`", f"it has {listed(names, 4)}", str(path)
+        )
     chosen = groups[names.index(past.question) if past.question is not None else 0]
     unanswered: list[tuple[str, int, int]] = []
     numbers, tracks = _numbers(reward, given, len(chosen))
@@ -305,9 +307,7 @@ def refuse_unanswered(reward: Reward, group: Asked) -> None:
     )
     what = {"--forced": "the forced answer", "--bare": "the bare answer"}
     asked = " and ".join(
-        f"{what[option]} is right at {', '.join(places[:6])}"
-        + (f" and {len(places) - 6} more" if len(places) > 6 else "")
-        + " tokens"
+        f"{what[option]} is right at {listed(places, 6)} tokens"
         for option in dict.fromkeys(option for option, _ in cuts)
         for places in [[str(cut) for each, cut in cuts if each == option]]
     )

@@ -13,6 +13,7 @@ import click
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import in_order, render
+from reodsl.diagnostics.words import listed
 
 MOST_SHOWN = 100
 
@@ -48,7 +49,7 @@ def located(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
 
 
 def _in_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
-    words = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    words = listed(names, 3)
     if diagnostic.code in ("E0950", "E0951") or any(name in (diagnostic.where or "") for name in names):
         return diagnostic
     if not diagnostic.labels and diagnostic.where is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.markdown import code, document, table
+from reodsl.diagnostics.words import listed
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin
@@ -215,9 +216,8 @@ def _beneath(
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _elapsed(plan, prices))
     if plan.absent:
-        shown = ", ".join(map(visible, plan.absent[:_ABSENT]))
-        rest = f" and {len(plan.absent) - _ABSENT} more" if len(plan.absent) > _ABSENT else ""
-        lines.append(f"Not on this machine: {shown}{rest}. A run here stops before it starts.")
+        shown = listed([visible(each) for each in plan.absent], _ABSENT)
+        lines.append(f"Not on this machine: {shown}. A run here stops before it starts.")
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
         lines.append("Nothing to do: every result is there.")

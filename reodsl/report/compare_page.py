@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from reodsl.diagnostics.words import listed
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
@@ -120,8 +121,7 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
             if formats.starred(row, "difference") and (row["difference"] < 0) == better
         ]
         if named:
-            more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-            parts.append(f"{'lower' if better else 'higher'} for {', '.join(named[:MOST_NAMED])}{more}")
+            parts.append(f"{'lower' if better else 'higher'} for {listed(named, MOST_NAMED)}")
     noun = "arm" if reference else "method"
     if not parts:
         return f"no {noun}'s REG is apart from {'it' if reference else 'what it was'}"

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import polars as pl
 
+from reodsl.doubts.left_out import left_out_counts
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.numbers.verdict import VERDICT, Verdict, from_json
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
-from reodsl.report.left_out import left_out_counts
 from reodsl.report.placeless import placeless
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.manifest import arm_labels

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem, warning
+from reodsl.diagnostics.words import listed
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.report.compare import Run
@@ -174,10 +175,10 @@ def _findings(
 ) -> tuple[Diagnostic, ...]:
     warnings = []
     if gathered.missing:
-        notes = [f"left out: {_names(gathered.missing)}"]
+        notes = [f"left out: {listed(gathered.missing, _NAMED)}"]
         if gathered.under_way:
             steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
-            notes.append(f"drawn as far as it is trained: {_names(steps)}")
+            notes.append(f"drawn as far as it is trained: {listed(steps, _NAMED)}")
         warnings.append(
             warning(
                 "W0805",
@@ -200,8 +201,3 @@ def _findings(
             )
         )
     return tuple(warnings)
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics.words import listed
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.store.runs import Record, spec_of
@@ -56,11 +57,10 @@ def _none(message: str, newest: tuple[Record, ...]) -> Problem:
 
 def _several(name: str, runs: list[str]) -> Problem:
     """Return the diagnostic of a name that fits several runs, the newest first."""
-    shown = ", ".join(runs[:_SHOWN]) + (f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else "")
     return problem(
         "E0954",
         f"{len(runs)} runs are called `{name}…`",
-        notes=(f"they are {shown}",),
+        notes=(f"they are {listed(runs, _SHOWN)}",),
         help=f"write one's whole name, such as the newest's: `{runs[0]}`",
     )
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.render import render
+from reodsl.doubts.left_out import left_out, left_out_counts, report_left_out
 from reodsl.graph.task import Graph, Task
-from reodsl.report.left_out import left_out, left_out_counts, report_left_out
 
 
 def training(method: dict[str, object]) -> Task:

@@ -1,7 +1,9 @@
-"""Questions that are trained on and evaluated on: found in any spelling, through stages, and told once."""
+"""Marks of a chat, doubtful references, and questions that are trained on and judged on: warned of at their lines."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +11,73 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.doubts.questions import chats, doubtful, marks_left, overlaps
+from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
-from reodsl.report.overlap import overlaps
+from reodsl.ir.data import Marks
+from reodsl.language import compile_file
+from reodsl.plan.places import at_their_lines
+from runners.data.marks import strip_marks
+from tests.data.test_marks import SPEC
+from tests.data.test_references import found as facts_of
+
+MARKED = [
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n",
+    "Why?",
+]
+
+
+def test_the_warning_stands_at_the_line_of_the_data(tmp_path: Path, refusal: Callable[..., None]) -> None:
+    (tmp_path / "spec.reo").write_text(SPEC.replace("STRIP", ""))
+    compiled = compile_file(tmp_path / "spec.reo")
+    assert compiled.spec is not None
+    graph = lower(compiled.spec)
+    for name, questions in (("mine.data", MARKED), ("aime24_questions.data", ["How many?"])):
+        (tmp_path / name).mkdir()
+        pl.DataFrame({"question": questions}).write_parquet(tmp_path / name / "questions.parquet")
+    folders = {name: tmp_path / name for name in ("mine.data", "aime24_questions.data")}
+    found_by_task = chats(graph, folders)
+    assert found_by_task["aime24_questions.data"] == []
+    (found,) = at_their_lines(compiled.spec, graph, found_by_task)["mine.data"]
+    assert found.code == "W0714"
+    assert (
+        found.labels[0].span.line == SPEC.split("\n").index('data mine { source = file("d.jsonl")STRIP }') + 1
+    )
+    refusal("runs/W0714.txt", Problem(found))
+
+
+def test_what_it_says_to_write_takes_the_marks_off() -> None:
+    (found,) = marks_left(MARKED, "mine.data")
+    assert found.message == "1 of 2 questions hold the marks of a chat (ChatML, as of Qwen)"
+    written = re.search(r'marks\(before: "(.*)", after: "(.*)"\)', found.help or "")
+    assert written is not None
+    before, after = (part.encode().decode("unicode_escape") for part in written.groups())
+    assert strip_marks(MARKED[0], [Marks(before=before, after=after)]) == "How many?"
+    assert marks_left(["How many?", "Why?"], "mine.data") == []
+
+
+ROWS = [("1/4 + 1/4?", r"\frac{1}{2"), ("7 * 8?", "56"), ("Who?", "Evelyn"), ("7 * 8 ?", "7 times 8 is 56.")]
+
+
+def test_the_warnings_stand_at_the_line_of_the_data(tmp_path: Path, refusal: Callable[..., None]) -> None:
+    (tmp_path / "spec.reo").write_text(SPEC.replace("STRIP", ", duplicates = drop"))
+    compiled = compile_file(tmp_path / "spec.reo")
+    assert compiled.spec is not None
+    graph = lower(compiled.spec)
+    folder = tmp_path / "mine.data"
+    folder.mkdir()
+    facts = facts_of(tmp_path, [*ROWS, ("7 * 8?", "54")])
+    (folder / "references.json").write_text(json.dumps(facts))
+    (tmp_path / "other").mkdir()
+    warned = doubtful(graph, {"mine.data": folder, "aime24_questions.data": tmp_path / "other"})
+    assert list(warned) == ["mine.data"]
+    unread, apart = at_their_lines(compiled.spec, graph, warned)["mine.data"]
+    assert [unread.code, apart.code] == ["W0716", "W0717"]
+    assert unread.severity == apart.severity == "warning"
+    line = next(n for n, text in enumerate(SPEC.split("\n"), 1) if text.startswith("data mine"))
+    assert {each.labels[0].span.line for each in (unread, apart)} == {line}
+    refusal("runs/W0716.txt", Problem(unread))
+    refusal("runs/W0717.txt", Problem(apart))
 
 
 def task(name: str, kind: str, arm: str = "", **inputs: str) -> Task:

@@ -1,4 +1,4 @@
-"""Warn of questions that an arm was trained on and is evaluated on.
+"""Warn of questions that hold the marks of a chat, of doubtful references, and of questions both trained and judged on.
 
 The compiler refuses equal sources; this finds equal questions, from whatever files they come: in any spelling, between
 the marks of a chat, behind a wording of the study, and generated ones in whatever words a task puts them.
@@ -6,6 +6,7 @@ the marks of a chat, behind a wording of the study, and generated ones in whatev
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +15,112 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, warning
-from reodsl.graph.task import Graph
-from reodsl.ir.chat import question_key
+from reodsl.diagnostics.words import shortened
+from reodsl.doubts.results import Findings, findings_of
+from reodsl.graph.task import Graph, Task
+from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import normal_question
 
-_SHOWN = 60
+_LONGEST = 300
+"""Characters of a mark that a warning writes out."""
+_NAMED = 5
+
+
+def chats(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return a warning (W0714) for every table whose questions hold the marks of a known chat format."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        table = pl.read_parquet(folder / "questions.parquet", columns=["question"], glob=False)
+        return marks_left(table["question"].drop_nulls().to_list(), task.id)
+
+    return findings_of(graph, folders, "data", read)
+
+
+def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
+    """Return the warning (W0714) of questions with marks of a chat, with the setting that takes off those of the first."""
+    turns = [(text, turn) for text in questions if (turn := find_turn(text)) is not None]
+    if not turns:
+        return []
+    text, first = turns[0]
+    parts = [
+        f"{name}: {json.dumps(part.strip(), ensure_ascii=False)}"
+        for name, part in (("before", first.before), ("after", first.after))
+        if part.strip() and len(part) <= _LONGEST
+    ]
+    return [
+        warning(
+            "W0714",
+            f"{len(turns)} of {len(questions)} questions hold the marks of a chat ({first.format})",
+            where=where,
+            notes=(f"the first is: {shortened(text)}",),
+            help=f"a model's prompt puts its own around a question: write `strip = marks({', '.join(parts) or '…'})`",
+        )
+    ]
+
+
+def doubtful(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return warnings of references that no parser reads (W0716) and of those that disagree (W0717)."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        facts = json.loads((folder / "references.json").read_text("utf-8"))
+        return [*_unread(facts["unread"], facts["rows"]), *_disagreeing(facts["disagree"], task)]
+
+    return findings_of(graph, folders, "data", read)
+
+
+def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
+    if not facts["count"]:
+        return []
+    first = facts["first"]
+    return [
+        warning(
+            "W0716",
+            f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
+            where=_place(first[0]),
+            notes=_listed([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
+            help="mend them in the data, or mark their answers by a box or `#### `",
+        )
+    ]
+
+
+def _disagreeing(facts: Mapping[str, Any], task: Task) -> list[Diagnostic]:
+    if not facts["count"]:
+        return []
+    dropped = task.payload["data"].get("duplicates") == "drop"
+    pairs = [
+        f"{_place(second)}: `{_answer(second)}`, and {_place(one)}: `{_answer(one)}`, "
+        f"to: {shortened(one['question'])}"
+        for one, second in facts["first"]
+    ]
+    count = facts["count"]
+    kept = "the first of each is kept" if dropped else "each row is graded by its own"
+    return [
+        warning(
+            "W0717",
+            f"{count} row{'s' if count > 1 else ''} disagree{'' if count > 1 else 's'} with an earlier one "
+            f"on the answer to the same question; {kept}",
+            where=_place(facts["first"][0][1]),
+            notes=_listed(pairs, count),
+            help="find out which answer is right, and take the other row out of the data",
+        )
+    ]
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"{row['source']}, row {row['row']}"
+
+
+def _listed(lines: Sequence[str], count: int) -> list[str]:
+    rest = count - min(len(lines), _NAMED)
+    return [*lines[:_NAMED], *([f"and {rest} more"] if rest else [])]
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    return shortened(row["answer"].replace("\x1e", " or "))
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
-    """A warning (W0802) for every two tables of questions, one trained on before the other is evaluated, that share some.
+    """Return a warning (W0802) for every table of questions that shares some with one trained on before it is evaluated.
 
     `folders` holds the results by task id; what is not there, or cannot be read, is passed over. With `of`, only what the
     table of that task shares with others.
@@ -39,13 +137,12 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
         known = frozenset().union(*questions[trained].values())
         shared = [text for text, keys in questions[judged].items() if keys & known]
         if shared:
-            first = shared[0] if len(shared[0]) <= _SHOWN else shared[0][: _SHOWN - 1] + "…"
             warnings.append(
                 warning(
                     "W0802",
                     f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are trained on, in `{trained}`",
                     where=str(folders[judged] / "questions.parquet"),
-                    notes=(f"the first is: {first}", f"it matters to {', '.join(arms)}"),
+                    notes=(f"the first is: {shortened(shared[0])}", f"it matters to {', '.join(arms)}"),
                     help="take them out of what is trained on, and run again; the accuracies are too high until then",
                 )
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, note, warning
+from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 
 MOST = 0.1
@@ -82,17 +83,10 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     return diagnostics
 
 
-def left_out(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagnostic]]:
-    """Return the findings of every training and data set that is done, by its task; an unreadable one has none.
+def left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return the findings of every training and data set that is done, by its task."""
 
-    `folders` holds the results by task id.
-    """
-    findings = {}
-    for task in graph.tasks:
-        if task.kind in FACTS and task.id in folders:
-            try:
-                facts = json.loads((folders[task.id] / FACTS[task.kind]).read_bytes())
-            except (OSError, ValueError):
-                continue
-            findings[task.id] = report_left_out(task, facts)
-    return findings
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        return report_left_out(task, json.loads((folder / FACTS[task.kind]).read_bytes()))
+
+    return findings_of(graph, folders, "train data", read)

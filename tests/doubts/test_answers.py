@@ -1,4 +1,4 @@
-"""Evaluations whose responses hold no answer where one is looked for are told, with what would read them."""
+"""Responses without an answer and trainings that learned nothing are named, with what would mend them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import render
+from reodsl.doubts.answers import unanswered, unlearnt, untrained
 from reodsl.graph.task import Graph, Task
-from reodsl.report.unanswered import unanswered, untrained
 
 BOXED = {"verifier": "math", "answer": [{"kind": "boxed"}], "tolerance": 1e-4}
 TASK = Task("mine.eval", "evaluate", {"suite": {"benchmarks": [{"name": "easy", "data": BOXED}]}}, {})
@@ -67,3 +67,46 @@ def test_what_is_not_there_or_cannot_be_read_is_passed_over(tmp_path: Path) -> N
 def test_a_step_of_training_is_told_of_by_its_share() -> None:
     found = untrained(Task("mine.train", "train", {"stage": {"data": BOXED}}, {}), 0.25)
     assert found.message == "75% of the responses that ended have no answer: `answer = boxed` found none"
+
+
+def stage(folder: Path, arm: str, number: int, metrics: dict[str, list[float | None]]) -> None:
+    place = folder / "arms" / arm / "stages" / str(number)
+    place.mkdir(parents=True)
+    pl.DataFrame(metrics).write_parquet(place / "metrics.parquet")
+
+
+def test_only_stages_without_any_advantage_are_named(tmp_path: Path) -> None:
+    stage(tmp_path, "vanilla.s1", 0, {"equal_groups": [1.0, 0.9, 1.0]})
+    stage(tmp_path, "base.s1", 0, {"loss": [1.0, 0.5]})
+    stage(tmp_path, "gone.s1", 0, {"equal_groups": []})
+    stage(tmp_path, "torn.s1", 0, {"equal_groups": [1.0, None]})
+    assert unlearnt(tmp_path) == []
+    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0]})
+    (found,) = unlearnt(tmp_path)
+    assert found.code == "W0803"
+    assert found.where == str(tmp_path / "arms" / "mine.s1")
+    assert "nothing was learned in `mine.s1`:" in found.message
+    stage(tmp_path, "mine.s1", 1, {"equal_groups": [0.5]})
+    stage(tmp_path, "other.s1", 0, {"equal_groups": [1.0]})
+    (found,) = unlearnt(tmp_path)
+    assert "`mine.s1`, stage 1; `other.s1`:" in found.message
+    assert found.where == str(tmp_path / "arms")
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    assert unlearnt(tmp_path) == []
+    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0]})
+    (tmp_path / "arms" / "mine.s1" / "stages" / "0" / "metrics.parquet").write_bytes(b"no parquet")
+    (tmp_path / "arms" / "stray.txt").write_text("")
+    assert unlearnt(tmp_path) == []
+
+
+def test_where_most_responses_have_no_answer_that_is_the_remedy(tmp_path: Path) -> None:
+    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0], "answered": [0.0, 0.1]})
+    (found,) = unlearnt(tmp_path)
+    assert found.help is not None
+    assert "`answer` in the data" in found.help
+    stage(tmp_path, "other.s1", 0, {"equal_groups": [1.0], "answered": [1.0]})
+    (found,) = unlearnt(tmp_path)
+    assert found.help is not None
+    assert "easier questions" in found.help

@@ -1,0 +1,1 @@
+"""Doubts about results: warnings of finished tasks and runs whose numbers mislead."""
