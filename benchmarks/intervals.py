@@ -318,7 +318,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
 def star_table(tallies: Mapping[str, Tally]) -> str:
     """The table of docs/INTERVALS.md on stars."""
     lines = [
-        "| scenario | studies | difference: in interval | first arm | last arm | studies with an interval that leaves out 0 "
+        "| scenario | studies | difference: in interval | first arm | last arm | studies with an interval that excludes 0 "
         "| studies with a star |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -142,13 +142,13 @@ def separated(study: str, left_out: Sequence[str] = ("base", *UNEQUAL)) -> str:
         (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in compared if each.apart
     ]
     if all(each.reach is None for _, _, each in compared):
-        return "One seed does not say how much trainings vary, so no pair of arms counts as apart."
+        return "One seed does not say how much trainings vary, so no pair of arms counts as different."
     beaten: dict[str, list[str]] = {}
     for low, high, _ in apart:
         beaten.setdefault(low, []).append(high)
     listed = "".join(f"\n- {low} is below {', '.join(highs)}." for low, highs in beaten.items())
     chance = f"If all were equal, about {0.05 * len(pairs):.1f} would be by chance."
-    summary = f"{len(apart)} of {len(pairs)} pairs of trained arms are apart in REG. {chance}"
+    summary = f"{len(apart)} of {len(pairs)} pairs of trained arms differ in REG. {chance}"
     return f"{summary}\n{listed}" if listed else summary
 
 

@@ -302,8 +302,8 @@ def groups(differences: Mapping[Pair, Interval]) -> str:
     chance = 0.05 * len(pairs)
     sentences = [
         f"{across} of {len(OFFLINE) * len(short)} pairs of an arm of SFT, SimPO or HGPO with one of the {len(short)} RL arms"
-        " that press for short responses are apart, the latter lower.",
-        f"{len(within)} of {len(pairs)} pairs among those {len(short)} are apart; about {chance:.0f} would be by chance if"
+        " that reward short responses differ, and the latter is lower.",
+        f"{len(within)} of {len(pairs)} pairs among those {len(short)} differ; about {chance:.0f} would be by chance if"
         f" all were equal{': ' if within else ''}{', '.join(f'{a} below {b}' for a, b in within)}.",
     ]
     for other, called in (("l1_exact", "L1-Exact"), ("vanilla", "vanilla RL")):
@@ -357,13 +357,13 @@ def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapp
 
 
 def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None) -> str:
-    """`9 of 11 pairs that are apart stand in the paper's order (82% [40%, 100%]), of 21`."""
+    """`9 of 11 differing pairs have the paper's order (82% [40%, 100%]), of 21`."""
     alike, apart, of, _ = agreement(signs, paper, arms)
     if not apart:
-        return f"no pair of {of} is apart"
+        return f"no pair of {of} differs"
     around = reach(signs, paper, arms)
     ends = "" if around is None else f" [{100 * around[0]:.0f}%, {100 * around[1]:.0f}%]"
-    return f"{alike} of {apart} pairs that are apart stand in the paper's order ({100 * alike / apart:.0f}%{ends}), of {of}"
+    return f"{alike} of {apart} differing pairs have the paper's order ({100 * alike / apart:.0f}%{ends}), of {of}"
 
 
 def alike_in_print(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int]:

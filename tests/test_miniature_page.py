@@ -55,7 +55,7 @@ def test_a_run_is_kept_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     table = miniature.arms_table("two_ways").splitlines()
     assert table[0].startswith("| mean of 3 seeds | accuracy")
     assert table[-1] == "| short | 50.0% | 10.0 | 2.0 | -18.0 ± 0.0 | 50% in 10 | 2.0, 2.0, 2.1 |"
-    assert miniature.separated("two_ways").startswith("1 of 1 pairs of trained arms are apart in REG")
+    assert miniature.separated("two_ways").startswith("1 of 1 pairs of trained arms differ in REG")
 
 
 def test_what_the_page_says_of_the_readings() -> None:
