@@ -26,7 +26,7 @@ READERS: tuple[AnswerReader, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("name", "readers"), [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcd")]
+    ("name", "readers"), [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcde")]
 )
 def test_the_page_counts_the_verdicts_as_they_are(name: str, readers: tuple[AnswerReader, ...]) -> None:
     """Rows of the later tables are responses, in which `⏎` is a new line, and are read as the page says."""
