@@ -82,7 +82,7 @@ def test_the_lines_tell_all_arms_and_those_of_rl() -> None:
     text = order(signs, ["a", "b"], {"7B": PRINTED, "Qwen3-4B": {"a": 1.0, "b": 2.0}})
     first, second, last = text.splitlines()
     assert "all arms: 2 of 2 differing pairs have the paper's order (100% [3%, 100%]), of 3" in first
-    assert "RL alone: 1 of 1 pairs" in first
+    assert "RL alone: 1 of 1 differing pairs" in first
     assert "all arms: 0 of 1" in second
     assert last.endswith("7B and Qwen3-4B on 0 of 1.")
 
