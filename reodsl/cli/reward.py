@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,54 +154,49 @@ def command(
     refuse_unanswered(chosen.reward, group)
     shown = _Shown(chosen.reward, chosen.advantage, chosen.experiment, group, tried)
     if as_json:
-        print_json(_facts(shown))
+        print_json(_finite(_facts(shown)))
     else:
         click.echo("\n".join(_lines(shown)))
     _refuse_endless(shown)
 
 
 def _facts(shown: _Shown) -> dict[str, Any]:
+    """Return what is printed, as docs/JSON.md has it; numbers may still be infinite or none."""
     from reodsl.ir.reward_text import expression_text
 
-    reward, rule = shown.reward, shown.rule
+    reward = shown.reward
+    rule = {
+        name: getattr(shown.rule, name) for name in ("credit", "normalise", "std", "absent", "batch", "bound")
+    }
     responses = []
     for response, tried in zip(shown.group.group.rollouts, shown.tried, strict=True):
-        sections = []
-        # Parts are normalised each by itself: they have no advantage of their own.
-        for at in range(0 if reward.parts else len(tried.rewards)):
-            sections.append(
-                {
-                    "at": tried.places[at] if tried.places else None,
-                    "reward": _finite(tried.rewards[at]),
-                    "tokens": tried.tokens[at],
-                    "advantage": _finite(tried.advantages[at]),
-                }
-            )
-        parts = [
-            {
-                "expression": expression_text(part.value),
-                "weight": part.weight,
-                "on": part.on,
-                "value": _finite(value),
-            }
-            for part, value in zip(reward.parts, tried.rewards, strict=False)
-        ]
+        at = tried.places or [None] * len(tried.rewards)
+        sections = zip(at, tried.rewards, tried.tokens, tried.advantages, strict=False)
+        parts = zip(reward.parts, tried.rewards, strict=False)
         responses.append(
             {
                 "length": response.length,
                 "correct": response.correct,
                 "given": dict(response.given),
-                "lets": {
-                    let.name: _finite(value) for let, value in zip(reward.lets, tried.lets, strict=True)
-                },
-                "metrics": {
-                    metric.name: _finite(value)
-                    for metric, value in zip(reward.metrics, tried.metrics, strict=True)
-                },
-                "sections": sections,
-                "parts": parts,
-                "prefix_advantage": _finite(tried.advantages[0]) if parts else None,
-                "response_advantage": _finite(tried.advantages[1]) if parts else None,
+                "lets": dict(zip((let.name for let in reward.lets), tried.lets, strict=True)),
+                "metrics": dict(zip((each.name for each in reward.metrics), tried.metrics, strict=True)),
+                # Parts are normalised each by itself: they have no advantage of their own.
+                "sections": []
+                if reward.parts
+                else [
+                    dict(zip(("at", "reward", "tokens", "advantage"), each, strict=True)) for each in sections
+                ],
+                "parts": [
+                    {
+                        "expression": expression_text(part.value),
+                        "weight": part.weight,
+                        "on": part.on,
+                        "value": value,
+                    }
+                    for part, value in parts
+                ],
+                "prefix_advantage": tried.advantages[0] if reward.parts else None,
+                "response_advantage": tried.advantages[1] if reward.parts else None,
             }
         )
     return {
@@ -211,69 +205,46 @@ def _facts(shown: _Shown) -> dict[str, Any]:
         "question": shown.group.question,
         "step": shown.group.step,
         "questions": shown.group.questions,
-        "advantage": {
-            "credit": rule.credit,
-            "normalise": rule.normalise,
-            "std": rule.std,
-            "absent": rule.absent,
-            "batch": rule.batch,
-            "bound": rule.bound,
-        },
+        "advantage": rule,
         "responses": responses,
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: Any) -> Any:
+    """Return data as JSON can hold it: numbers that are not finite are null."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lines(shown: _Shown) -> list[str]:
-    """The group as a table: a row a response, or a row a split of it; then what its columns are."""
+    """Return the group as a table, a row a response or a split of it, and what its columns are."""
     from reodsl.ir.expression import STEP
     from reodsl.ir.reward_text import expression_text
 
     reward = shown.reward
-    lets = [let.name for let in reward.lets]
-    fields = list(shown.group.group.rollouts[0].given)
-    dense = reward.dense is not None
-    head = ["response", "length", "correct", *fields, *lets, *(each.name for each in reward.metrics)]
-    if reward.parts:
-        head += [f"part {number + 1}" for number in range(len(reward.parts))]
-        head += ["advantage", "of a prefix"]
-    else:
-        head += ["split", "tokens", "reward", "advantage"] if dense else ["reward", "advantage"]
-    rows: list[Sequence[str]] = [head]
-    for number, (response, tried) in enumerate(zip(shown.group.group.rollouts, shown.tried, strict=True)):
-        cells = [
-            str(number + 1),
-            str(response.length),
-            "yes" if response.correct else "no",
-            *(f"{value:g}" for value in response.given.values()),
-            *map(_number, (*tried.lets, *tried.metrics)),
-        ]
+    # Pairs, as a let may have the name of a column.
+    rows: list[list[tuple[str, str]]] = []
+    for number, each in enumerate(_facts(shown)["responses"], 1):
+        right = "yes" if each["correct"] else "no"
+        head = [("response", str(number)), ("length", str(each["length"])), ("correct", right)]
+        head += [(name, f"{value:g}") for name, value in each["given"].items()]
+        head += [(name, _number(value)) for kind in ("lets", "metrics") for name, value in each[kind].items()]
         if reward.parts:
-            rows.append(
-                [
-                    *cells,
-                    *map(_number, tried.rewards),
-                    _number(tried.advantages[1]),
-                    _number(tried.advantages[0]),
-                ]
-            )
-            continue
-        for at in range(len(tried.rewards)):
-            split = [str(tried.places[at]), str(tried.tokens[at])] if dense else []
-            rows.append(
-                [
-                    *(cells if at == 0 else [""] * len(cells)),
-                    *split,
-                    _number(tried.rewards[at]),
-                    _number(tried.advantages[at]),
-                ]
-            )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(each["parts"], 1)]
+            ends = {"advantage": each["response_advantage"], "of a prefix": each["prefix_advantage"]}
+            rows.append([*head, *((name, _number(value)) for name, value in ends.items())])
+        for section in each["sections"]:
+            split = [(name, str(section[key])) for name, key in (("split", "at"), ("tokens", "tokens"))]
+            paid = [(name, _number(section[name])) for name in ("reward", "advantage")]
+            rows.append([*head, *(split if reward.dense else ()), *paid])
+            head = [(name, "") for name, _ in head]
+    cells = [[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [_title(shown), ""]
-    lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
     lines.append("")
     given = shown.group.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
@@ -291,16 +262,15 @@ def _lines(shown: _Shown) -> list[str]:
         lines.append(f"reward = {expression_text(reward.outcome)}")
     if reward.dense is not None:
         lines.append(f"reward at a split {reward.dense.var} = {expression_text(reward.dense.value)}")
-    for number, part in enumerate(reward.parts):
-        whose = "the prefix" if part.on == "prefix" else "the response"
-        lines.append(
-            f"part {number + 1} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by {whose}"
-        )
+    lines += [
+        f"part {number} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by the {part.on}"
+        for number, part in enumerate(reward.parts, 1)
+    ]
     return [*lines, f"advantage: {_rule(shown)}"]
 
 
 def _splits(shown: _Shown) -> list[str]:
-    """Where an outcome's statistics look at responses: once where that is the same for all."""
+    """Return where an outcome's statistics look at responses: once where that is the same for all."""
     places = [", ".join(map(str, each.places)) for each in shown.tried]
     if len(set(places)) == 1:
         return [f"splits = {places[0]} tokens"]
@@ -319,7 +289,7 @@ def _title(shown: _Shown) -> str:
 
 
 def _rule(shown: _Shown) -> str:
-    """How advantages are made, in words."""
+    """Return in words how advantages are made."""
     rule = shown.rule
     words = [
         {
