@@ -82,6 +82,19 @@ def test_checking_costs_what_it_takes_longer_than_responses_do() -> None:
     assert task.step_hours["verification"] == near(128 * 2048 * (1 + 3.10) / 2 / 3600 - making)
 
 
+@pytest.mark.parametrize("name", [TASK, "base.eval"])
+def test_checking_hides_behind_whole_and_forced_answers(name: str) -> None:
+    """What it takes longer than both is to the second what is left of one answer every hundred seconds."""
+    spec = compile_file(
+        ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"cluster.hardware.verifications": "0.01"}
+    ).spec
+    assert spec is not None
+    found = price(lower(spec), spec).tasks[name]
+    assert found.seconds["forcing"] > 0
+    making = found.seconds["generation"] + found.seconds["forcing"]
+    assert found.seconds["verification"] == pytest.approx(100 * found.verified - making, rel=1e-9)
+
+
 def test_what_calls_tools_is_checked_once_all_has_ended(prices: Prices) -> None:
     spec = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo").spec
     assert spec is not None

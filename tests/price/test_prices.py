@@ -20,10 +20,13 @@ from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
 from reodsl.ir.training import Batch
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
+from reodsl.price.machine import devices_of
+from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
 from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import cuts_of
 from reodsl.price.value import TERMS, to_json
+from runners.train.deal import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
 
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
@@ -119,6 +122,25 @@ def test_without_a_prefix_cache_every_prefix_is_read_again() -> None:
     assert again.forced == kept.forced
 
 
+def test_weights_are_sent_at_the_measured_rate_or_at_half_of_what_links_do() -> None:
+    """Both ways share a link: one of 2 GB a second sends 1 GB, and the measured rate is 2.65 GB."""
+    slow = CLUSTER.model_copy(update={"hardware": GPU.model_copy(update={"interconnect": 2e9})})
+    fast, slower = (priced(on(make.four(), each)).tasks["vanilla.train.s1"].sync for each in (CLUSTER, slow))
+    assert slower == pytest.approx(2.65 * fast)
+
+
+def test_as_many_tokens_run_at_once_as_the_trainer_runs() -> None:
+    found = devices_of(CLUSTER), devices_of(None)
+    assert [each.microbatch for each in found if each is not None] == [GPU_TOKENS, CPU_TOKENS]
+
+
+def test_no_responses_take_less_than_one_does() -> None:
+    lengths, sizes, devices = Lengths.of(10, 16), from_architecture(make.DRAWN), devices_of(CLUSTER)
+    assert devices is not None
+    none, one = (generation_seconds(Load(count, count, 4.0, lengths), sizes, devices) for count in (0.0, 1.0))
+    assert 0 <= none < one
+
+
 def test_devices_apart_share_the_work() -> None:
     apart = CLUSTER.model_copy(update={"placement": "apart", "rollout_share": 0.5})
     together, parted = (priced(on(make.four(), each)).tasks["vanilla.train.s1"] for each in (CLUSTER, apart))
@@ -212,6 +234,13 @@ def test_measured_lengths_replace_assumed_ones() -> None:
     assert before.generated == pytest.approx(2 * 8 * 16 / 3)
     assert after.generated == pytest.approx(2 * 8 * 12)
     assert after.trained == pytest.approx(after.generated / 2)
+
+
+def test_prompts_take_at_most_half_of_a_sequence_that_is_imitated() -> None:
+    """A file's questions are taken to be longer than 8 of 16 tokens: a trace of half of them has one token left."""
+    stage = make.sft(steps=3, data=make.file_data("questions.jsonl"))
+    spec = on(make.spec(make.arm("a", make.trained("a", stage))))
+    assert priced(spec).tasks["a.train.s1"].trained == 3 * 2 * 1
 
 
 def test_measured_seconds_replace_assumed_utilisation() -> None:

@@ -197,6 +197,13 @@ def test_ratio_error_shows_weights_that_differ_from_those_that_sampled():
     assert numbers["ratio_error"] > 0.1
 
 
+def test_ratio_error_shows_passes_in_another_precision():
+    model = small_model()
+    batch = batch_of(score(experience(model), method()))
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0, products=torch.bfloat16)
+    assert update(learner, batch, method(), 5, 0)["ratio_error"] > 1e-3
+
+
 def test_a_divergence_says_where_and_changes_nothing(refusal):
     model = small_model()
     found = experience(model)
@@ -288,6 +295,17 @@ def test_a_bonus_is_of_the_entropy_of_every_trained_token(monkeypatch, loss_mean
     assert numbers["loss"] != pytest.approx(
         slow_update(without, found, rule.model_copy(update={"entropy": 0.0}), SETTINGS, 5), abs=1e-2
     )
+
+
+def test_a_gradient_of_any_length_is_taken_where_its_bound_is_0():
+    after = []
+    for bound in (0.0, 1e9):
+        model = small_model()
+        learner = Learner.of(model, [torch.optim.SGD(model.parameters(), lr=0.1)], bound)
+        update(learner, batch_of(score(experience(model), method())), method(), 5, 0)
+        after.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*after)
+    assert not torch.equal(after[0], torch.cat([p.detach().flatten() for p in small_model().parameters()]))
 
 
 def test_a_bonus_alone_leads_to_more_entropy():
