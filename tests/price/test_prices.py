@@ -25,7 +25,7 @@ from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
 from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import cuts_of
-from reodsl.price.value import TERMS, to_json
+from reodsl.price.value import TERMS, Measured, to_json
 from runners.train.deal import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
 
@@ -139,6 +139,17 @@ def test_no_responses_take_less_than_one_does() -> None:
     assert devices is not None
     none, one = (generation_seconds(Load(count, count, 4.0, lengths), sizes, devices) for count in (0.0, 1.0))
     assert 0 <= none < one
+
+
+@pytest.mark.parametrize(
+    ("off", "words"),
+    [(2.0**20, ", trainers hold 1 MiB more"), (-(2.0**21), ", trainers hold 2 MiB less"), (2.0**20 - 1, "")],
+)
+def test_measured_memory_is_mentioned_from_a_mebibyte_on(off: float, words: str) -> None:
+    spec = on(make.four())
+    measured = Measured(1, {}, None, 0.25, off)
+    last = show.summary(replace(priced(spec), measured=measured), [])[-1]
+    assert last == f"Calibrated by 1 past result: training at 25% MFU{words and words + ' than is assumed'}."
 
 
 def test_devices_apart_share_the_work() -> None:

@@ -54,6 +54,12 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
         assert adamw.param_groups[0]["lr"] == 0.015
 
 
+@pytest.mark.parametrize("algorithm", ["adam", "adamw", "muon"])
+def test_a_step_of_adam_is_one_kernel(algorithm):
+    model = small_model()
+    assert build_optimizers(model, settings(algorithm=algorithm))[-1].defaults["fused"]
+
+
 FAR = {"betas": (0.7, 0.95), "eps": 0.02, "weight_decay": 0.3}
 """Settings that all differ, and matter within three steps."""
 
