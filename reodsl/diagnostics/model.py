@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 Severity = Literal["error", "warning", "note"]
 
@@ -55,69 +55,48 @@ class Diagnostic:
     edits: tuple[Edit, ...] = ()
 
 
+class Details(TypedDict, total=False):
+    """The parts of a diagnostic that are given by name; `others` are labels after the primary one."""
+
+    others: Sequence[Label]
+    where: str | None
+    notes: Sequence[str]
+    help: str | None
+    edits: Sequence[Edit]
+
+
 def _make(
-    severity: Severity,
-    code: str,
-    message: str,
-    span: Span | None,
-    text: str,
-    others: Sequence[Label],
-    where: str | None,
-    notes: Sequence[str],
-    help: str | None,
-    edits: Sequence[Edit] = (),
+    severity: Severity, code: str, message: str, span: Span | None, text: str, details: Details
 ) -> Diagnostic:
     primary = () if span is None else (Label(span, text),)
+    help = details.get("help")
     # A help line that lists what there is makes a note that lists it superfluous.
-    kept = tuple(each for each in notes if each != help)
-    return Diagnostic(code, severity, message, primary + tuple(others), where, kept, help, tuple(edits))
+    kept = tuple(each for each in details.get("notes", ()) if each != help)
+    labels = (*primary, *details.get("others", ()))
+    return Diagnostic(
+        code, severity, message, labels, details.get("where"), kept, help, tuple(details.get("edits", ()))
+    )
 
 
 def error(
-    code: str,
-    message: str,
-    span: Span | None = None,
-    text: str = "",
-    *,
-    others: Sequence[Label] = (),
-    where: str | None = None,
-    notes: Sequence[str] = (),
-    help: str | None = None,
-    edits: Sequence[Edit] = (),
+    code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
     """Make an error; the command that shows it exits with 1."""
-    return _make("error", code, message, span, text, others, where, notes, help, edits)
+    return _make("error", code, message, span, text, details)
 
 
 def warning(
-    code: str,
-    message: str,
-    span: Span | None = None,
-    text: str = "",
-    *,
-    others: Sequence[Label] = (),
-    where: str | None = None,
-    notes: Sequence[str] = (),
-    help: str | None = None,
-    edits: Sequence[Edit] = (),
+    code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
     """Make a warning, of something legal that is most likely not what was meant."""
-    return _make("warning", code, message, span, text, others, where, notes, help, edits)
+    return _make("warning", code, message, span, text, details)
 
 
 def note(
-    code: str,
-    message: str,
-    span: Span | None = None,
-    text: str = "",
-    *,
-    others: Sequence[Label] = (),
-    where: str | None = None,
-    notes: Sequence[str] = (),
-    help: str | None = None,
+    code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
     """Make a note of a fact worth seeing, such as a setting that differs from the paper's table."""
-    return _make("note", code, message, span, text, others, where, notes, help)
+    return _make("note", code, message, span, text, details)
 
 
 class Problem(Exception):

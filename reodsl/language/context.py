@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from reodsl.diagnostics.model import Diagnostic, Edit, Label, Span, error
+from reodsl.diagnostics.model import Details, Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.values import Change, Owner, Scope, Value
@@ -60,22 +60,10 @@ class Context:
             self.modules.spent.stop(place)
 
     def fail(
-        self,
-        code: str,
-        message: str,
-        span: Span | None = None,
-        text: str = "",
-        *,
-        others: Sequence[Label] = (),
-        where: str | None = None,
-        notes: Sequence[str] = (),
-        help: str | None = None,
-        edits: Sequence[Edit] = (),
+        self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> None:
         """Keep an error. Returns None, so that `return ctx.fail(…)` ends what cannot go on."""
-        self.report(
-            error(code, message, span, text, others=others, where=where, notes=notes, help=help, edits=edits)
-        )
+        self.report(error(code, message, span, text, **details))
 
     def written(self, span: Span) -> str:
         """Return what a file has at a place; empty where the file's text is not known."""

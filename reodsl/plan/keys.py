@@ -18,8 +18,7 @@ class Keys:
     """Keys for the tasks of one spec, whose relative paths start at `folder`."""
 
     def __init__(self, store: Store, folder: Path, most: int | None = MOST_READ) -> None:
-        """Read the checksums of files that the store keeps; of unknown files read at most `most` bytes (None: all).
-        """
+        """Read the checksums of files that the store keeps; of unknown files read at most `most` bytes (None: all)."""
         self.store, self.folder = store, folder
         self.prints = Fingerprints(store.root / "fingerprints.json", most)
 

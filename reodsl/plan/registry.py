@@ -64,8 +64,7 @@ class Execution:
 
 @dataclass(slots=True)
 class Results:
-    """Results of an execution: keys of finished tasks, failures, blocked tasks, and rebuilt ones that were damaged.
-    """
+    """Results of an execution: keys of finished tasks, failures, blocked tasks, and rebuilt ones that were damaged."""
 
     keys: dict[str, str] = field(default_factory=dict)
     failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)

@@ -85,8 +85,7 @@ def is_held(place: Path) -> bool:
 
 
 def _take(place: Path, wait: bool) -> bool:
-    """Return whether this thread has the lock now; with `wait` it waits for other processes, not for other threads.
-    """
+    """Return whether this thread has the lock now; with `wait` it waits for other processes, not for other threads."""
     name = os.path.realpath(place)
     with _CHANGING:
         if name in _OURS:

@@ -132,7 +132,8 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
     for marker in COMMON_MARKERS:
         readers = (*data.answer, After(marker=marker))
         way = f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
-        by_marker[way] = solutions_read(head, data.model_copy(update={"answer": readers}))["answer"]
+        read = solutions_read(head, data.model_copy(update={"answer": readers}))
+        by_marker[way] = read["answer"].to_list()
     by_column = dict(_other_columns(data, columns, files))
     tried = [*by_marker.values(), *by_column.values()]
     marks = iter(_unread([text for answers in tried for text in answers]))
