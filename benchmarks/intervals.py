@@ -1,6 +1,6 @@
 """How often intervals hold the truth: studies drawn from a model whose truth is known in; coverage and bias out.
 
-    python -m benchmarks.intervals            # goes on where it stopped; writes tables/intervals.json and docs/INTERVALS.md
+    python -m benchmarks.intervals            # goes on where it stopped; writes tables/intervals.json and docs/SCIENCE.md
     python -m benchmarks.intervals --share .1 # a tenth of the studies, printed and not written
 
 The model knows nothing of the code under test. A response is right at a budget once it has reached its answer. Whether it
@@ -30,7 +30,7 @@ from reodsl.numbers.curves import Curve
 from reodsl.numbers.intervals import ArmScores, Interval, score_arms
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "INTERVALS.md"
+PAGE = ROOT / "docs" / "SCIENCE.md"
 KEPT = ROOT / "runs" / "intervals.json"
 TABLE = ROOT / "benchmarks" / "tables" / "intervals.json"
 """The data of the page's tables: by scenario the number of studies and the sum of each measure over them."""
@@ -296,7 +296,7 @@ def run(scenario: Scenario, studies: int, kept: Tally | None = None, every: floa
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
-    """The table of docs/INTERVALS.md on intervals and biases."""
+    """The table of docs/SCIENCE.md on intervals and biases."""
     lines = [
         "| scenario | studies | difference: in interval | bias | percentile bootstrap | REG: in interval "
         "| bias, cross-fitted | bias, plain | percentile bootstrap, plain |",
@@ -316,7 +316,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
 
 
 def star_table(tallies: Mapping[str, Tally]) -> str:
-    """The table of docs/INTERVALS.md on stars."""
+    """The table of docs/SCIENCE.md on stars."""
     lines = [
         "| scenario | studies | difference: in interval | first arm | last arm | studies with an interval that excludes 0 "
         "| studies with a star |",

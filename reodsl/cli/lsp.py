@@ -9,7 +9,7 @@ import click
     short_help="Serve editors: diagnostics, hover, definitions, completion, formatting.",
     epilog="""\b
 Examples:
-  reodsl lsp       as an editor starts it; docs/EDITORS.md has settings for some
+  reodsl lsp       as an editor starts it; docs/TOOLS.md has settings for some
 """,
 )
 def command() -> None:

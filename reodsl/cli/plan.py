@@ -19,7 +19,7 @@ Examples:
   reodsl plan specs/quickstart.reo
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
-  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/CI.md)
+  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/TOOLS.md)
   reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """,
 )

@@ -1,6 +1,6 @@
 """REG, its differences, accuracy and length with their intervals, from the scores of models by seed and question.
 
-How they are computed, and how often they hold the truth: docs/INTERVALS.md.
+How they are computed, and how often they hold the truth: docs/SCIENCE.md.
 """
 
 from __future__ import annotations

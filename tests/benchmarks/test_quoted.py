@@ -42,7 +42,7 @@ def test_a_page_says_what_was_measured(page: str, said: str) -> None:
 
 
 def test_bounds_that_pages_promise_hold() -> None:
-    assert "less than 100 ms" in Path("docs/EDITORS.md").read_text()
+    assert "less than 100 ms" in Path("docs/TOOLS.md").read_text()
     assert RESULTS["editor"]["slowest"] < 100
     # Seconds of the client for a million tokens, with log-probabilities and without (docs/PRICE.md).
     assert READING["with_logprobs"] <= 0.3

@@ -1,4 +1,4 @@
-"""docs/CI.md names hooks and a version that there are, and its workflow reads a stranger's pull request as data."""
+"""docs/TOOLS.md names hooks and a version that there are, and its workflow reads a stranger's pull request as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import reodsl
 from tests.bad_input.commands import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "CI.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "TOOLS.md").read_text(), re.DOTALL)
 HOOKS, WORKFLOW = (yaml.safe_load(block) for block in BLOCKS)
 CHECKOUT, INSTALL, READ = WORKFLOW["jobs"]["plan"]["steps"]
 

@@ -127,7 +127,7 @@ def unfit(address: Address, account: Account, needs: Needs) -> Diagnostic | None
         "the SGLang server at this address was not started as this run needs it",
         where=address.url,
         notes=[lack.words for lack in misfits],
-        help=f"start it again with {flags} (docs/ENGINES.md has the whole line), or unset {ADDRESS}",
+        help=f"start it again with {flags} (docs/CLUSTERS.md has the whole line), or unset {ADDRESS}",
     )
 
 
