@@ -12,12 +12,12 @@ from runners.verify import Answer, make_verifier, read_answer
 FOLDER = Path(__file__).parent
 PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
 SPAN = r"(?:\$[^$]+\$|\*\*[^*]+\*\*|\\\(.+?\\\))"
-NUMBER = r"[-+−]?\\?[$€£]?[0-9](?:[0-9,./:]*[0-9])?"
+NUMBER = r"[-+−]?\\?[$€£]?\d(?:[\d,./:]*\d)?"
 READERS: tuple[AnswerReader, ...] = (
     Boxed(),
     After(marker="####"),
     Regex(pattern=r"(?im)\banswer(?:\*\*)?\s*(?:is|:|\n)[:\s*]*(.+?)(?:\.\s|\.?$)"),
-    Regex(pattern=r"\A\s*((?:[^\s$]+\s+){0,4}[^\s$]*[^\s.$])\s*\z"),
+    Regex(pattern=r"\A\s*([A-Za-z]\w* ?= ?[^\n$]*[^\s.$]|(?:[^\s$]+\s+){0,4}[^\s$]*[^\s.$])\s*\z"),
     Regex(pattern=f"({SPAN}(?:(?:, and|,| and| or) {SPAN})*)"),
     Regex(pattern=rf"({NUMBER}(?:(?:, and|,| and| or) {NUMBER})*(?: [A-Za-z]+)*)\W*\z"),
     LastNumber(),
