@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reodsl.graph.identity import parse_role
 from reodsl.graph.task import Graph
 from reodsl.store.manifest import arm_labels
 
@@ -27,30 +28,20 @@ class Metrics:
 
 def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics]:
     """Read metrics by arm, for the arms of the graph's report whose evaluations are in `folders` (by task id)."""
-    report = next((task for task in graph.tasks if task.kind == "report"), None)
-    if report is None:
-        return {}
-    evaluations: dict[tuple[str, int | None], Path] = {}
-    for role, source in report.inputs.items():
-        kind, _, rest = role.partition(":")
-        if kind == "evaluate" and source in folders:
-            name, _, seed = rest.partition("@")
-            evaluations[name, int(seed) if seed else None] = folders[source]
+    inputs = graph["report"].inputs if "report" in graph else {}
+    roles = {parse_role(role): folders[source] for role, source in inputs.items() if source in folders}
+    evaluations = {
+        (role.name, role.seed): folder for role, folder in roles.items() if role.kind == "evaluate"
+    }
     rows: dict[str, list[dict[str, float]]] = {}
+    for (arm, _), folder in evaluations.items():
+        if (row := _summary(folder / "summary.json")) is not None:
+            rows.setdefault(arm, []).append(row)
     regs: dict[str, list[float]] = {}
-    for role, source in report.inputs.items():
-        folder = folders.get(source)
-        if folder is None:
-            continue
-        name, _, rest = role.partition("@")[0].partition(":")
-        if name == "evaluate":
-            row = _summary(folder / "summary.json")
-            if row is not None:
-                rows.setdefault(rest, []).append(row)
-        elif name == "score":
-            called = arm_labels("score", folder, evaluations)
-            for arm, value in _regs(folder / "reg.parquet").items():
-                regs.setdefault(called.get(arm, arm), []).append(value)
+    for folder in (folder for role, folder in roles.items() if role.kind == "score"):
+        called = arm_labels("score", folder, evaluations)
+        for arm, value in _regs(folder / "reg.parquet").items():
+            regs.setdefault(called.get(arm, arm), []).append(value)
     return {
         arm: Metrics(
             _mean([row["accuracy"] for row in seeds]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from reodsl.graph.task import VERSIONS, Kind, Task
@@ -101,3 +102,21 @@ def _without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     if not rest:
         return {key: value for key, value in tree.items() if key != head}
     return tree | {head: _without(tree[head], tuple(rest))}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Role:
+    """A role of the report's inputs in parts: `evaluate:vanilla@1` is evaluate, vanilla, no index, seed 1."""
+
+    kind: str
+    name: str = ""
+    index: int | None = None
+    seed: int | None = None
+
+
+def parse_role(text: str) -> Role:
+    """Parse `train:reo_exp:0@1` as a `Role`; a name may hold anything but `:` and `@`."""
+    head, _, seed = text.partition("@")
+    kind, *rest = head.split(":")
+    index = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
+    return Role(kind, rest[0] if rest else "", index, int(seed) if seed.lstrip("-").isdigit() else None)

@@ -16,7 +16,7 @@ from reodsl.price.value import Term
 from reodsl.store.accept import acceptances
 from reodsl.store.files import write_atomic
 from reodsl.store.manifest import Manifest
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.plain import LARGEST_RECORD, read_object, read_plain
 from reodsl.store.runs import Record
 from reodsl.store.store import Store
 
@@ -247,11 +247,9 @@ def _sizes(store: Store, folder: Path, provenance: Mapping[str, Any]) -> Sizes |
     if start:
         places.append(store.path(start))
     for place in places:
-        try:
-            config = json.loads(read_plain(place / "checkpoint" / "config.json", LARGEST_RECORD))
-        except (OSError, ValueError):
-            continue
-        return from_config(config) if isinstance(config, dict) else None
+        config = read_object(place / "checkpoint" / "config.json")
+        if config is not None:
+            return from_config(config)
     return None
 
 
@@ -331,7 +329,7 @@ def keep_rehearsal(root: Path, study: str, results: Sequence[Past]) -> None:
 
     They lie beside the results of runs and are none of them.
     """
-    studies = _read_studies(root)
+    studies = read_object(root / _FILE) or {}
     studies[study] = [asdict(each) for each in results]
     write_atomic(root / _FILE, (json.dumps(studies, indent=1) + "\n").encode())
 
@@ -339,7 +337,7 @@ def keep_rehearsal(root: Path, study: str, results: Sequence[Past]) -> None:
 def read_rehearsals(root: Path) -> tuple[Past, ...]:
     """Return what rehearsals measured for all studies of a store; those that cannot be read are skipped."""
     results = []
-    for rows in _read_studies(root).values():
+    for rows in (read_object(root / _FILE) or {}).values():
         try:
             results += [
                 Past(**row | {"sizes": Sizes(**row["sizes"]), "facts": Facts(**row["facts"])}) for row in rows
@@ -347,14 +345,6 @@ def read_rehearsals(root: Path) -> tuple[Past, ...]:
         except (TypeError, ValueError, KeyError):
             continue
     return tuple(results)
-
-
-def _read_studies(root: Path) -> dict[str, Any]:
-    try:
-        studies = json.loads(read_plain(root / _FILE, LARGEST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return studies if isinstance(studies, dict) else {}
 
 
 class Known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from reodsl.ir import Spec
 from reodsl.ir.model import Architecture, Dimensions, Folder, Hub, Model
 from reodsl.ir.training import FromModel
 from reodsl.store.external import LARGEST_CONFIG, hub_snapshot
-from reodsl.store.plain import read_plain
+from reodsl.store.plain import read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +140,8 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
                 place = hub_snapshot("models", repo, revision)
             case _:
                 place = None
-        sizes = _read_config(place / "config.json") if place is not None else None
+        config = read_object(place / "config.json", LARGEST_CONFIG) if place is not None else None
+        sizes = from_config(config) if config is not None else None
         if sizes is not None:
             sizes_by_model[model.name] = sizes
     return sizes_by_model
-
-
-def _read_config(path: Path) -> Sizes | None:
-    try:
-        config = json.loads(read_plain(path, LARGEST_CONFIG))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return from_config(config) if isinstance(config, dict) else None

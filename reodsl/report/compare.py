@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.diff.compare import pair
+from reodsl.graph.identity import parse_role
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Frontier, Score, Suite
@@ -36,7 +37,7 @@ from reodsl.numbers.reg import integration_grid
 from reodsl.numbers.verdict import Verdict, common_of, judge
 from reodsl.report.artifacts import Made, reading
 from reodsl.report.leading import MOST
-from reodsl.report.material import MEAN, Material, parse_role
+from reodsl.report.material import MEAN, Material
 from reodsl.report.notes import misfits
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL

@@ -7,9 +7,10 @@ from typing import Any, Literal, TypeVar
 
 import polars as pl
 
+from reodsl.graph.identity import parse_role
 from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
-from reodsl.report.material import MEAN, Material, parse_role, title
+from reodsl.report.material import MEAN, Material, title
 from reodsl.report.provenance import anchor
 
 Column = Literal["accuracy", "length", "reg"]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.doubts.left_out import left_out_counts
+from reodsl.graph.identity import Role, parse_role
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
@@ -47,16 +48,6 @@ _SUMMARY = {
 _SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String, "by": pl.String} | dict.fromkeys(
     ("questions", "picked", "dropped", "lost"), pl.Int64
 )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Role:
-    """A role of the report's inputs, taken apart: `evaluate:vanilla@1` is evaluate, vanilla, no index, seed 1."""
-
-    kind: str
-    name: str = ""
-    index: int | None = None
-    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +205,6 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
         verdict=next((_verdict(f, evaluations) for f in scores.values()), None),
     )
-
-
-def parse_role(text: str) -> Role:
-    """`train:reo_exp:0@1` as a `Role`; a name may hold anything but `:` and `@`."""
-    head, _, seed = text.partition("@")
-    kind, *rest = head.split(":")
-    index = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
-    return Role(kind, rest[0] if rest else "", index, int(seed) if seed.lstrip("-").isdigit() else None)
 
 
 def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:

@@ -7,13 +7,14 @@ import platform
 import shlex
 from collections.abc import Mapping
 
+from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.data import Judge, verifier_words
 from reodsl.ir.study import Study
 from reodsl.report import formats, notes
 from reodsl.report.markup import Markup, tag
-from reodsl.report.material import Material, parse_role
+from reodsl.report.material import Material
 
 PACKAGES = (
     "reodsl",

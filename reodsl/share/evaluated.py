@@ -12,9 +12,10 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, problem, warning
+from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir.study import Arm
-from reodsl.report.material import Material, parse_role, read
+from reodsl.report.material import Material, read
 from reodsl.store.runs import Record, kept_spec
 from reodsl.store.store import Store
 

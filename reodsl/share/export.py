@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
@@ -16,7 +14,7 @@ import polars as pl
 from reodsl.report.material import Material
 from reodsl.share import evaluated
 from reodsl.share.evaluated import Evaluated, Shared
-from reodsl.store.files import storing
+from reodsl.store.files import storing, write_atomic
 
 SCORER = "answer"
 """The name of the score that a response has: whether its own answer is right."""
@@ -176,17 +174,6 @@ def export(shared: Shared, out: Path) -> list[Path]:
         for one in shared.evaluations:
             for benchmark in evaluated.benchmarks(shared.material, one):
                 files.append(out / file_name(shared.material, one, benchmark))
-                _write(files[-1], log(shared.material, one, benchmark))
+                pieces = log(shared.material, one, benchmark)
+                write_atomic(files[-1], (piece.encode() for piece in pieces), durable=False)
     return files
-
-
-def _write(path: Path, pieces: Iterator[str]) -> None:
-    """Write a file that may be large, and give it its name once it is whole."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with aside.open("wb") as file:
-            file.writelines(piece.encode() for piece in pieces)
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise

@@ -7,7 +7,6 @@ revision in the local cache; a package is its installed version.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from reodsl.ir.data import Judge
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.store.code import content_of, is_code
 from reodsl.store.files import write_json
-from reodsl.store.plain import hash_plain, is_system, is_within, read_plain, stat_plain
+from reodsl.store.plain import hash_plain, is_system, is_within, read_object, read_plain, stat_plain
 
 MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 """What a model folder has beside its weights. Python files, pickles and anything else are not read."""
@@ -59,11 +58,7 @@ class Fingerprints:
         self.place = place
         self.left = most
         self.changed = False
-        try:
-            known = json.loads(read_plain(place, _LARGEST_CACHE))
-        except (OSError, ValueError, RecursionError):
-            known = {}
-        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+        self.known: dict[str, list[Any]] = read_object(place, _LARGEST_CACHE) or {}
 
     def file(self, path: Path) -> str | None:
         """Return the SHA-256 of a plain file, or a word for one too large to be read now; None if it cannot be read."""

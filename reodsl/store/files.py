@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,24 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds its old content or all of the new, whatever happens meanwhile."""
+def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
+    """Write `data`, whole or in pieces, so that `path` holds its old content or all of the new, whatever happens.
+
+    Without `durable` the disk is not waited for, and a power cut may lose the file.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with aside.open("wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -6,7 +6,6 @@ None of this is part of a result. A file is replaced whole or grows by whole lin
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.graph.job import Progress
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.files import write_atomic
+from reodsl.store.plain import read_lines, read_object
 
 STEPS = "metrics.jsonl"
 """The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
@@ -70,10 +70,10 @@ def live_place(root: Path, key: str) -> Path:
 def read_live(root: Path, key: str) -> Live | None:
     """Read a task's progress; None if no file can be read."""
     try:
-        data = json.loads(read_plain(live_place(root, key), LARGEST_RECORD))
+        data = read_object(live_place(root, key)) or {}
         progress = Progress(data["done"], data["total"], data["numbers"]) if "done" in data else None
         return Live(str(data["task"]), float(data["began"]), str(data["node"]), float(data["at"]), progress)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -93,12 +93,8 @@ def add_step(work: Path, row: Row) -> None:
 
 def read_steps(folder: Path) -> list[dict[str, float]]:
     """Return the steps so far, each once. A line that was cut off ends the list."""
-    try:
-        lines = read_plain(folder / STEPS, LARGEST_RECORD).decode().split("\n")[:-1]
-    except (OSError, ValueError):
-        return []
     steps: dict[float, dict[str, float]] = {}
-    for line in lines:
+    for line in read_lines(folder / STEPS):
         try:
             row = json.loads(line)
             steps[row["step"]] = row
@@ -115,10 +111,5 @@ def can_go_on(work: Path) -> bool:
 
 
 def _replace(place: Path, text: str) -> None:
-    aside = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(place)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
+    with suppress(OSError):
+        write_atomic(place, text.encode(), durable=False)

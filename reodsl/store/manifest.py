@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from reodsl.graph.identity import ARMS, part_digest, reads
 from reodsl.graph.task import Kind
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
-from reodsl.store.plain import LARGEST_RECORD, hash_plain, read_plain
+from reodsl.store.plain import hash_plain, read_object
 
 MANIFEST = "manifest.json"
 
@@ -49,12 +48,12 @@ class Manifest:
 def read(folder: Path, key: str) -> Manifest | None:
     """Read the manifest in the folder of `key`'s result; None if it cannot be read, or has another key."""
     try:
-        data = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
+        data = read_object(folder / MANIFEST) or {}
         files = {str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()}
         if data["key"] != key or not all(map(_is_inside, files)):
             return None
         return Manifest(data["key"], files, data["created"], data["made"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -112,12 +111,12 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
     A result stays when an arm is renamed, and holds the name of then. Outside of a store nothing identifies the
     content, and no name is returned.
     """
-    contents = _read_record(result).get("made", {}).get("contents", {})
+    contents = (read_object(result / MANIFEST) or {}).get("made", {}).get("contents", {})
     then = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
     parts = reads(kind, ARMS)
     now = {}
     for name, folder in arms.items():
-        files = _read_record(folder).get("files", {})
+        files = (read_object(folder / MANIFEST) or {}).get("files", {})
         now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
     # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
     renamed = {name: name for name, content in then.items() if now.get(name) == content}
@@ -139,11 +138,3 @@ def arm_labels(
     }
     renamed = labels(kind, result, folders)
     return {old.partition("@")[0]: new.partition("@")[0] for old, new in renamed.items()}
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}

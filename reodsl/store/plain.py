@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _SYSTEM = ("/proc", "/sys", "/dev")
 _MEMORY = "/dev/shm"
@@ -81,6 +82,23 @@ def read_plain(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise NotPlain(errno.EFBIG, f"it has more than the {most:,} bytes that are read of it", str(path))
     return data
+
+
+def read_object(path: Path, most: int = LARGEST_RECORD) -> dict[str, Any] | None:
+    """Return the object in a plain JSON file; None if it cannot be read or holds something else."""
+    try:
+        value = json.loads(read_plain(path, most))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a plain text file, without a last one that was cut off; none if it cannot be read."""
+    try:
+        return read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
+    except (OSError, ValueError):
+        return []
 
 
 def hash_plain(path: Path) -> str:

@@ -19,7 +19,7 @@ from reodsl.graph.job import Event
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.plain import LARGEST_RECORD, read_lines, read_object, read_plain
 from reodsl.store.store import Store
 
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -141,9 +141,8 @@ def records(store: Store) -> tuple[Record, ...]:
     readable = []
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
-            data: Any = json.loads(read_plain(path, LARGEST_RECORD))
-            record = Record(**data)
-        except (OSError, ValueError, TypeError, RecursionError):
+            record = Record(**(read_object(path) or {}))
+        except TypeError:
             continue
         if record.status == "running":
             record.tasks.update(_lines(path.with_suffix(".tasks")))
@@ -167,11 +166,7 @@ def repeated(runs: tuple[Record, ...]) -> dict[str, str]:
 
 def _lines(path: Path) -> dict[str, str]:
     """Return the tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
-    try:
-        lines = read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
-    except (OSError, ValueError):
-        return {}
-    pairs = (line.partition(" ") for line in lines)
+    pairs = (line.partition(" ") for line in read_lines(path))
     return {task: key for key, _, task in pairs if task}
 
 
@@ -225,12 +220,8 @@ def events(store: Store, record: Record) -> list[dict[str, Any]]:
 
     Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
     """
-    try:
-        lines = read_plain(_file(store, record, "events"), LARGEST_RECORD).decode().split("\n")[:-1]
-    except (OSError, ValueError):
-        return []
     noted = []
-    for line in lines:
+    for line in read_lines(_file(store, record, "events")):
         try:
             data = json.loads(line)
             noted.append({"at": float(data["at"]), "kind": str(data["kind"]), **data})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.words import listed
+from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.store.runs import Record, spec_of
@@ -108,8 +109,4 @@ def _of_arm(graph: Graph, arm: str) -> set[str]:
     """Return the tasks that train and evaluate an arm, by the report's roles, which name arms (`evaluate:vanilla@1`)."""
     if "report" not in graph:
         return set()
-    return {
-        source
-        for role, source in graph["report"].inputs.items()
-        if role.partition("@")[0].split(":")[1:2] == [arm]
-    }
+    return {source for role, source in graph["report"].inputs.items() if parse_role(role).name == arm}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from reodsl.store.external import Fingerprints
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 from reodsl.store.locks import hold, is_held, turn
 from reodsl.store.manifest import MANIFEST, Manifest, differences, manifest_json, read
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.plain import read_object, read_plain
 
 FORMAT = "reodsl store 1\n"
 _LARGEST_MARK = 1 << 10
@@ -116,11 +115,7 @@ class Store:
 
     def material(self, key: str) -> dict[str, Any] | None:
         """Return the payload that the key of a finished result is the digest of; None if it cannot be read."""
-        try:
-            material = json.loads(read_plain(self.path(key) / MATERIAL, LARGEST_RECORD))
-        except (OSError, ValueError, RecursionError):
-            return None
-        return material if isinstance(material, dict) else None
+        return read_object(self.path(key) / MATERIAL)
 
     def damage(
         self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.report.material import parse_role
 from reodsl.store.runs import Record, events, kept_spec
 from reodsl.store.store import Store
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.graph.identity import Role, parse_role
 from reodsl.ir.data import After, Boxed
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
 from reodsl.report.figures import Gallery, safe_name
 from reodsl.report.markup import render
-from reodsl.report.material import Material, Role, parse_role, read
+from reodsl.report.material import Material, read
 from reodsl.report.page import page
 from tests.report.synthetic import World
 

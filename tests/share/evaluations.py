@@ -7,7 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.report.material import parse_role, read
+from reodsl.graph.identity import parse_role
+from reodsl.report.material import read
 from reodsl.share.evaluated import Evaluated, Shared
 from tests.report.synthetic import world
 
