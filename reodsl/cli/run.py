@@ -159,7 +159,7 @@ def _saved(
 
 def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
     """End the command where what would run is not what was planned, saying what moved."""
-    from reodsl.diff.values import changes
+    from reodsl.diff.compare import changes
 
     notes = (*(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()), *moved(saved, plan))
     if notes:

@@ -1,4 +1,4 @@
-"""Compare two specs: the settings that differ, section by section, and the tasks that they share."""
+"""Compare two specs: the settings that differ, section by section, the tasks that they share, and a saved plan's changes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Rew
 from reodsl.ir.reward_text import expression_text, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+from reodsl.ir.value_text import ABSENT, value_text
+from reodsl.plan.places import Places
 
 Sections = dict[str, Any]
 DERIVED = "second generation"
@@ -172,10 +174,6 @@ def second_generation(reward: Reward) -> str:
         case Steps():
             return "a forced answer per reasoning step"
     return f"{count} forced answer{'' if count == 1 else 's'} per response"
-
-
-ABSENT = "\0absent"
-"""Stands for a setting that one side does not have; never a value of a setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,3 +364,22 @@ def _references(key: str, value: Any, names: Mapping[str, str]) -> Any:
             return [names.get(item, item) for item in value]
         return [_references("", item, names) for item in value]
     return value
+
+
+_NO_WORK = Graph(())
+
+
+def changes(before: Study, now: Spec) -> tuple[str, ...]:
+    """List `reo_exp: optim.lr 5e-6 -> 1e-6 (specs/a.reo:8)` for every setting that differs."""
+    difference = compare(Spec(study=before), now, _NO_WORK, _NO_WORK)
+    lines, places = [], Places(now)
+    for each in (*difference.arms, difference.study):
+        owner = "" if each is difference.study else f"{each.a}: "
+        for row in each.rows:
+            old, new = value_text(row.setting, row.a), value_text(row.setting, row.b)
+            origin = places.setting(each.b, row.setting)
+            place = f" ({origin.path}:{origin.line})" if origin is not None and origin.line else ""
+            lines.append(f"{owner}{row.setting} {old} -> {new}{place}")
+    lines += [f"{name} is no longer an arm" for name in difference.only_a]
+    lines += [f"{name} is a new arm" for name in difference.only_b]
+    return tuple(dict.fromkeys(lines))

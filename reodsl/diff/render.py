@@ -10,9 +10,9 @@ from itertools import zip_longest
 from typing import Any
 
 from reodsl.diagnostics.markdown import code, document, table
-from reodsl.diff.compare import ABSENT, Compared, Diff, Row, Same
+from reodsl.diff.compare import Compared, Diff, Row, Same
 from reodsl.diff.metrics import METRICS, Metrics
-from reodsl.diff.values import value_text
+from reodsl.ir.value_text import ABSENT, value_text
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _LABEL, _COLUMN, _NAMES = 20, 44, 6

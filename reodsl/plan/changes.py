@@ -13,6 +13,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Origin
 from reodsl.ir.reward import Let
 from reodsl.ir.reward_text import expression_text
+from reodsl.ir.value_text import value_text
 from reodsl.plan.places import Places
 
 # Below these a difference is one change: their parts have no names that a spec's author wrote.
@@ -137,7 +138,7 @@ def regrouped(
 
 
 def words(change: Difference) -> str:
-    """Describe a change: `optim.lr 5e-06 -> 1e-06`."""
+    """Describe a change: `optim.lr 5e-6 -> 1e-6`."""
     if change.path == "version":
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
@@ -146,8 +147,8 @@ def words(change: Difference) -> str:
     if was is not None and is_ is not None:
         old, new = parted(was, is_)
     else:
-        old = brief(change.old) if was is None else _cut(was)
-        new = brief(change.new) if is_ is None else _cut(is_)
+        old = _cut(value_text(change.name, change.old), _NARROW) if was is None else _cut(was)
+        new = _cut(value_text(change.name, change.new), _NARROW) if is_ is None else _cut(is_)
     return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
 
 
@@ -184,33 +185,11 @@ def parted(old: str, new: str) -> tuple[str, str]:
     return before + _cut(old[start:]), before + _cut(new[start:])
 
 
-_ROOM = 96
+_ROOM, _NARROW = 96, 48
+"""Characters of an expression, and of another value."""
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"
-
-
-def brief(value: Any, room: int = 48) -> str:
-    """Format a value in few characters: numbers in their shortest spelling, structures by their size."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "on" if value else "off"
-        case float():
-            return f"{value:g}"
-        case str():
-            text = value if value and len(value) <= room else repr(value)
-        case list():
-            text = "[" + ", ".join(brief(item, room) for item in value) + "]"
-            if len(text) > room:
-                return f"{len(value)} values"
-        case Mapping():
-            kind = value.get("kind") or value.get("op")
-            return str(kind) if kind else f"{len(value)} settings"
-        case _:
-            text = str(value)
+def _cut(text: str, room: int = _ROOM) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from reodsl.diff.compare import DERIVED, compare
-from reodsl.diff.values import value_text
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.ir.value_text import value_text
 
 MOST_SETTINGS, MOST_LETTERS = 2, 24
 _PARTS = str.maketrans(":@/", "___")

@@ -185,7 +185,7 @@ def test_an_amended_setting_is_planned_with_old_and_new(
     plan = facts(capsys, "plan", SPEC, "--amend", "reo_exp.optim.lr=1e-6")
     rerun = {task["id"]: task["reason"] for task in plan["tasks"] if task["verdict"] != "reuse"}
     assert set(rerun) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
-    assert rerun["reo_exp.train.s1"] == "optim.lr 0.0005 -> 1e-06"
+    assert rerun["reo_exp.train.s1"] == "optim.lr 0.0005 -> 1e-6"
     assert [change["target"] for change in plan["changes"]] == ["reo_exp.optim.lr"]
     started(place)
     call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6")

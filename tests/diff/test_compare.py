@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from reodsl.diff.compare import ABSENT, Compared, Diff, compare, fingerprints, form, second_generation, work
+from reodsl.diff.compare import Compared, Diff, compare, fingerprints, form, second_generation, work
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
 from reodsl.ir.cluster import Cluster
+from reodsl.ir.value_text import ABSENT
 from reodsl.language import compile_file
 from tests.graph import studies as make
 

@@ -23,7 +23,7 @@ def said(old: object, new: object, name: str = "outcome") -> str:
 
 def test_a_reward_is_shown_before_and_after() -> None:
     assert said(CORRECT, binary("-", CORRECT, number(0.5))) == "reward.outcome correct(y) -> correct(y) - 0.5"
-    assert said(None, CORRECT) == "reward.outcome nothing -> correct(y)"
+    assert said(None, CORRECT) == "reward.outcome none -> correct(y)"
     lets = [[{"name": "cost", "value": number(value)}] for value in (1, 2)]
     assert said(*lets, name="lets") == "reward.lets cost = 1 -> cost = 2"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.diff.values import changes
+from reodsl.diff.compare import changes
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec, digest
 from reodsl.language import compile_file

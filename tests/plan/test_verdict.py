@@ -12,8 +12,9 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec, digest
+from reodsl.ir.value_text import value_text
 from reodsl.plan import Item, Keys, Plan, make_plan
-from reodsl.plan.changes import brief, differences
+from reodsl.plan.changes import Difference, differences, words
 from reodsl.plan.render import ago, to_json, to_markdown, to_text
 from reodsl.store import runs
 from tests.execute.bench import Bench
@@ -69,7 +70,7 @@ def test_a_changed_setting_is_named_with_its_values_and_its_line(bench: Bench) -
     origins = {"vanilla.optim.lr": Origin(path="specs/x.reo", line=8)}
     plan = planned(bench, vanilla(lr=1e-6, origins=origins))
     found = item(plan, "vanilla.train.s1")
-    assert (found.verdict, found.reason) == ("rerun", "optim.lr 0.0001 -> 1e-06")
+    assert (found.verdict, found.reason) == ("rerun", "optim.lr 0.0001 -> 1e-6")
     assert found.changes[0].origin == origins["vanilla.optim.lr"]
     assert item(plan, "vanilla.eval.s1").reason == "vanilla.train.s1 runs first"
     assert item(plan, "base.eval.s1").verdict == "reuse"
@@ -236,22 +237,24 @@ def test_differences_name_the_smallest_part_and_keep_lists_whole() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1e-6, "1e-06"),
+        (1e-6, "1e-6"),
         (1024, "1024"),
         (True, "on"),
-        (None, "nothing"),
+        (None, "none"),
+        (2**62 + 1, "4611686018427387905"),
         ([4, 8], "[4, 8]"),
         ("math", "math"),
         ("", "''"),
     ],
 )
 def test_values_are_brief(value: object, text: str) -> None:
-    assert brief(value) == text
+    assert value_text("", value) == text
 
 
 def test_long_values_are_cut() -> None:
-    assert brief(list(range(100))) == "100 values"
-    assert len(brief("x" * 1000)) == 48
+    assert value_text("", list(range(100))) == "100: 0, 1, 2, …, 99"
+    long = words(Difference("payload.data.name", "x" * 1000, "y"))
+    assert long == f"name {'x' * 47}… -> y"
 
 
 def test_ages() -> None:
