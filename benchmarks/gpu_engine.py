@@ -28,7 +28,7 @@ from runners.models.architecture import build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.agreement import agreement
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
@@ -93,7 +93,7 @@ def _in_turn(
         engine.load_weights(weights_of(learner), version)
         seconds.append(time.perf_counter() - began)
     given = engine.generate(requests, Sampling(tokens, logprobs=True))
-    batch = Batch.of([request.prompt for request in requests], [response.tokens for response in given])
+    batch = TrainBatch.of([request.prompt for request in requests], [response.tokens for response in given])
     engine.release()
     mine = learner.score(batch, 1.0).numpy()
     theirs = np.concatenate([response.logprobs for response in given])

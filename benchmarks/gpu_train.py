@@ -23,7 +23,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
 from runners.models.architecture import Architecture, build
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
@@ -59,7 +59,7 @@ def measure(
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     draw = np.random.default_rng(1)
     ids = draw.integers(2, vocabulary, (rows, tokens + 1)).tolist()
-    batch = Batch.of([row[:1] for row in ids], [row[1:] for row in ids])
+    batch = TrainBatch.of([row[:1] for row in ids], [row[1:] for row in ids])
     batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / (rows * tokens)))
     figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
     figures |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}

@@ -19,7 +19,7 @@ from reodsl.store.external import package_file
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
 from runners.models.unpack import unpack
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.sft import batch_loss
 from runners.train.update import Learner, take_step
 
@@ -48,7 +48,7 @@ def main() -> None:
     model = unpack(path).model
     draw = random.Random(0)
     rows = [[draw.randrange(3, 49152) for _ in range(count)] for count in LENGTHS]
-    batch = Batch.of([(1,)] * len(rows), rows)
+    batch = TrainBatch.of([(1,)] * len(rows), rows)
     batch = replace(batch, weights=torch.full_like(batch.weights, 1e-3))
     requests = [
         Request(tuple(draw.randrange(3, 49152) for _ in range(60)), seed) for seed in range(responses)

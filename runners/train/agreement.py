@@ -12,7 +12,7 @@ from torch import Tensor
 
 from reodsl.diagnostics import Problem, error
 from reodsl.ir.training import Ppo
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.update import Learner
 
 Gaps = NDArray[np.float32]
@@ -25,14 +25,14 @@ class Disagreement(Problem):
 
 def old_logprobs(
     learner: Learner,
-    batch: Batch,
+    batch: TrainBatch,
     method: Ppo,
     temperature: float,
     same_numbers: bool,
     *,
     drawn: bool = True,
     shown: bool = True,
-) -> tuple[Batch, Gaps | None, dict[str, float]]:
+) -> tuple[TrainBatch, Gaps | None, dict[str, float]]:
     """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs`, `lag`, `decoupled` and
     `importance_cap`.
 
@@ -72,7 +72,7 @@ def old_logprobs(
     return replace(batch, old=scored), apart, {}
 
 
-def opened_by_share(batch: Batch, logprobs: Tensor, modes: int) -> Tensor:
+def opened_by_share(batch: TrainBatch, logprobs: Tensor, modes: int) -> Tensor:
     """The log-probabilities that a batch was sampled with, where each of so many modes is given to as many responses.
 
     The first token of a prefix opens its mode, so its probability is 1 / `modes` (Zhang et al. 2025, AdaptThink);
@@ -134,6 +134,6 @@ def require_agreement(apart: NDArray[np.floating], limit: float | None, number: 
     )
 
 
-def _gaps(mine: Tensor, theirs: Tensor, batch: Batch) -> Gaps:
+def _gaps(mine: Tensor, theirs: Tensor, batch: TrainBatch) -> Gaps:
     """Trainer minus engine over the tokens that the engine drew."""
     return (mine - theirs)[batch.drawn].numpy()

@@ -17,7 +17,7 @@ ROW_COLUMNS = ("tokens", "offsets", "trained")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainBatch:
     """Row i is `tokens[offsets[i]:offsets[i + 1]]`: a prompt, and `trained[i]` tokens after it, the last at its end.
 
     The prompt is only read, and so is what stands between trained tokens: what an environment said.
@@ -49,7 +49,7 @@ class Batch:
         prompts: Sequence[Sequence[int]],
         tokens: Sequence[Sequence[int]],
         gaps: Sequence[Sequence[tuple[int, int]]] | None = None,
-    ) -> Batch:
+    ) -> TrainBatch:
         """Rows of prompts and the tokens after them that are trained; every weight is 1.
 
         `gaps` are those that are only read, as (first, count) places among the tokens of a row, in order.
@@ -66,7 +66,7 @@ class Batch:
                     kept[begin + first : begin + first + count] = False
             at = at[kept]
             trained = after - torch.tensor([sum(count for _, count in row) for row in gaps])
-        return Batch(
+        return TrainBatch(
             torch.from_numpy(np.fromiter(every, dtype=np.int64, count=sum(lengths))),
             _ends(torch.tensor(lengths, dtype=torch.int64)),
             trained,
@@ -75,13 +75,13 @@ class Batch:
         )
 
     @staticmethod
-    def concat(batches: Sequence[Batch]) -> Batch:
+    def concat(batches: Sequence[TrainBatch]) -> TrainBatch:
         """Batches one after another; all have the same columns."""
         columns = {
             name: torch.cat([getattr(batch, name) for batch in batches])
             for name in ("tokens", "trained", *TOKEN_COLUMNS)
         }
-        return Batch(offsets=_ends(torch.cat([batch.lengths for batch in batches])), **columns)
+        return TrainBatch(offsets=_ends(torch.cat([batch.lengths for batch in batches])), **columns)
 
     def __len__(self) -> int:
         return len(self.trained)
@@ -95,25 +95,25 @@ class Batch:
         """Where the trained tokens of these rows stand in the columns."""
         return _spans(_ends(self.trained)[rows], self.trained[rows])
 
-    def select(self, rows: Sequence[int] | Tensor) -> Batch:
+    def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
         """These rows, in this order."""
         at = torch.as_tensor(rows, dtype=torch.int64)
         lengths = self.lengths[at]
-        return Batch(
+        return TrainBatch(
             self.tokens[_spans(self.offsets[at], lengths)],
             _ends(lengths),
             self.trained[at],
             **self._columns(self.places(at)),
         )
 
-    def crop(self, counts: Tensor) -> Batch:
+    def crop(self, counts: Tensor) -> TrainBatch:
         """Each row up to the first `counts[i]` of its trained tokens."""
         firsts = _ends(self.trained)[:-1]
         # Without a token it ends before its first.
         ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
         last = ends[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
         lengths = torch.where(self.trained > 0, last, self.lengths)
-        return Batch(
+        return TrainBatch(
             self.tokens[_spans(self.offsets[:-1], lengths)],
             _ends(lengths),
             counts,
@@ -129,7 +129,7 @@ class Batch:
         reached = torch.cat((torch.zeros(1, dtype=torch.int64), last))[ends]
         return (reached[1:] - ends[:-1]).clamp(min=0)
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> TrainBatch:
         """The same on a device."""
         return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)})
 
@@ -139,18 +139,20 @@ class Batch:
         return {name: column[at] if len(column) else column for name, column in every.items()}
 
 
-TOKEN_COLUMNS = tuple(each.name for each in fields(Batch) if each.name not in ROW_COLUMNS)
+TOKEN_COLUMNS = tuple(each.name for each in fields(TrainBatch) if each.name not in ROW_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a model reads of a micro-batch, the rows of a batch at the positions `rows`.
+class MicroBatch:
+    """A part of a batch that is run at once: the rows at the positions `rows`, as a model reads them.
 
     `ids` [rows, width] are padded on the right, or packed: [1, tokens], one row after another, where `sequences` says.
-    `at` is the flat position in `ids` whose output predicts each trained token, and `targets` that token.
+    `at` is the flat position in `ids` whose output predicts each trained token, and `targets` that token. `columns` are the
+    rows themselves.
     """
 
     rows: Tensor
+    columns: TrainBatch
     ids: Tensor
     at: Tensor
     targets: Tensor
@@ -162,8 +164,8 @@ class Inputs:
         return () if self.sequences is None else self.sequences.lengths
 
 
-def packed(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
-    """The inputs of a micro-batch without padding. One without rows is a single token from which nothing is learnt."""
+def packed(batch: TrainBatch, rows: Tensor, device: torch.device) -> MicroBatch:
+    """Return rows as a micro-batch without padding. Without rows it is a single token from which nothing is learnt."""
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     ids = (
@@ -176,11 +178,13 @@ def packed(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
     sequences = Sequences(
         positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
     )
-    return Inputs(rows, ids[None].to(device), at.to(device), _targets(batch).to(device), sequences)
+    return MicroBatch(
+        rows, batch.to(device), ids[None].to(device), at.to(device), _targets(batch).to(device), sequences
+    )
 
 
-def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
-    """The inputs of a micro-batch as rows of one width. One without rows is a single token from which nothing is learnt."""
+def padded(batch: TrainBatch, rows: Tensor, device: torch.device) -> MicroBatch:
+    """Return rows as a micro-batch of one width. Without rows it is a single token from which nothing is learnt."""
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     width = max(int(lengths.max()), 1) if len(batch) else 1
@@ -188,14 +192,14 @@ def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
     firsts = torch.arange(len(batch)) * width
     ids.view(-1)[_spans(firsts, lengths)] = batch.tokens[_spans(batch.offsets[:-1], lengths)]
     at = _predicting(firsts, batch)
-    return Inputs(rows, ids.to(device), at.to(device), _targets(batch).to(device))
+    return MicroBatch(rows, batch.to(device), ids.to(device), at.to(device), _targets(batch).to(device))
 
 
-def _targets(batch: Batch) -> Tensor:
+def _targets(batch: TrainBatch) -> Tensor:
     return batch.tokens[torch.repeat_interleave(batch.offsets[:-1], batch.trained) + batch.at]
 
 
-def _predicting(firsts: Tensor, batch: Batch) -> Tensor:
+def _predicting(firsts: Tensor, batch: TrainBatch) -> Tensor:
     """Where the token before each trained one stands, in rows that begin at `firsts`."""
     return torch.repeat_interleave(firsts, batch.trained) + batch.at - 1
 

@@ -1,4 +1,4 @@
-"""Gather a step's batch from rounds of rollouts, with the step's numbers and table.
+"""Score rounds of rollouts, and make a step's batch, numbers and table of them.
 
 Without resampling there is one round. With it, questions whose responses give no gradient, because all earn the same,
 are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 2025).
@@ -7,7 +7,7 @@ are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 202
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -21,8 +21,9 @@ from runners.engine.protocol import Response
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.rollouts import GradedStep
+from runners.train.segments import OpenQuestions
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
@@ -33,13 +34,17 @@ WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """A step's batch. `row` and `table` are about everything that was sampled, learnt from or not."""
+class StepData:
+    """A step's batch. `metrics` and `table` are about everything that was sampled, learnt from or not.
 
-    batch: Batch
-    row: Mapping[str, float]
+    `open_questions` are those under way once it was made.
+    """
+
+    batch: TrainBatch
+    metrics: Mapping[str, float]
     table: pl.DataFrame
     seconds: Mapping[str, float]
+    open_questions: OpenQuestions = field(default_factory=OpenQuestions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,14 @@ class ScoredStep:
     equal_groups: float
 
 
-def gather(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> Gathered:
-    """Step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
+def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> StepData:
+    """Make step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
 
     Draws are numbered so that no two rounds of any steps share one. The batch has `batch.prompts` questions with a
     gradient, or those that `resample` further rounds gave; without any, the first round as it is.
     """
     rounds = 1 + method.resample
-    parts: list[tuple[Batch, Floats, Ints]] = []
+    parts: list[tuple[TrainBatch, Floats, Ints]] = []
     rows: list[Mapping[str, float]] = []
     tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
@@ -86,12 +91,12 @@ def gather(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> Gat
             break
     if not method.resample or not any(len(batch) for batch, _, _ in parts):
         parts = [first]
-    row = _merged(rows)
+    metrics = combine_rounds(rows)
     if method.resample:
-        row["rounds"] = float(len(rows))
-        row["groups_short"] = float(wanted)
+        metrics["rounds"] = float(len(rows))
+        metrics["groups_short"] = float(wanted)
     batch = _joined(parts, method.advantage)
-    return Gathered(batch, row, pl.concat(tables), _merged(seconds, tuple(seconds[0])))
+    return StepData(batch, metrics, pl.concat(tables), combine_rounds(seconds, tuple(seconds[0])))
 
 
 def score(graded: GradedStep, method: Ppo) -> ScoredStep:
@@ -136,11 +141,11 @@ def with_gradient(scored: ScoredStep) -> list[int]:
     return [int(at) for at in np.flatnonzero(moved)]
 
 
-def batch_of(scored: ScoredStep) -> Batch:
+def batch_of(scored: ScoredStep) -> TrainBatch:
     """Return the batch of scored rollouts: a prefix that is trained and the response, with the engine's numbers."""
     rollouts = scored.graded.rollouts
     triples = [(one.request.prompt, one.response, one.question.trained_prefix) for one in rollouts]
-    batch = Batch.of(
+    batch = TrainBatch.of(
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
         [(*prompt[len(prompt) - lead :], *response.sequence()) for prompt, response, lead in triples],
         [_gaps(response, lead) for _, response, lead in triples],
@@ -152,7 +157,7 @@ def batch_of(scored: ScoredStep) -> Batch:
         drawn=drawn,
         logprobs=_engines([one.response.logprobs for one in rollouts], drawn),
         behaviour=_engines([one.response.behaviour for one in rollouts], drawn),
-        advantages=of_tokens(scored.advantages, scored.sections),
+        advantages=expand_to_tokens(scored.advantages, scored.sections),
     )
 
 
@@ -165,8 +170,8 @@ def _gaps(response: Response, lead: int) -> list[tuple[int, int]]:
     return gaps
 
 
-def of_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
-    """The advantage of every token, response after response, from those of sections and how many tokens each has."""
+def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
+    """Return the advantage of every token, response after response, from those of sections and how many tokens each has."""
     return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))
 
 
@@ -177,7 +182,9 @@ def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Te
     return column
 
 
-def _of_groups(part: tuple[Batch, Floats, Ints], groups: Sequence[int]) -> tuple[Batch, Floats, Ints]:
+def _of_groups(
+    part: tuple[TrainBatch, Floats, Ints], groups: Sequence[int]
+) -> tuple[TrainBatch, Floats, Ints]:
     """That of the questions at these positions alone."""
     batch, advantages, sections = part
     size = advantages.shape[1]
@@ -185,9 +192,9 @@ def _of_groups(part: tuple[Batch, Floats, Ints], groups: Sequence[int]) -> tuple
     return batch.select(rows), advantages[list(groups)], sections[list(groups)]
 
 
-def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], rule: Advantage) -> Batch:
+def _joined(parts: Sequence[tuple[TrainBatch, Floats, Ints]], rule: Advantage) -> TrainBatch:
     """What is learnt from all parts; with `batch` its advantages are z-scored as a whole."""
-    batch = Batch.concat([batch for batch, _, _ in parts])
+    batch = TrainBatch.concat([batch for batch, _, _ in parts])
     if not rule.batch:
         return batch
     # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
@@ -196,7 +203,7 @@ def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], rule: Advantage) -> Bat
         np.concatenate([np.pad(array, ((0, 0), (0, 0), (0, width - array.shape[2]))) for array in column])
         for column in ([part[1] for part in parts], [part[2] for part in parts])
     )
-    return replace(batch, advantages=of_tokens(over_batch(advantages, sections, rule), sections))
+    return replace(batch, advantages=expand_to_tokens(over_batch(advantages, sections, rule), sections))
 
 
 def step_metrics(scored: ScoredStep) -> dict[str, float]:
@@ -292,8 +299,8 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
     }
 
 
-def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
-    """Numbers of rounds of one size as those of a step: sums, or means over the rounds that have them."""
+def combine_rounds(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
+    """Combine a step's rounds: sum the names in `sums`, and average the rest over the rounds that have them."""
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         with_it = [row for row in rows if name in row]

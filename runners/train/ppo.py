@@ -13,14 +13,14 @@ from reodsl.ir.training import Ppo
 from runners.draws import permutation
 from runners.seeds import purpose
 from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.ppo_loss import divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 
 
 def update(
     learner: Learner,
-    batch: Batch,
+    batch: TrainBatch,
     method: Ppo,
     seed: int,
     number: int,
@@ -92,7 +92,7 @@ def _cropped(method: Ppo, reference: Learner | None) -> bool:
     )
 
 
-def _sorted(learner: Learner, part: Batch, method: Ppo, temperature: float) -> Batch:
+def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:
     """A minibatch in which advantages and bonus are left to the tokens with the most entropy; their weights stay."""
     entropies, form = learner.entropies(part, temperature), method.loss
     if form.token_share < 1.0:
@@ -102,7 +102,7 @@ def _sorted(learner: Learner, part: Batch, method: Ppo, temperature: float) -> B
     return part
 
 
-def _minibatch(batch: Batch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> Batch:
+def _minibatch(batch: TrainBatch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> TrainBatch:
     """Some rows of a batch, each token with its share of their mean; `lengths` are the trained tokens of whole rows."""
     part = batch.select(members)
     shares = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
@@ -136,7 +136,7 @@ class _Seen:
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
     """The policy's loss, with what is weighed of divergence and entropy; `first` before anything has changed."""
 
-    def loss(batch: Batch, scores: Tensor) -> Tensor:
+    def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
         logprobs = scores[0] if method.entropy else scores
         if first:
             moved = logprobs.detach() - batch.old

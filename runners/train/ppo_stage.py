@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,20 @@ from runners.prompts import stop_tokens
 from runners.rollout.ahead import GradeAhead
 from runners.rollout.generator import Generator, forced_length, sampling_of
 from runners.rollout.grader import Grader, grade
+from runners.rollout.questions import Question
 from runners.rollout.wordings import Wordings, longest_prefix
-from runners.train.beside import Beside
-from runners.train.gather import ROLLOUTS, Gathered, gather
+from runners.train.gather import ROLLOUTS, StepData, make_step
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.pool import Pool, load_pool
 from runners.train.ppo import update
 from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
-from runners.train.segments import Flow, sample_segments
+from runners.train.segments import OpenQuestions, sample_segments
 from runners.train.spread import await_value, weights_of
 from runners.train.stage import Numbers, StageContext, StageRunner
+from runners.train.step_queue import StepQueue
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
-from runners.train.waiting import Prepared, keep_waiting, load_waiting
+from runners.train.waiting import load_waiting, save_waiting
 from runners.verify import open_verifier
 
 LOADED = "the engine has the weights"
@@ -54,10 +54,10 @@ class PpoStage(StageRunner):
         if not method.reward.name:
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
-        self.method, self.beside = method, method.lag > 0 and _beside(self.job)
+        self.method, self.overlap = method, method.lag > 0 and can_overlap(self.job)
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
-        left = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
+        waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
         with self.opened as opening:
@@ -65,43 +65,43 @@ class PpoStage(StageRunner):
             self.tracks = Tracks(
                 method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
             )
-            for number, one in left.items():
-                self.tracks.keep(number, one.gathered.table)
-            self.steps: Beside[Prepared] = Beside(self._prepare, left, self.beside)
-            opening.callback(self.steps.close)
+            for number, step in waiting.items():
+                self.tracks.keep(number, step.table)
+            self.queue: StepQueue[StepData] = StepQueue(self._make, waiting, self.overlap)
+            opening.callback(self.queue.close)
             self.opened = opening.pop_all()
 
     def take(self, number: int) -> Numbers:
         """Hand over weights, sample the steps that are due, update, and write the step's rollouts."""
         context, lag, began = self.context, self.method.lag, now()
         if number > context.begun:
-            self.steps.wait()
-            self.engine.load_weights(_weights(self.learner, self.beside), number)
+            self.queue.drain()
+            self.engine.load_weights(_weights(self.learner, self.overlap), number)
         loaded = now()
-        self.steps.begin(range(number, min(number + lag + 1, context.stage.steps)))
-        if not self.beside:
+        self.queue.request(range(number, min(number + lag + 1, context.stage.steps)))
+        if not self.overlap:
             self.engine.release()
         asked = now()
-        gathered = self.steps.take(number).gathered
+        step = self.queue.get(number)
         waited = now()
-        batch = self.learner.ranks.share(gathered.batch)
-        row = {**gathered.row, **(_ages(gathered.table, number) if lag else {})}
+        batch = self.learner.ranks.share(step.batch)
+        row = {**step.metrics, **(_ages(step.table, number) if lag else {})}
         row |= update(
             self.learner, batch, self.method, context.seed, number, _same_numbers(context), context.reference
         )
-        write_parquet(gathered.table, self._file(number))
+        write_parquet(step.table, self._file(number))
         # It is on the disk before any standing counts this step as done.
         sync(self._file(number))
         # With a lag, the next step goes on from what this one left open.
-        self.steps.forget(number if lag else number + 1)
-        return row, self._seconds(gathered, (began, loaded), (asked, waited), (waited, now()))
+        self.queue.forget(number if lag else number + 1)
+        return row, self._seconds(step, (began, loaded), (asked, waited), (waited, now()))
 
     def keep(self, done: int) -> None:
-        """Save the batches that wait for their step."""
+        """Save the steps that wait for their turn."""
         if self.method.lag:
             numbers = range(done, min(done + self.method.lag, self.context.stage.steps))
-            keep_waiting(
-                self.job.work / "waiting", done, {number: self.steps.take(number) for number in numbers}
+            save_waiting(
+                self.job.work / "waiting", done, {number: self.queue.get(number) for number in numbers}
             )
 
     def write_tables(self, folder: Path, steps: int) -> None:
@@ -109,37 +109,43 @@ class PpoStage(StageRunner):
         join_parquet([self._file(number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
         self.tracks.write_table(folder, steps)
 
-    def _prepare(self, number: int, before: Prepared | None) -> Prepared:
-        """Return a step's batch: sample, force and grade, with segments from what the step before left open."""
-        flow = before.flow if before is not None else Flow()
-        sampler, row, seconds = self.tracks.at(number)
-        questions, segment = self.pool.questions, self.method.segment
+    def _make(self, number: int, before: StepData | None) -> StepData:
+        """Return a step's data: sample, force and grade, with segments from what the step before left open."""
+        under_way = before.open_questions if before is not None else OpenQuestions()
+        sampler, metrics, seconds = self.tracks.at(number)
+        segment = self.method.segment
 
         def sample(draw: int) -> GradedStep:
-            nonlocal flow
+            nonlocal under_way
             if segment is None:
-                return sample_step(sampler, [questions[i] for i in self._draw(draw)], draw)
-            graded, flow = sample_segments(sampler, questions, self._draw, segment, flow)
+                return sample_step(sampler, self._draw(draw), draw)
+            graded, under_way = sample_segments(sampler, self._draw, segment, under_way)
             return graded
 
-        gathered = gather(sample, self.method, number)
-        self.tracks.keep(number, gathered.table)
-        gathered = replace(gathered, row={**gathered.row, **row}, seconds={**gathered.seconds, **seconds})
-        return Prepared(gathered, flow)
+        step = make_step(sample, self.method, number)
+        self.tracks.keep(number, step.table)
+        return replace(
+            step,
+            metrics={**step.metrics, **metrics},
+            seconds={**step.seconds, **seconds},
+            open_questions=under_way,
+        )
 
-    def _draw(self, number: int) -> Sequence[int]:
-        return drawn(self.context.seed, number, self.method.batch.prompts, len(self.pool.questions))
+    def _draw(self, number: int) -> list[Question]:
+        questions = self.pool.questions
+        places = drawn(self.context.seed, number, self.method.batch.prompts, len(questions))
+        return [questions[place] for place in places]
 
     def _file(self, number: int) -> Path:
         return self.rollout_files / f"{number:08d}.parquet"
 
     def _seconds(
-        self, gathered: Gathered, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
+        self, step: StepData, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
     ) -> dict[str, float]:
         if not self.method.lag:
-            return {**gathered.seconds, **spent("update", handed, updated)}
-        seconds = {**gathered.seconds, **spent("update", updated), **spent("wait", waited)}
-        if self.beside:
+            return {**step.seconds, **spent("update", handed, updated)}
+        seconds = {**step.seconds, **spent("update", updated), **spent("wait", waited)}
+        if self.overlap:
             # Processor time of the two threads cannot be parted.
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
         return seconds
@@ -168,7 +174,7 @@ class PpoStage(StageRunner):
         opening.callback(self.engine.close)
         # Servers take minutes to start, and others wait less than that inside a collective.
         self.learner.ranks.wait()
-        self.engine.load_weights(_weights(self.learner, self.beside), context.begun)
+        self.engine.load_weights(_weights(self.learner, self.overlap), context.begun)
         self.learner.ranks.share(LOADED)
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources, job.work)
         opening.callback(verifier.close)
@@ -226,16 +232,16 @@ def _same_numbers(context: StageContext) -> bool:
     )
 
 
-def _beside(job: Job) -> bool:
+def can_overlap(job: Job) -> bool:
     """Return whether responses can be made while the trainer works: on other devices, or on other cores."""
     embedded = job.resources.engine == "embedded"
     return job.resources.device == "cpu" if embedded else job.resources.apart
 
 
-def _weights(learner: Learner, beside: bool) -> Weights:
+def _weights(learner: Learner, overlap: bool) -> Weights:
     """Return the learner's weights for an engine: a copy where the engine reads them while the learner changes its own."""
     weights = weights_of(learner)
-    if beside and isinstance(weights, dict):
+    if overlap and isinstance(weights, dict):
         return {name: value.detach().clone() for name, value in weights.items()}
     return weights
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Preference
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.preference_loss import pair_loss
 from runners.train.sequences import Trace
 from runners.train.sft import batch_of_traces
@@ -44,7 +44,7 @@ def preference_step(
         slopes = slopes / batch.trained
     slopes = slopes.float().repeat_interleave(batch.trained)
 
-    def linear(batch: Batch, logprobs: Tensor) -> Tensor:
+    def linear(batch: TrainBatch, logprobs: Tensor) -> Tensor:
         return (batch.weights * logprobs).sum()
 
     stepped = take_step(learner, replace(batch, weights=slopes), linear, 1.0, f"step {number + 1}")
@@ -58,7 +58,7 @@ def preference_step(
     }
 
 
-def _scores(learner: Learner, batch: Batch, per_token: bool) -> list[float]:
+def _scores(learner: Learner, batch: TrainBatch, per_token: bool) -> list[float]:
     """The mean, or else the sum, of the log-probabilities of each sequence's tokens."""
     of_tokens = (part.double() for part in learner.score(batch, 1.0).split(batch.trained.tolist()))
     return [float(part.mean() if per_token else part.sum()) for part in of_tokens]

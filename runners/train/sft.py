@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runners.draws import drawn, permutation
 from runners.seeds import purpose
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.sequences import Trace
 from runners.train.update import Learner, take_step
 
@@ -42,14 +42,14 @@ def _bucketed(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> li
     return [batches[i] for i in permutation(purpose(seed, "batches", epoch), len(batches))]
 
 
-def batch_loss(batch: Batch, logprobs: Tensor) -> Tensor:
+def batch_loss(batch: TrainBatch, logprobs: Tensor) -> Tensor:
     """The weighted sum of minus the log-probabilities."""
     return -(batch.weights * logprobs).sum()
 
 
-def batch_of_traces(traces: Sequence[Trace]) -> Batch:
+def batch_of_traces(traces: Sequence[Trace]) -> TrainBatch:
     """Traces as a batch; prompts are read and not learnt."""
-    return Batch.of([trace.prompt for trace in traces], [trace.tokens for trace in traces])
+    return TrainBatch.of([trace.prompt for trace in traces], [trace.tokens for trace in traces])
 
 
 def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str, float]:

@@ -36,7 +36,7 @@ class Scorer(nn.Module):
         entropies: bool = False,
         sequences: Sequences | None = None,
     ) -> Tensor:
-        """As `Learner.logprobs`, for ids and flat positions `at` in them, as `Inputs` has them; [positions] or
+        """As `Learner.logprobs`, for ids and flat positions `at` in them, as `MicroBatch` has them; [positions] or
         [2, positions]."""
         hidden = self.hidden(ids, at, (), sequences)
         weight = self.model.get_output_embeddings().weight

@@ -18,7 +18,7 @@ from runners.rounded import HALF
 from runners.train import bfloat16
 from runners.train.adapters import is_adapted, merged_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
-from runners.train.batch import Batch, Inputs, packed, padded
+from runners.train.batch import MicroBatch, TrainBatch, packed, padded
 from runners.train.deal import deal_packed, deal_padded, token_bound
 from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward, plain_forward
@@ -29,7 +29,7 @@ from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.throughput import Tally
 
-Loss = Callable[[Batch, Tensor], Tensor]
+Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
 
 
@@ -121,15 +121,15 @@ class Learner:
         """What a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
         return 2 if self.adapted and self.forward.derive is list else 3
 
-    def microbatches(self, batch: Batch, passes: int) -> list[tuple[Inputs, Batch]]:
-        """This process's share of a batch, in parts that are run at once, on its device.
+    def microbatches(self, batch: TrainBatch, passes: int) -> list[MicroBatch]:
+        """Return this process's share of a batch, in parts that are run at once, on its device.
 
         They are run `passes` times: 3 with a backward pass, else 1. Rows without trained tokens are left out.
         """
         run = batch.trained.nonzero().flatten()
         lengths = batch.lengths[run].tolist()
         self.tally.add(lengths, passes)
-        ranks, inputs_of = self.ranks, packed if self.packed else padded
+        ranks, part_of = self.ranks, packed if self.packed else padded
         if self.packed:
             dealt = deal_packed(lengths, self._costs(lengths), self.bound, ranks.world)
         else:
@@ -137,8 +137,7 @@ class Learner:
         share = []
         for members in dealt[ranks.rank]:
             rows = run[torch.tensor(members, dtype=torch.int64)]
-            part = batch.select(rows)
-            share.append((inputs_of(part, rows, self.device), part.to(self.device)))
+            share.append(part_of(batch.select(rows), rows, self.device))
         return share
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
@@ -151,7 +150,7 @@ class Learner:
 
     def logprobs(
         self,
-        inputs: Inputs,
+        part: MicroBatch,
         temperature: float,
         derived: Sequence[Tensor] | None = None,
         entropies: bool = False,
@@ -161,36 +160,34 @@ class Learner:
         With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
         """
         without = without_adapters(self.model) if self.base else nullcontext()
-        with self.room(inputs), without:
+        with self.room(part), without:
             if self.scorer is not None:
-                return self.scorer(
-                    inputs.ids, inputs.at, inputs.targets, temperature, entropies, inputs.sequences
-                )
+                return self.scorer(part.ids, part.at, part.targets, temperature, entropies, part.sequences)
             derived_weights = self.forward.derive() if derived is None else derived
-            where = {} if inputs.sequences is None else {"sequences": inputs.sequences}
-            hidden = self.forward.hidden(inputs.ids, inputs.at, derived_weights, **where)
+            where = {} if part.sequences is None else {"sequences": part.sequences}
+            hidden = self.forward.hidden(part.ids, part.at, derived_weights, **where)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
             weight = self.model.get_output_embeddings().weight
-            scores = logprobs_of(hidden, weight, inputs.targets, temperature)
+            scores = logprobs_of(hidden, weight, part.targets, temperature)
             return (
                 torch.stack([scores, token_entropies(hidden, weight, temperature)]) if entropies else scores
             )
 
-    def score(self, batch: Batch, temperature: float) -> Tensor:
+    def score(self, batch: TrainBatch, temperature: float) -> Tensor:
         """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
         return self._scored(batch, temperature, 0)
 
-    def entropies(self, batch: Batch, temperature: float) -> Tensor:
+    def entropies(self, batch: TrainBatch, temperature: float) -> Tensor:
         """The entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
         return self._scored(batch, temperature, 1)
 
-    def _scored(self, batch: Batch, temperature: float, row: int) -> Tensor:
+    def _scored(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
         """Log-probabilities (0) or entropies (1)."""
         scored = []
         with torch.no_grad():
-            for inputs, _ in self.microbatches(batch, 1):
-                measured = self.logprobs(inputs, temperature, entropies=bool(row))
-                scored.append((inputs.rows, (measured[row] if row else measured).float().cpu()))
+            for part in self.microbatches(batch, 1):
+                measured = self.logprobs(part, temperature, entropies=bool(row))
+                scored.append((part.rows, (measured[row] if row else measured).float().cpu()))
         scores = torch.zeros(int(batch.trained.sum()))
         for parts in self.ranks.gather(scored):
             for rows, values in parts:
@@ -210,9 +207,9 @@ class Learner:
         self.ranks.wait()
         return state
 
-    def room(self, inputs: Inputs | None = None) -> AbstractContextManager[None]:
+    def room(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
         """Says what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
-        ids, lengths = (None, ()) if inputs is None else (inputs.ids, inputs.lengths)
+        ids, lengths = (None, ()) if part is None else (part.ids, part.lengths)
         return room(self.model.config, self.device, ids, self.bound, lengths=lengths, recipe=self.recipe)
 
     def rest(self) -> None:
@@ -239,7 +236,7 @@ class Stepped:
 
 def take_step(
     learner: Learner,
-    batch: Batch,
+    batch: TrainBatch,
     loss: Loss,
     temperature: float,
     at: str,
@@ -263,9 +260,9 @@ def take_step(
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
-    for inputs, part in learner.microbatches(batch, learner.passes):
-        value = loss(part, learner.logprobs(inputs, temperature, leaves, entropies))
-        with learner.room(inputs):
+    for part in learner.microbatches(batch, learner.passes):
+        value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies))
+        with learner.room(part):
             value.backward()
         losses.append(value.detach())
     if losses and derived:

@@ -1,16 +1,14 @@
-"""Save and load rollouts that wait for their step, with open responses."""
+"""Save and load the data of steps that wait for their turn, with the questions that are under way."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
 from safetensors import safe_open
@@ -18,49 +16,44 @@ from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Response
-from runners.train.batch import Batch
-from runners.train.gather import Gathered
+from runners.train.batch import TrainBatch
+from runners.train.gather import StepData
 from runners.train.saved import save_tensors
-from runners.train.segments import Flow, Open
+from runners.train.segments import OpenQuestions
+
+RESPONSE: dict[str, Any] = {
+    "tokens": pl.List(pl.Int64),
+    "logprobs": pl.List(pl.Float64),
+    "behaviour": pl.List(pl.Float64),
+    "finish": pl.String,
+    "weight_versions": pl.List(pl.Int64),
+}
+OPEN = {"draw": pl.Int64, "position": pl.Int64, **RESPONSE}
+"""A row for each response to an open question: where the question was drawn, and the response."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A step's batch, and the questions that were under way once it was gathered."""
+def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> None:
+    """Write the data of steps after the first `done`.
 
-    gathered: Gathered
-    flow: Flow = field(default_factory=Flow)
-
-
-def keep_waiting(folder: Path, steps: int, prepared: Mapping[int, Prepared]) -> None:
-    """Leaves on the disk what steps after the first `steps` will learn from.
-
-    What belongs to steps before stays until the next call: the standing that goes with it may be the last one saved.
+    The file of steps before stays until the next call: the standing that goes with it may be the last one saved.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     facts: dict[str, Any] = {}
-    for number, one in prepared.items():
-        gathered = one.gathered
-        for each in fields(Batch):
-            tensors[f"{number}/{each.name}"] = getattr(gathered.batch, each.name)
-        parquet = io.BytesIO()
-        gathered.table.write_parquet(parquet)
-        tensors[f"{number}/table"] = torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
-        facts[str(number)] = {"row": dict(gathered.row), "seconds": dict(gathered.seconds)}
-    # Later batches come from what the last one left open.
-    flow = prepared[max(prepared)].flow if prepared else Flow()
-    tensors.update(_responses([response for one in flow.open for response in one.responses]))
-    opened = [
-        {
-            "place": [one.draw, one.position, one.question],
-            "finish": [response.finish for response in one.responses],
-            "versions": [list(response.weight_versions) for response in one.responses],
-        }
-        for one in flow.open
+    for number, step in waiting.items():
+        tensors |= {f"{number}/{each.name}": getattr(step.batch, each.name) for each in fields(TrainBatch)}
+        tensors[f"{number}/table"] = _packed(step.table)
+        facts[str(number)] = {"metrics": dict(step.metrics), "seconds": dict(step.seconds)}
+    # Later steps go on from what the last one left open.
+    under_way = waiting[max(waiting)].open_questions if waiting else OpenQuestions()
+    rows = [
+        (draw, position, *(getattr(response, name) for name in RESPONSE))
+        for (draw, position), responses in under_way.responses.items()
+        for response in responses
     ]
-    path = _path(folder, steps)
-    save_tensors(path, tensors, {"batches": facts, "rounds": flow.rounds, "open": opened})
+    tensors["open"] = _packed(pl.DataFrame(rows, schema=OPEN, orient="row"))
+    path = _path(folder, done)
+    save_tensors(path, tensors, {"steps": facts, "rounds": under_way.rounds})
     every = sorted(folder.glob("*.safetensors"))
     before = every[: every.index(path)]
     for old in every:
@@ -69,67 +62,52 @@ def keep_waiting(folder: Path, steps: int, prepared: Mapping[int, Prepared]) -> 
             old.unlink(missing_ok=True)
 
 
-def load_waiting(folder: Path, steps: int) -> dict[int, Prepared]:
-    """What `keep_waiting` left after `steps` steps; nothing before the first. Raises E0939 where it cannot be read."""
-    if not steps:
+def load_waiting(folder: Path, done: int) -> dict[int, StepData]:
+    """Return what `save_waiting` wrote after `done` steps; nothing before the first. Raises E0939 where it is unreadable."""
+    if not done:
         return {}
     try:
-        with safe_open(_path(folder, steps), framework="pt") as file:
+        with safe_open(_path(folder, done), framework="pt") as file:
             facts = json.loads(file.metadata()["facts"])
-            return _prepared(facts, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            return _waiting(facts, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except Exception as fault:
         raise problem(
             "E0939",
             "the rollouts that an interrupted stage has left cannot be read",
-            where=str(_path(folder, steps)),
+            where=str(_path(folder, done)),
             notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
             help="remove the stage's work folder, and it begins again",
         ) from fault
 
 
-def _prepared(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[int, Prepared]:
-    numbers = sorted(map(int, facts["batches"]))
-    flow = Flow(facts["rounds"], tuple(_open(facts["open"], tensors)))
-    prepared = {}
-    for number in numbers:
-        said = facts["batches"][str(number)]
-        table = pl.read_parquet(io.BytesIO(tensors[f"{number}/table"].numpy().tobytes()), glob=False)
-        batch = Batch(**{each.name: tensors[f"{number}/{each.name}"] for each in fields(Batch)})
-        gathered = Gathered(batch, said["row"], table, said["seconds"])
-        prepared[number] = Prepared(gathered, flow if number == numbers[-1] else Flow())
-    return prepared
+def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[int, StepData]:
+    steps = {}
+    for number, each in sorted((int(name), each) for name, each in facts["steps"].items()):
+        batch = TrainBatch(
+            **{column.name: tensors[f"{number}/{column.name}"] for column in fields(TrainBatch)}
+        )
+        table = _unpacked(tensors[f"{number}/table"])
+        steps[number] = StepData(batch, each["metrics"], table, each["seconds"])
+    responses: dict[tuple[int, int], tuple[Response, ...]] = {}
+    for draw, position, *columns in _unpacked(tensors["open"]).iter_rows():
+        response = Response(*(tuple(each) if isinstance(each, list) else each for each in columns))
+        responses[draw, position] = (*responses.get((draw, position), ()), response)
+    if steps:
+        last = max(steps)
+        steps[last] = replace(steps[last], open_questions=OpenQuestions(facts["rounds"], responses))
+    return steps
 
 
-def _responses(responses: Sequence[Response]) -> dict[str, Tensor]:
-    """Responses one after another, as columns."""
-    counts = [len(response.tokens) for response in responses]
-
-    def column(values: Iterable[Sequence[float]], kind: Any) -> Tensor:
-        return torch.from_numpy(np.fromiter(chain.from_iterable(values), dtype=kind))
-
-    return {
-        "open/counts": torch.tensor(counts, dtype=torch.int64),
-        "open/tokens": column((one.tokens for one in responses), np.int64),
-        "open/logprobs": column((one.logprobs for one in responses), np.float64),
-        "open/behaviour": column((one.behaviour for one in responses), np.float64),
-    }
+def _packed(frame: pl.DataFrame) -> Tensor:
+    """Return a table as the bytes of a Parquet file."""
+    parquet = io.BytesIO()
+    frame.write_parquet(parquet)
+    return torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
 
 
-def _open(opened: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> Iterable[Open]:
-    counts = tensors["open/counts"].tolist()
-    columns = [
-        [tuple(part.tolist()) for part in tensors[f"open/{name}"].split(counts)]
-        for name in ("tokens", "logprobs", "behaviour")
-    ]
-    rows = zip(*columns, strict=True)
-    for one in opened:
-        responses = []
-        for finish, versions in zip(one["finish"], one["versions"], strict=True):
-            tokens, logprobs, behaviour = next(rows)
-            responses.append(Response(tokens, logprobs, behaviour, finish, tuple(versions)))
-        draw, position, question = one["place"]
-        yield Open(draw, position, question, tuple(responses))
+def _unpacked(data: Tensor) -> pl.DataFrame:
+    return pl.read_parquet(io.BytesIO(data.numpy().tobytes()), glob=False)
 
 
-def _path(folder: Path, steps: int) -> Path:
-    return folder / f"{steps:08d}.safetensors"
+def _path(folder: Path, done: int) -> Path:
+    return folder / f"{done:08d}.safetensors"

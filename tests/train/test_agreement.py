@@ -22,7 +22,7 @@ from runners.draws import permutation
 from runners.engine.embedded import engine as embedded
 from runners.seeds import purpose
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
@@ -191,7 +191,7 @@ def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
     own, ours = learner(), rule(importance_cap=3.0)
     theirs = torch.tensor([0.0, 0.0, -1.0, -2.0, -3.0])
     batch = replace(
-        Batch.of([(3, 4)], [(5, 6, 7, 8, 9)]),
+        TrainBatch.of([(3, 4)], [(5, 6, 7, 8, 9)]),
         drawn=torch.tensor([False, False, True, True, True]),
         logprobs=theirs,
         behaviour=theirs,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.train.batch import Batch, packed, padded
+from runners.train.batch import TrainBatch, packed, padded
 
 CPU = torch.device("cpu")
 ROWS = st.lists(
@@ -19,7 +19,7 @@ ROWS = st.lists(
 
 def batch_of(rows):
     """A batch whose advantages number its trained tokens from 1, every third of which is 0."""
-    batch = Batch.of([prompt for prompt, _ in rows], [tokens for _, tokens in rows])
+    batch = TrainBatch.of([prompt for prompt, _ in rows], [tokens for _, tokens in rows])
     numbers = torch.arange(1.0, len(batch.weights) + 1)
     return replace(batch, advantages=torch.where(numbers % 3 == 0, 0.0, numbers), drawn=numbers % 2 == 0)
 
@@ -47,7 +47,7 @@ def test_rows_are_selected_and_joined_as_lists_are(rows, data):
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
     part = batch.select(chosen)
     assert rows_of(part) == [every[i] for i in chosen]
-    assert rows_of(Batch.concat([part, batch])) == [every[i] for i in chosen] + every
+    assert rows_of(TrainBatch.concat([part, batch])) == [every[i] for i in chosen] + every
     assert not len(part.old)
 
 
@@ -66,7 +66,7 @@ def test_a_row_is_cropped_to_its_last_advantage(rows):
 
 
 def test_inputs_point_at_what_predicts_each_trained_token():
-    batch = Batch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
+    batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
     rows = torch.tensor([1, 0])
     inputs = padded(batch.select(rows), rows, CPU)
     assert inputs.ids.tolist() == [[1, 2, 0, 0], [5, 6, 7, 8]]
@@ -76,7 +76,7 @@ def test_inputs_point_at_what_predicts_each_trained_token():
 
 @pytest.mark.parametrize("rows", [[], [0]])
 def test_a_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt(rows):
-    batch = Batch.of([(5,)], [(7, 8)]).select(rows)
+    batch = TrainBatch.of([(5,)], [(7, 8)]).select(rows)
     inputs = padded(batch, torch.tensor(rows), CPU)
     assert inputs.ids.shape == (1, 2 if rows else 1)
     assert len(inputs.at) == len(inputs.targets) == len(batch.weights) == 2 * len(rows)
@@ -104,10 +104,10 @@ def test_what_is_read_between_trained_tokens_is_learnt_from_nowhere(rows, data):
             tokens += [*read, own]
         every.append(tokens)
         gaps.append(places)
-    batch = Batch.of([prompt for prompt, _ in rows], every, gaps)
+    batch = TrainBatch.of([prompt for prompt, _ in rows], every, gaps)
     assert batch.trained.tolist() == [len(steps) for _, steps in rows]
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6))
-    batch = Batch.concat([batch.select(chosen), Batch.of([(4,)], [(5, 6)])])
+    batch = TrainBatch.concat([batch.select(chosen), TrainBatch.of([(4,)], [(5, 6)])])
     counts = [data.draw(st.integers(0, n)) for n in batch.trained.tolist()]
     wanted = [*([*rows[i]] for i in chosen), [[4], [([], 5), ([], 6)]]]
     for cropped, kept in ((batch, batch.trained.tolist()), (batch.crop(torch.tensor(counts)), counts)):

@@ -13,7 +13,7 @@ from runners.engine.embedded.linear import rounded_linear
 from runners.engine.protocol import Sampling
 from runners.rounded import HALF, computes_bfloat16, rounded_inputs
 from runners.train import bfloat16
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.forward import lean_forward, make_forward
 from runners.train.sft import batch_loss
 from runners.train.update import Learner, take_step
@@ -130,7 +130,7 @@ def test_masters_and_their_gradients_stay_float32_and_learn_as_in_float32() -> N
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         learner = Learner.of(model, [optimizer], 1.0, products=products)
         assert learner.precision == products
-        batch = Batch.of([(1, 2), (2, 1)], [(3, 4, 5, 6, 7, 8), (8, 7, 6, 5, 4, 3)])
+        batch = TrainBatch.of([(1, 2), (2, 1)], [(3, 4, 5, 6, 7, 8), (8, 7, 6, 5, 4, 3)])
         batch = replace(batch, weights=batch.weights / 12)
         losses = [take_step(learner, batch, batch_loss, 1.0, "here").loss for _ in range(12)]
         held = {value.dtype for value in learner.weights().values()}
@@ -159,7 +159,9 @@ def test_what_engine_and_trainer_round_is_alike() -> None:
     responses = engine.generate(requests, Sampling(24, stop_ids=(1,)))
     again = engine_of(model, dtype="bfloat16").generate(requests, Sampling(24, stop_ids=(1,)))
     assert responses == again
-    batch = Batch.of([request.prompt for request in requests], [response.tokens for response in responses])
+    batch = TrainBatch.of(
+        [request.prompt for request in requests], [response.tokens for response in responses]
+    )
     theirs = np.concatenate([response.logprobs for response in responses])
 
     def gap(products: torch.dtype) -> float:

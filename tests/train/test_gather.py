@@ -17,10 +17,8 @@ from runners.engine.protocol import Inserted
 from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
 from runners.train import rollouts as rollouts_module
-from runners.train.batch import Batch as Columns
-from runners.train.batch import padded
-from runners.train.gather import ScoredStep, batch_of, gather, score, step_metrics
-from runners.train.gather import _merged as merged
+from runners.train.batch import TrainBatch, padded
+from runners.train.gather import ScoredStep, batch_of, combine_rounds, make_step, score, step_metrics
 from runners.train.rollouts import GradedStep, kept_texts
 from tests.train.models import small_model
 from tests.train.test_update import (
@@ -66,13 +64,13 @@ class Draws:
         )
 
 
-def rows_of(batch: Columns) -> list[tuple[int, ...]]:
+def rows_of(batch: TrainBatch) -> list[tuple[int, ...]]:
     """The trained tokens of each row."""
     ends = zip(batch.offsets.tolist()[1:], batch.trained.tolist(), strict=True)
     return [tuple(batch.tokens[end - count : end].tolist()) for end, count in ends]
 
 
-def advantages_of(batch: Columns) -> tuple[torch.Tensor, ...]:
+def advantages_of(batch: TrainBatch) -> tuple[torch.Tensor, ...]:
     return batch.advantages.split(batch.trained.tolist())
 
 
@@ -101,18 +99,21 @@ def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]],
 )
 def test_rounds_replace_questions_without_a_gradient(order: list[int], resample: int) -> None:
     draws = Draws(order)
-    found = gather(draws, method(resample=resample), 7)
+    found = make_step(draws, method(resample=resample), 7)
     used, tokens, firsts = slowly(order, resample)
     assert draws.asked == [7 * (1 + resample) + k for k in range(used)]
     assert rows_of(found.batch) == tokens
     assert [float(own[0]) for own in advantages_of(found.batch)] == pytest.approx(firsts, rel=1e-5)
     for column in (found.batch.drawn, found.batch.logprobs, found.batch.behaviour):
         assert len(column) == sum(len(own) for own in tokens)
-    assert (found.row["rounds"], found.row["groups_short"]) == (used, QUESTIONS - len(tokens) // ROLLOUTS)
+    assert (found.metrics["rounds"], found.metrics["groups_short"]) == (
+        used,
+        QUESTIONS - len(tokens) // ROLLOUTS,
+    )
     assert found.seconds["seconds_generate"] == 1.5 * used
     right = np.mean([VERDICTS[k] for k in order[:used]])
-    assert found.row["accuracy"] == pytest.approx(right)
-    assert found.row["tokens"] == used * sum(len(r.tokens) for r in responses_of(draws.base))
+    assert found.metrics["accuracy"] == pytest.approx(right)
+    assert found.metrics["tokens"] == used * sum(len(r.tokens) for r in responses_of(draws.base))
     assert found.table.height == used * QUESTIONS * ROLLOUTS
     assert set(found.table["step"]) == {8}
 
@@ -123,8 +124,8 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
 def test_a_batch_of_several_rounds_is_normalised_as_one(order: list[int], resample: int) -> None:
     """Over the trained tokens of all questions that are learnt from, whichever round they came with, and of no others."""
     rule = method(resample=resample, advantage=Advantage(batch=True))
-    batch = gather(Draws(order), rule, 7).batch
-    plain = gather(Draws(order), method(resample=resample), 7).batch
+    batch = make_step(Draws(order), rule, 7).batch
+    plain = make_step(Draws(order), method(resample=resample), 7).batch
     assert rows_of(batch) == rows_of(plain)
     before = [own.numpy() for own in advantages_of(plain)]
     groups = [before[at : at + ROLLOUTS] for at in range(0, len(before), ROLLOUTS)]
@@ -138,7 +139,7 @@ def test_a_batch_of_several_rounds_is_normalised_as_one(order: list[int], resamp
         np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
     # A bound cuts what the batch's z-scores are, and not what goes into them.
     bounded = method(resample=resample, advantage=Advantage(batch=True, bound=0.9))
-    cut = gather(Draws(order), bounded, 7).batch.advantages
+    cut = make_step(Draws(order), bounded, 7).batch.advantages
     np.testing.assert_allclose(cut, batch.advantages.clamp(-0.9, 0.9), rtol=1e-6)
 
 
@@ -163,7 +164,7 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
     two = replace(base, rollouts=base.rollouts[:2], inputs=inputs, prefixes=((), ()))
     pair = with_responses(two, few)
     rule = method(resample=1, batch=Batch(prompts=2, rollouts=2), advantage=Advantage(batch=True))
-    found = gather(lambda draw: pair, rule, 0).batch
+    found = make_step(lambda draw: pair, rule, 0).batch
     every = np.array([2, 2, 2, -2, 1, 4, 4, -1, -1, -1, -1])
     np.testing.assert_allclose(found.advantages.numpy(), (every - every.mean()) / every.std(), rtol=1e-6)
 
@@ -181,27 +182,27 @@ def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
         most = max(most, sum(each() is not None for each in made))
         return found
 
-    gather(watched, method(resample=4), 0)
+    make_step(watched, method(resample=4), 0)
     assert len(draws.asked) == 5
     # The one that is made, and the one before it.
     assert most <= 2
 
 
 def test_nothing_with_a_gradient_leaves_the_first_round() -> None:
-    found = gather(Draws([1, 1]), method(resample=1), 0)
+    found = make_step(Draws([1, 1]), method(resample=1), 0)
     assert len(found.batch) == QUESTIONS * ROLLOUTS
     assert not found.batch.advantages.any()
-    assert found.row["groups_short"] == QUESTIONS
+    assert found.metrics["groups_short"] == QUESTIONS
 
 
 def test_without_resampling_a_step_is_one_draw_as_it_is() -> None:
     draws = Draws([0])
     rule: Ppo = method()
-    found = gather(draws, rule, 7)
+    found = make_step(draws, rule, 7)
     assert draws.asked == [7]
     scored = score(Draws([0])(7), rule)
     assert rows_of(found.batch) == rows_of(batch_of(scored))
-    assert found.row == step_metrics(scored)
+    assert found.metrics == step_metrics(scored)
 
 
 def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
@@ -227,7 +228,7 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
         step_metrics(ScoredStep(of_other_lengths(draw), nothing, nothing, nothing.astype(int), 0.0))
         for draw in range(2)
     ]
-    found = merged(rows)
+    found = combine_rounds(rows)
     logprobs = np.concatenate([r.logprobs for one in made for r in responses_of(one)])
     assert len(logprobs) == found["tokens"]
     assert found["entropy"] == pytest.approx(-logprobs.mean())
@@ -242,7 +243,7 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
 
 @pytest.mark.parametrize(("round_", "share"), [(0, 2 / 3), (1, 1), (2, 1 / 3), (3, 0)])
 def test_questions_without_any_advantage_are_counted(round_: int, share: float) -> None:
-    assert gather(Draws([round_]), method(), 0).row["equal_groups"] == pytest.approx(share)
+    assert make_step(Draws([round_]), method(), 0).metrics["equal_groups"] == pytest.approx(share)
 
 
 def test_a_step_says_how_rewards_spread_within_questions_and_what_no_verifier_settled() -> None:
@@ -277,7 +278,7 @@ def test_metrics_of_a_reward_are_logged() -> None:
     reward = rule.reward.model_copy(
         update={"metrics": (Metric(name="share", value=share), Metric(name="right", value=right))}
     )
-    row = gather(draws, rule.model_copy(update={"reward": reward}), 0).row
+    row = make_step(draws, rule.model_copy(update={"reward": reward}), 0).metrics
     length = draws.base.inputs.length
     assert row["metric_share"] == pytest.approx((length / length.max(axis=1, keepdims=True)).mean())
     means = []
@@ -286,7 +287,7 @@ def test_metrics_of_a_reward_are_logged() -> None:
         # Questions that nobody solves have no length of right responses, and count nowhere.
         means.append(np.mean([of[ok].mean() for of, ok in zip(length, solved, strict=True) if ok.any()]))
     assert row["metric_right"] == pytest.approx(np.mean(means))
-    assert "metric_right" not in gather(Draws([1]), method(), 0).row
+    assert "metric_right" not in make_step(Draws([1]), method(), 0).metrics
 
 
 def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from() -> None:
@@ -338,11 +339,11 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
         inputs = replace(found.inputs, given={"mode": modes, "budget": budgets, "level": budgets})
         return replace(found, inputs=inputs)
 
-    rows = gather(asked, method(), 0).table
+    rows = make_step(asked, method(), 0).table
     assert rows["mode"].to_list() == [0, 1, 0, 1] * QUESTIONS
     assert rows["budget"].to_list() == [16] * 4 + [32] * 4 + [64] * 4
     # A question's own number is no wording's.
-    bare = gather(
+    bare = make_step(
         lambda draw: replace(draws.base, inputs=replace(draws.base.inputs, given={"budget": budgets})),
         method(),
         0,

@@ -21,7 +21,7 @@ from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.ppo_loss import policy_loss
 from runners.train.rollouts import RolloutSampler
-from runners.train.segments import Flow, sample_segments
+from runners.train.segments import OpenQuestions, sample_segments
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
@@ -67,7 +67,7 @@ def test_in_turn_and_beside_give_the_same_bytes(bench, monkeypatch):
     """An engine on the trainer's own device cannot work beside it, and computes the same."""
     stage = lagging(segment=5, save_every=1)
     whole = bench.train(stage, "beside", start="base", data="questions")
-    monkeypatch.setattr(ppo_stage, "_beside", lambda job: False)
+    monkeypatch.setattr(ppo_stage, "can_overlap", lambda job: False)
     same(whole, bench.train(stage, "in_turn", start="base", data="questions"))
 
 
@@ -196,9 +196,9 @@ def streams(monkeypatch, segment, steps):
         "grade_step",
         lambda _, asked, responses, when: ([request for _, request in asked], responses),
     )
-    flow = Flow()
+    flow = OpenQuestions()
     for _ in range(steps):
-        found, flow = sample_segments(plain, pool, lambda k: (0, 1, 2), segment, flow)
+        found, flow = sample_segments(plain, lambda k: pool[:3], segment, flow)
         taken.append(found)
     return taken, flow
 
@@ -209,7 +209,7 @@ def test_responses_go_on_where_they_were_cut(monkeypatch, segment):
     taken, flow = streams(monkeypatch, segment, 9)
     assert all(len(requests) == 6 for requests, _ in taken)
     seeds = [request.seed for requests, _ in taken for request in requests]
-    waiting = [6 * one.draw + 2 * one.position + i for one in flow.open for i in range(2)]
+    waiting = [6 * draw + 2 * at + i for draw, at in flow.responses for i in range(2)]
     assert sorted(seeds + waiting) == list(range(6 * flow.rounds))
     for requests, responses in taken:
         for request, response in zip(requests, responses, strict=True):

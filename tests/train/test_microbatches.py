@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from reodsl.ir.training import Optimizer, Simpo
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.preference import preference_step
@@ -39,7 +39,7 @@ def ppo(learner):
     draw = np.random.default_rng(0)
     made = torch.from_numpy(draw.normal(-2, 0.1, sum(LENGTHS)).astype(np.float32))
     batch = replace(
-        Batch.of([t.prompt for t in TRACES], [t.tokens for t in TRACES]),
+        TrainBatch.of([t.prompt for t in TRACES], [t.tokens for t in TRACES]),
         drawn=torch.ones(sum(LENGTHS), dtype=torch.bool),
         logprobs=made,
         behaviour=made,
@@ -55,7 +55,7 @@ def test_one_long_sequence_among_many_short_ones_runs_alone(steps, monkeypatch):
 
     def noted(*given):
         parts = whole(*given)
-        ran.append([(tuple(inputs.ids.shape), inputs.rows.tolist()) for inputs, _ in parts])
+        ran.append([(tuple(inputs.ids.shape), inputs.rows.tolist()) for inputs in parts])
         return parts
 
     weights = []

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from reodsl.graph.job import Resources
 from runners.train import attention
 from runners.train.attention import PACKED, Sequences, pack, packs
-from runners.train.batch import Batch, packed, padded
+from runners.train.batch import TrainBatch, packed, padded
 from runners.train.crew import together
 from runners.train.forward import keep_little
 from runners.train.ranks import ALONE
@@ -25,7 +25,7 @@ from tests.train.shared_steps import TRACES, descend, take_steps
 from tests.train.test_sharded import NEAR, furthest, job
 
 CPU = torch.device("cpu")
-BATCH = Batch.of([trace.prompt for trace in TRACES], [trace.tokens for trace in TRACES])
+BATCH = TrainBatch.of([trace.prompt for trace in TRACES], [trace.tokens for trace in TRACES])
 SHAPE = {
     "vocab_size": 32,
     "hidden_size": 32,
@@ -97,13 +97,13 @@ def test_a_sequence_does_not_see_the_one_before_it() -> None:
     learner = Learner.of(model, (), 0.0, microbatch=1000, packed=True)
     found = []
     for first in ((5, 6, 7), (9, 9, 2)):
-        batch = Batch.of([(3,), (4,)], [first, (8, 7, 6, 5)])
+        batch = TrainBatch.of([(3,), (4,)], [first, (8, 7, 6, 5)])
         found.append(learner.score(batch, 1.0)[3:])
     assert torch.equal(*found)
 
 
 def test_packed_inputs_say_where_each_sequence_is() -> None:
-    batch = Batch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
+    batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
     rows = torch.tensor([1, 0])
     inputs = packed(batch.select(rows), rows, CPU)
     assert inputs.ids.tolist() == [[1, 2, 5, 6, 7, 8]]

@@ -24,7 +24,7 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.train.batch import Batch
+from runners.train.batch import TrainBatch
 from runners.train.sft import batch_loss
 from runners.train.update import Learner, take_step
 from tests.engine.engine_reference import STOP, VOCAB, engine_of, make_requests
@@ -91,7 +91,7 @@ def trained(model: Any, responses: list[Response]) -> Any:
     moved = copy.deepcopy(model)
     learner = Learner.of(moved, [torch.optim.SGD(moved.parameters(), lr=1.0)], 0.0)
     one = responses[0].tokens
-    batch = Batch.of([(5, 6)], [one])
+    batch = TrainBatch.of([(5, 6)], [one])
     batch = replace(batch, weights=batch.weights / len(one))
     take_step(learner, batch, batch_loss, 1.0, "the step")
     learner.weights()

@@ -1,4 +1,4 @@
-"""Make the batches of later steps while this one trains, in another thread or in turn with training."""
+"""Make the data of later steps while this one trains, in another thread or in turn with training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from runners.engine.watch import look, looking
 
-Prepared = TypeVar("Prepared")
+Step = TypeVar("Step")
 LOOK = 1.0
 """Seconds between two looks at whether there is still a reason to wait."""
 
@@ -19,29 +19,29 @@ class Over(Exception):
     """Nobody waits any longer for what is being made."""
 
 
-class Beside(Generic[Prepared]):
-    """Batches by step, each made once, in the order in which they are asked for, from the one of the step before.
+class StepQueue(Generic[Step]):
+    """Steps by number, each made once, in the order in which they are requested, from the one before.
 
-    An engine has one set of weights at a time: new ones may come when nothing is being made (`wait`).
+    An engine has one set of weights at a time: new ones may come when nothing is being made (`drain`).
     """
 
     def __init__(
-        self, make: Callable[[int, Prepared | None], Prepared], prepared: Mapping[int, Prepared], beside: bool
+        self, make: Callable[[int, Step | None], Step], waiting: Mapping[int, Step], overlap: bool
     ) -> None:
-        """`make` gets a step and what was made for the one before; `prepared` is what is there already.
+        """`make` gets a number and the step before, if there is one; `waiting` are steps made by an earlier attempt.
 
-        Without `beside` batches are made when they are asked for, before `begin` returns.
+        Without `overlap` steps are made before `request` returns.
         """
         self._make = make
-        self._steps: dict[int, Future[Prepared]] = {}
-        self._threads = ThreadPoolExecutor(1, "rollouts") if beside else None
+        self._steps: dict[int, Future[Step]] = {}
+        self._threads = ThreadPoolExecutor(1, "rollouts") if overlap else None
         self._over = threading.Event()
-        for number, one in prepared.items():
+        for number, one in waiting.items():
             self._steps[number] = Future()
             self._steps[number].set_result(one)
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Makes the batches of these steps that are neither there nor being made."""
+    def request(self, numbers: Iterable[int]) -> None:
+        """Make those of these steps that are neither made nor being made."""
         for number in numbers:
             if number in self._steps:
                 continue
@@ -54,30 +54,30 @@ class Beside(Generic[Prepared]):
                 self._make(number, before.result() if before is not None else None)
             )
 
-    def take(self, number: int) -> Prepared:
-        """The batch of a step, which stays until `forget`. Raises what making it raised."""
+    def get(self, number: int) -> Step:
+        """Return a step, which stays until `forget`. Raises what making it raised."""
         future = self._steps[number]
         while not wait([future], LOOK).done:
             look()
         return future.result()
 
-    def wait(self) -> None:
-        """Until nothing is being made."""
+    def drain(self) -> None:
+        """Wait until nothing is being made."""
         for number in list(self._steps):
-            self.take(number)
+            self.get(number)
 
     def forget(self, before: int) -> None:
-        """Lets go of the batches of steps before one."""
+        """Let go of the steps before one."""
         for number in [each for each in self._steps if each < before]:
             del self._steps[number]
 
     def close(self) -> None:
-        """Ends what is being made, at the engine's next look."""
+        """End what is being made, at the engine's next look."""
         self._over.set()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def _watched(self, number: int, before: Future[Prepared] | None) -> Prepared:
+    def _watched(self, number: int, before: Future[Step] | None) -> Step:
         with looking(self._look):
             return self._make(number, before.result() if before is not None else None)
 
