@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from reodsl.graph.job import Event, Progress
-from reodsl.watch.draw import Row, draw, labelled, numbers, span
+from reodsl.watch.draw import Pace, draw, labelled, numbers, span
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -29,36 +29,13 @@ class Display(Protocol):
 
 
 @dataclass(slots=True)
-class Running:
-    """A task in flight: when it started, when its progress was first heard of and how far it was then."""
-
-    began: float
-    progress: Progress | None = None
-    first: tuple[float, int] | None = None
-    waiting: bool = False
-
-    def advance(self, progress: Progress, now: float) -> None:
-        """Take in how far it is."""
-        self.progress = progress
-        if self.first is None:
-            self.first = (now, progress.done)
-
-    def left(self, now: float) -> float | None:
-        """Seconds to go at the pace since progress was first heard of; None while there is no pace."""
-        if self.first is None or self.progress is None or self.progress.done <= self.first[1]:
-            return None
-        pace = (now - self.first[0]) / (self.progress.done - self.first[1])
-        return pace * (self.progress.total - self.progress.done)
-
-
-@dataclass(slots=True)
 class Board:
     """What is known of all tasks at a moment."""
 
     total: int
     clock: Callable[[], float] = time.monotonic
     ended: int = 0
-    running: dict[str, Running] = field(default_factory=dict)
+    running: dict[str, Pace] = field(default_factory=dict)
     last: dict[str, Progress] = field(default_factory=dict)
 
     def hear(self, event: Event) -> None:
@@ -66,12 +43,14 @@ class Board:
         now = self.clock()
         match event.kind:
             case "started":
-                self.running[event.task] = Running(now)
+                self.running[event.task] = Pace(now)
             case "progress" if event.progress is not None:
-                self.running.setdefault(event.task, Running(now)).advance(event.progress, now)
+                pace = self.running.setdefault(event.task, Pace(now))
+                pace.advance(event.progress, now)
+                pace.steps.append(event.progress.numbers)
                 self.last[event.task] = event.progress
             case "waiting":
-                self.running.setdefault(event.task, Running(now)).waiting = True
+                self.running.setdefault(event.task, Pace(now)).waiting = True
             case "reused" | "finished" | "failed" | "blocked":
                 self.running.pop(event.task, None)
                 self.ended += 1
@@ -171,11 +150,7 @@ class Table:
 
     def _draw(self) -> Group:
         now = self.board.clock()
-        rows = []
-        for task, running in list(self.board.running.items()):
-            left = running.left(now)
-            rest = f"{span(left)} left" if left is not None else span(now - running.began)
-            rows.append(Row(task, running.progress, rest, running.waiting))
+        rows = [pace.row(task, now) for task, pace in list(self.board.running.items())]
         count = f"{self.board.ended} of {self.board.total} tasks"
         head = [(self.title, "bold"), (count, "bold"), (span(now - self.began), "bold")]
         return draw(head, rows, self.console.width, self.console.height)

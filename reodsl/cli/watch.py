@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,7 @@ from reodsl.store.store import Store
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from reodsl.cli.live import Running
-    from reodsl.watch.draw import Row
+    from reodsl.watch.draw import Pace, Row
     from reodsl.watch.state import Ended, Going, State
 
 _PLAIN_EVERY = 15.0
@@ -113,7 +112,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
     """Show a run until it ends: a live table on a terminal, lines elsewhere; its last state."""
     from rich.console import Console
 
-    paces: dict[str, Running] = {}
+    paces: dict[str, Pace] = {}
     seen = {each.task for each in state.ended if each.kind == "finished"}
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     printed: dict[str, float] = {}
@@ -146,7 +145,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
     return state
 
 
-def drawn(state: State, paces: dict[str, Running], width: int, height: int) -> Group:
+def drawn(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
     """The state as lines; `paces` remembers how far tasks were, for the time that is left."""
     from reodsl.watch.draw import draw, span
 
@@ -159,25 +158,14 @@ def drawn(state: State, paces: dict[str, Running], width: int, height: int) -> G
     return draw(head, rows, width, height)
 
 
-def _row(each: Going, paces: dict[str, Running], now: float) -> Row:
-    from reodsl.cli.live import Running
-    from reodsl.watch.draw import Row, span
+def _row(each: Going, paces: dict[str, Pace], now: float) -> Row:
+    from reodsl.watch.draw import Pace
 
-    pace = paces.setdefault(each.task, Running(now))
+    pace = paces.setdefault(each.task, Pace(each.began))
+    pace.waiting, pace.steps = each.waiting, list(each.steps)
     if each.progress is not None:
         pace.advance(each.progress, now)
-    left = pace.left(now)
-    rest = f"{span(left)} left" if left is not None and left >= 0 else span(now - each.began)
-    return Row(each.task, each.progress, rest, each.waiting, curve(each.steps))
-
-
-def curve(steps: Sequence[Mapping[str, float]]) -> tuple[str, list[float]] | None:
-    """The values that a training is best followed by: its reward, else its loss."""
-    for name in ("reward", "loss"):
-        values = [row[name] for row in steps if isinstance(row.get(name), (int, float))]
-        if values:
-            return name, values
-    return None
+    return pace.row(each.task, now)
 
 
 def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
@@ -196,7 +184,7 @@ def _print_end(console: Console, each: Ended) -> None:
         console.print(line)
 
 
-def _tell_progress(state: State, paces: dict[str, Running], printed: dict[str, float]) -> None:
+def _tell_progress(state: State, paces: dict[str, Pace], printed: dict[str, float]) -> None:
     from reodsl.watch.draw import at, numbers
 
     now = time.time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,45 @@ class Row:
     rest: str
     waiting: bool = False
     curve: tuple[str, Sequence[float]] | None = None
+
+
+@dataclass(slots=True)
+class Pace:
+    """A task in flight: when it began, how far it is, how far it was when its progress was first seen, and its steps."""
+
+    began: float
+    progress: Progress | None = None
+    first: tuple[float, int] | None = None
+    waiting: bool = False
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+
+    def advance(self, progress: Progress, now: float) -> None:
+        """Take in how far it is."""
+        self.progress = progress
+        if self.first is None:
+            self.first = (now, progress.done)
+
+    def left(self, now: float) -> float | None:
+        """Return the seconds to go at the pace since progress was first seen; None while there is no pace."""
+        if self.first is None or self.progress is None or self.progress.done <= self.first[1]:
+            return None
+        pace = (now - self.first[0]) / (self.progress.done - self.first[1])
+        return pace * (self.progress.total - self.progress.done)
+
+    def row(self, task: str, now: float) -> Row:
+        """Return the task as a row: with the time that is left, or else has passed, and its curve."""
+        left = self.left(now)
+        rest = f"{span(left)} left" if left is not None and left >= 0 else span(now - self.began)
+        return Row(task, self.progress, rest, self.waiting, curve(self.steps))
+
+
+def curve(steps: Sequence[Mapping[str, float]]) -> tuple[str, list[float]] | None:
+    """Return the values that a training is best followed by, with their name: its reward, else its loss."""
+    for name in ("reward", "loss"):
+        values = [row[name] for row in steps if isinstance(row.get(name), (int, float))]
+        if values:
+            return name, values
+    return None
 
 
 Piece = tuple[str, str]

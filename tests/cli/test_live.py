@@ -91,16 +91,19 @@ def test_the_table_shows_running_tasks_and_leaves_what_ended() -> None:
     table.console = Console(file=io.StringIO(), width=140)
     table.hear(Event("started", "reo.train.s1"))
     table.hear(progress(5, reward=0.5))
+    table.hear(progress(6, reward=0.75))
     table.console.print(table._draw())
     table.hear(Event("waiting", "[bold]x"))
     table.hear(Event("finished", "reo.train.s1", seconds=3))
     table.close()
     text = table.console.file.getvalue()  # type: ignore[attr-defined]
     assert "mini 0123abcd  0 of 2 tasks" in text
-    assert "5/10" in text
-    assert "reward 0.5" in text
+    assert "6/10" in text
+    assert "reward 0.75" in text
+    # The curve of its steps, as `watch` shows it.
+    assert "reward ▁█" in text
     assert "waiting  [bold]x  another run is making it" in text
-    assert "done     reo.train.s1  3 s  reward 0.5" in text
+    assert "done     reo.train.s1  3 s  reward 0.75" in text
 
 
 def test_the_display_suits_where_it_is_shown() -> None:
