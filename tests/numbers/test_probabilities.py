@@ -31,6 +31,11 @@ def test_one_and_two_degrees_have_closed_forms(t: float) -> None:
     assert t_probability(t, 2) == pytest.approx(0.5 + t / (2 * math.sqrt(2 + t * t)), abs=1e-13)
 
 
+@pytest.mark.parametrize("df", [1, 7.5, math.inf])
+def test_half_of_all_is_below_0(df: float) -> None:
+    assert t_quantile(0.5, df) == pytest.approx(0, abs=1e-15)
+
+
 def test_many_degrees_are_the_normal_distribution() -> None:
     for df in (1e7, math.inf):
         assert t_quantile(0.975, df) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-6)

@@ -57,6 +57,16 @@ def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, f
     assert list(shown) == [arm for arm in material.drawn if arm in shown]
 
 
+def test_a_quarter_of_what_is_shown_is_where_others_start(
+    material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that others start from has by far the most REG."""
+    monkeypatch.setattr(module, "MOST", 4)
+    table = tables.main(material)
+    assert best(table)[-1] == material.bases[0] == "base"
+    assert set(leading(material, table)) == {"vanilla", "base", *best(table)[:2]}
+
+
 def test_the_best_have_the_least_reg_or_else_the_highest_accuracy() -> None:
     """An arm without a score comes last, a benchmark's rows count for nothing, and equal arms keep the study's order."""
     table = pl.DataFrame(

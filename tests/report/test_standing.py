@@ -36,6 +36,19 @@ def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) 
         assert (signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
 
 
+def test_what_differs_is_good_below_the_baseline_and_bad_above(material: Material) -> None:
+    table = tables.main(material)
+    shown = items(standing(material, table))
+    rows = {row["arm"]: row for row in table.filter(benchmark="mean").to_dicts()}
+    for arm, html in shown.items():
+        tone = re.search(r'<b(?: class="(\w+)")?>', html)
+        star, change = rows[arm]["difference_star"], rows[arm]["difference"]
+        assert tone is not None
+        assert tone[1] == (None if not star else "good" if change < 0 else "bad")
+    assert [arm for arm in rows if rows[arm]["difference_star"] and rows[arm]["difference"] > 0] == ["base"]
+    assert sum(bool(row["difference_star"]) for row in rows.values()) > 1
+
+
 def test_of_many_arms_the_first_and_the_baseline_stand_there(
     material: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:

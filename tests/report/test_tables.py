@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 
 from reodsl.report import formats, tables
-from reodsl.report.main_table import Shown, cell, interval_text
+from reodsl.report.main_table import Shown, cell, interval_text, main_table
 from reodsl.report.markup import render
 from reodsl.report.material import Material
 
@@ -114,6 +115,14 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     # A difference stands in its own column, and is not repeated where the cell is pointed at.
     assert (interval_text(*ends.values(), scale) in html) is True
     assert (formats.signed(scale * row[stem]) + " [" in html) is (column != "difference")
+    assert (formats.arrow(scale * row[stem]) in html) is (column != "difference")
+
+
+def test_intervals_are_below_means_and_of_many_benchmarks_only_where_pointed_at(material: Material) -> None:
+    html = render(main_table(material, tables.main(material)))
+    found = re.findall(r'<td( class="[^"]*")?[^>]*>(.*?)</td>', html)
+    assert {"fixed" in looks for looks, inside in found if "<small>" in inside} == {True}
+    assert {"fixed" in looks for looks, _ in found} == {True, False}
 
 
 @pytest.mark.parametrize("first", [True, False])
