@@ -14,6 +14,8 @@ MOST_DIGITS = 4300
 """Digits of a number: as many as Python writes as a text again."""
 DEEPEST = 400
 """Lists and records inside each other. Values of programs take up to three of them for each level of their own."""
+_SHOWN = 200
+"""Characters of somebody else's words that are shown."""
 _BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
 
 
@@ -43,6 +45,13 @@ def encoded(value: object) -> bytes:
         return json.dumps(value).encode("ascii") + b"\n"
     except (ValueError, RecursionError):
         raise Undecodable("it is nested too deep") from None
+
+
+def shown(text: str) -> str:
+    """Return the beginning of somebody else's text in one line of printable characters."""
+    line = "".join(each if each.isprintable() else " " for each in text[: 4 * _SHOWN])
+    words = " ".join(line.split())
+    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
 
 
 def _require_shallow(data: bytes) -> None:

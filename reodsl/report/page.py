@@ -28,12 +28,13 @@ from reodsl.report import (
     tables,
     theme,
     trained_amounts,
+    unjudged,
     verdict_words,
 )
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
-from reodsl.report.material import MEAN, Material
+from reodsl.report.material import Material
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("responses.js", "page.js")
@@ -167,7 +168,10 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     if not table.height:
         return [tag("p", "Nothing is evaluated yet.", class_="about")]
     least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
-    parts: list[Child] = [tag("p", least, spread_note(material), class_="about"), _unjudged(material)]
+    parts: list[Child] = [
+        tag("p", least, spread_note(material), class_="about"),
+        unjudged.evaluated(material),
+    ]
     if study.tables:
         for wanted in study.tables:
             if len(study.tables) > 1:
@@ -245,22 +249,6 @@ def _subset_words(subset: Subset) -> str:
     )
 
 
-def _unjudged(material: Material) -> Markup | None:
-    """How many answers the verifier never judged, where there are any."""
-    means = material.summary.filter(pl.col("benchmark") == MEAN)
-    counts = [
-        (int(means["verifier_timeouts"].sum()), "took the verifier more than its time"),
-        (int(means["verifier_failures"].sum()), "made it fail"),
-    ]
-    said = [f"{formats.plural(count, 'answer')} {words}" for count, words in counts if count]
-    if not said:
-        return None
-    worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
-    arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
-    text = f"{' and '.join(said)}, whole or forced, most of {arm}'s; they count as wrong."
-    return tag("p", text, class_="about warn")
-
-
 def spread_note(material: Material) -> str:
     """What the small numbers mean: over several seeds, or within one."""
     seeds = max(1, len(material.seeds))
@@ -303,7 +291,9 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     """The curves of all trainings, and what they trained on."""
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
-    shown: list[Child] = [tag("p", about, class_="about"), *groups] if groups else []
+    shown: list[Child] = (
+        [tag("p", about, class_="about"), unjudged.trained(material), *groups] if groups else []
+    )
     return shown + trained_amounts.section(material) + selections.section(material)
 
 

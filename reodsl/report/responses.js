@@ -26,7 +26,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     onchange: (event) => go({ [name]: event.target.value, offset: null }) }, options.map(([value, text]) => option(value, text, chosen))));
   const field = (label, name, attributes, value) => el("label", {}, label + " ", el("input", { name, value, ...attributes,
     onchange: (event) => go({ [name]: event.target.value, offset: null }) }));
-  const verdict = (right, answer) => `${right ? "✓" : "✗"} ${answer ?? "no answer"}`;
+  const verdict = (of) => `${of.correct ? "✓" : "✗"} ${of.answer ?? "no answer"}${of.unsettled ? `, not judged: ${of.unsettled}` : ""}`;
   const damage = (tasks) => tasks.length ? el("p", { class: "about damaged" }, `Damaged or missing, and left out: ${tasks.join(", ")}. `,
     "Running the spec again makes it anew.") : null;
 
@@ -58,7 +58,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
         el("td", { class: "asked" }, opened(each.asked || each.question)),
         el("td", { class: "number" }, each.sample),
         el("td", { class: "number" }, each.tokens.toLocaleString("en-US"), each.finish === "length" ? " cut" : ""),
-        el("td", { class: each.correct ? "good" : "bad" }, verdict(each.correct, each.answer)));
+        el("td", { class: each.correct ? "good" : "bad" }, verdict(each)));
     });
     const offset = found.offset;
     const turn = (to) => () => go({ offset: to || null });
@@ -138,9 +138,9 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const chip = el("span", { class: "chip" });
     const head = el("header", {}, dot(named(each.evaluation)?.arm), el("b", {}, each.evaluation),
       el("span", {}, `${each.tokens.toLocaleString("en-US")} tokens${each.finish === "length" ? ", cut off" : ""}`),
-      el("span", { class: each.correct ? "good" : "bad" }, verdict(each.correct, each.answer)));
+      el("span", { class: each.correct ? "good" : "bad" }, verdict(each)));
     const strip = el("div", { class: "strip", "aria-hidden": "true" }, each.cuts.map((cut) =>
-      el("i", { class: cut.correct ? "good" : "bad", title: `${cut.budget}: ${verdict(cut.correct, cut.answer)}` })));
+      el("i", { class: cut.correct ? "good" : "bad", title: `${cut.budget}: ${verdict(cut)}` })));
     const note = el("p", { class: "about" });
     const cut = (budget) => {
       const at = each.cuts.findIndex((one) => one.budget === budget);
@@ -150,7 +150,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
       chip.hidden = !found;
       if (found) {
         chip.className = "chip " + (found.correct ? "good" : "bad");
-        chip.textContent = `${found.forced ? "made to answer after" : "ended before"} ${budget.toLocaleString("en-US")}: ${verdict(found.correct, found.answer)}`;
+        chip.textContent = `${found.forced ? "made to answer after" : "ended before"} ${budget.toLocaleString("en-US")}: ${verdict(found)}`;
       }
       note.textContent = found && !found.exact && found.forced ? "The place of the cut is in proportion to the tokens: it is not known to the letter." : "";
       [...strip.children].forEach((mark, index) => mark.classList.toggle("here", index === at));

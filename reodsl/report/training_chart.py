@@ -44,6 +44,7 @@ LABELS = {
     "lag": "steps that rollouts lag",
     "verifier_timeouts": "answers the verifier had no time for",
     "verifier_failures": "answers the verifier failed on",
+    "reward_failures": "responses the reward's Python failed on",
     "seconds_generate": "seconds to generate",
     "seconds_force": "seconds to force answers",
     "seconds_grade": "seconds to grade",
@@ -56,7 +57,7 @@ LABELS = {
 TRACK = "track_"
 """What the metrics begin with that have the values of a reward's tracks; they are drawn after the others."""
 
-COUNTS = ("verifier_timeouts", "verifier_failures")
+COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
 """Of these a chart that stays at 0 says nothing."""
 
 

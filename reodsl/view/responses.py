@@ -247,7 +247,8 @@ def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[s
     if not evaluation.forced:
         return []
     grid = budgets(evaluation)
-    columns = ["budget", "forced", "answer", "correct"]
+    # Older tables do not say why an answer was not judged.
+    columns = ["budget", "forced", "answer", "correct", "^unsettled$"]
     same = (
         (pl.col("benchmark") == head["benchmark"])
         & (pl.col("question") == head["question"])

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from runners.untrusted import Undecodable, decoded
+from runners.untrusted import Undecodable, decoded, shown
 
 LARGEST_REPLY = 1 << 20
 """Bytes of a reply that are read."""
@@ -25,7 +25,6 @@ MOST_TOKENS = 10**9
 """Tokens that a reply may say it took."""
 LONGEST_WAIT = 300.0
 """Seconds that a server may ask to be left alone."""
-_SHOWN = 200
 _LATER = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OF_THIS_ANSWER = frozenset({400, 413, 422})
 _CHARACTERS_PER_TOKEN = 4
@@ -223,13 +222,6 @@ class Chat:
         forms = [_letters(form) for form in _unescaped(words)]
         spelt = any(part in form for part in self._spellings for form in forms)
         return "… (its words hold the key)" if spelt else words
-
-
-def shown(text: str) -> str:
-    """The beginning of somebody else's text in one line of printable characters."""
-    line = "".join(each if each.isprintable() else " " for each in text[: 4 * _SHOWN])
-    words = " ".join(line.split())
-    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
 
 
 def _spellings(key: str) -> Iterator[str]:

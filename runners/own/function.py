@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +15,27 @@ from reodsl.ir.data import Python
 from reodsl.store.code import Code
 from runners.own.source import opened, problem_at
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
-from runners.untrusted import Undecodable, encoded
+from runners.untrusted import Undecodable, encoded, shown
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
 """Bytes of what is said of a batch, and more of each row of it."""
-Unsettled = Literal["timeout", "failed"]
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A row without a value, in a process of its own: how its verdict is counted, and the problem that it is elsewhere."""
+    """A row without a value, in a process of its own: how it is counted, and the problem that it is elsewhere."""
 
-    status: Unsettled
+    status: Literal["timeout", "failed"]
     problem: Problem
+
+    @property
+    def why(self) -> str:
+        """Return the reason in words that name no folder of this machine."""
+        (fault,) = self.problem.diagnostics
+        line = re.search(r":\d+$", fault.where or "")
+        return f"{shown(fault.message)}{f', line {line[0][1:]}' if line else ''}"
 
 
 class OwnFunction:
@@ -80,29 +85,18 @@ class OwnFunction:
             help=f"give it more memory: `memory: {memory_mib / 512:g} GiB` would be twice as much",
         )
 
-    def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
-        """The function's value for each row, in order.
+    def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | Failed]:
+        """Return the function's value for each row, in order, or how it failed where the function takes one at a time.
 
-        Raises E0744 for what goes wrong inside it, E0745 for values that are not what is asked, E0742 where its process
-        cannot be confined, and E0741 where none starts.
-        """
-        values = self._all_of(rows, _is_number)
-        for value in values:
-            if isinstance(value, Failed):
-                raise value.problem
-        return [float(value) for value in values]
-
-    def grade(self, rows: Sequence[Mapping[str, Any]]) -> list[bool | Unsettled]:
-        """Return whether each answer is right, or how it failed where the function takes one at a time.
-
-        What an answer makes of the function is that answer's own. Raises as `call` does where it has graded none so far.
+        Raises E0744 for what goes wrong inside it with a list, or with one before it has given any value, E0745 for values
+        that are not what is asked, E0742 where its process cannot be confined, and E0741 where none starts.
         """
         values = self._all_of(rows, _is_number)
         failed = [value for value in values if isinstance(value, Failed)]
         self._worked |= len(failed) < len(values)
         if failed and not self._worked:
             raise failed[0].problem
-        return [value.status if isinstance(value, Failed) else value == 1 for value in values]
+        return [value if isinstance(value, Failed) else float(value) for value in values]
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
         """The questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
@@ -125,11 +119,9 @@ class OwnFunction:
             try:
                 said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:
-                return self._unreadable(str(failure))
+                return self._unreadable(str(failure), len(batch))
             each = said.get("rows") if said.get("status") == "each" else None
             parts = [part for part in each if isinstance(part, dict)] if isinstance(each, list) else []
-            if any(part.get("status") == "lost" for part in (said, *parts)):
-                raise Gone(status=-signal.SIGKILL)
             if len(parts) == len(batch):
                 return [self._value(part, fits) for part in parts]
             return self._values(said, len(batch), fits)
@@ -142,7 +134,7 @@ class OwnFunction:
         """Return what becomes of a batch whose process is gone. Raises E0744 where no model made it so."""
         if gone.late and self._forgiving:
             return [self._too_long()]
-        raise self._late() if gone.late else self._ended()
+        raise self._late(self.batch) if gone.late else self._ended(self.batch)
 
     def close(self) -> None:
         """End the processes; the next call starts new ones."""
@@ -165,13 +157,15 @@ class OwnFunction:
             ):
                 return values
             case {"status": "done"}:
-                return self._unreadable("its values are not of the form that is asked for")
+                return self._unreadable("its values are not of the form that is asked for", count)
             case {"status": "unreadable", "message": str(message)}:
-                return self._unreadable(message)
+                return self._unreadable(message, count)
             case {"status": "unfit", "message": str(message)}:
-                raise self._unfit(message)
+                raise self._unfit(shown(message))
             case {"status": "error", "message": str(message), **more}:
-                raise problem_at(self.code, message, _line_of(more), self._advice(more), _inside_of(more))
+                raise problem_at(
+                    self.code, shown(message), _line_of(more), self._advice(more), _inside_of(more)
+                )
             case {"status": "timeout"} if self._forgiving:
                 return [self._too_long()]
             case {"status": "failed"} if self._forgiving:
@@ -179,14 +173,14 @@ class OwnFunction:
                     {"ended": f"it ended, and may have needed more than {self.memory_mib:,} MiB of memory"}
                 ]
             case {"status": "timeout", **more}:
-                raise self._late(_line_of(more), _inside_of(more))
-        raise self._ended()
+                raise self._late(count, _line_of(more), _inside_of(more))
+        raise self._ended(count)
 
-    def _unreadable(self, why: str) -> list[dict[str, Any]]:
+    def _unreadable(self, why: str, count: int) -> list[dict[str, Any]]:
         """Return the end of a call whose reply cannot be read. Raises E0745 where no model made it."""
         if self._forgiving:
             return [{"ended": f"its reply cannot be read: {why}"}]
-        raise self._unfit(f"its reply cannot be read: {why}")
+        raise self._unfit(f"its reply cannot be read: {why}{_shared(count)}")
 
     def _unfit(self, message: str) -> Problem:
         return problem(
@@ -210,20 +204,20 @@ class OwnFunction:
             )
         return "mend the line; what a model writes may be anything, an empty text too"
 
-    def _late(self, line: int | None = None, inside: str = "") -> Problem:
+    def _late(self, count: int, line: int | None = None, inside: str = "") -> Problem:
         return problem_at(
             self.code,
-            f"a batch of {self.batch} took more than its {self.seconds:g} s of processor time",
+            f"it took more than its {self.seconds:g} s of processor time{_shared(count)}",
             line,
             f'end its loops, or allow more: `python("{self.code.name}", {"y, " if self._role == "reward" else ""}'
             f"batch: {max(1, self.batch // 2)}, seconds: {2 * self.seconds:g} seconds)`",
             inside,
         )
 
-    def _ended(self) -> Problem:
+    def _ended(self, count: int) -> Problem:
         return problem_at(
             self.code,
-            "it ended its process",
+            f"it ended its process{_shared(count)}",
             None,
             f"it may have run out of memory, of which it has {self.memory_mib:,} MiB: "
             f"`memory: {self.memory_mib / 512:g} GiB` would be twice that",
@@ -247,6 +241,11 @@ def open_function(
         workers=workers,
         confined=resources.confined,
     )
+
+
+def _shared(count: int) -> str:
+    """Return words for a process that code in any of several rows may have ended."""
+    return f", which {count} rows share: what is in any of them may have done it" if count > 1 else ""
 
 
 def _line_of(said: Mapping[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from runners.programs.tests import Calls, Inputs, Script, Tests
 from runners.sandbox import LONGEST_REPLY
@@ -27,9 +27,8 @@ LONGEST_LINE = 16 * LONGEST_REPLY
 _LONGEST_NAME = 3500
 """Hexadecimal digits of a number that names something in a record: Python writes no longer one as a text."""
 
-Outcome = Literal["right", "wrong", "timeout", "failed", "lost"]
-"""`failed`: it could not be judged, because a test hands over what cannot be sent. `lost`: somebody else ended
-its process twice."""
+UNSENT = "a test hands over what cannot be sent to a program"
+LOST = "its process ended twice, or said more than any may"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,9 @@ class Limits:
 
 
 class _Ended(Exception):
-    """A session's process ended before it answered: `outcome` is what that makes of the answer."""
+    """A session's process ended, or what it says cannot be read: `outcome` is what that makes of the answer."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: str) -> None:
         super().__init__()
         self.outcome = outcome
 
@@ -58,9 +57,9 @@ class _Session:
     def run(self, text: str) -> tuple[str, str]:
         """How the program ended, and what it printed, given this input."""
         said = self._hear({"input": text})
-        if said["ended"] == "lost":
+        if said.get("ended") == "lost":
             raise Gone(status=-signal.SIGKILL)
-        return str(said["ended"]), str(said.get("output", ""))
+        return str(said.get("ended")), str(said.get("output", ""))
 
     def ask(self, request: object) -> dict[str, Any]:
         """What the copy answers; none of it is to be trusted. Raises _Ended."""
@@ -71,10 +70,10 @@ class _Session:
             raise _Ended("timeout" if said.get("ended") == "timeout" else "wrong")
         try:
             reply = decoded(str(said["said"]), LONGEST_REPLY)
-        except Undecodable:
-            raise _Ended("wrong") from None
+        except Undecodable as failure:
+            raise _Ended(_unreadable(failure)) from None
         if not isinstance(reply, dict):
-            raise _Ended("wrong")
+            raise _Ended(_unreadable("it is no record"))
         return reply
 
     def __enter__(self) -> Self:
@@ -90,8 +89,12 @@ class _Session:
     def _hear(self, message: object) -> dict[str, Any]:
         try:
             return self._process.ask(message, self._seconds)
-        except Undecodable:
-            raise _Ended("wrong") from None
+        except Undecodable as failure:
+            raise _Ended(_unreadable(failure)) from None
+
+
+def _unreadable(why: object) -> str:
+    return f"what its program says cannot be read: {why}"
 
 
 class Judge(WorkerPool):
@@ -114,12 +117,15 @@ class Judge(WorkerPool):
         self._tests = WorkerPool(workers, WORKER, str(memory), **processes)
         super().__init__(workers, WORKER, str(memory), **processes)
 
-    def judge(self, programs: Sequence[tuple[str, Tests]]) -> list[Outcome]:
-        """Return the outcome of each answer's program. Raises E0741 or E0742 where no process can run it."""
+    def judge(self, programs: Sequence[tuple[str, Tests]]) -> list[str]:
+        """Return the outcome of each answer's program: `right`, `wrong`, `timeout`, or why it could not be judged.
+
+        Raises E0741 or E0742 where no process can run it.
+        """
         return self.map(
             self._judge,
             programs,
-            lambda gone: "timeout" if gone.late else "lost",
+            lambda gone: "timeout" if gone.late else LOST,
         )
 
     def close(self) -> None:
@@ -136,14 +142,14 @@ class Judge(WorkerPool):
         """The numbers of its processes, those of answers first."""
         return super().pids() + self._tests.pids()
 
-    def _judge(self, worker: Worker, program: tuple[str, Tests]) -> Outcome:
+    def _judge(self, worker: Worker, program: tuple[str, Tests]) -> str:
         text, tests = program
         if not isinstance(tests, Script):
             return self._outcome(text, tests, worker, worker)
         with self._tests.lease() as other:
             return self._outcome(text, tests, worker, other)
 
-    def _outcome(self, text: str, tests: Tests, worker: Worker, other: Worker) -> Outcome:
+    def _outcome(self, text: str, tests: Tests, worker: Worker, other: Worker) -> str:
         try:
             if isinstance(tests, Inputs):
                 with _Session(worker, self._limits, program=text) as program:
@@ -159,14 +165,14 @@ class Judge(WorkerPool):
         except _Ended as ended:
             return ended.outcome
 
-    def _by_inputs(self, program: _Session, tests: Inputs) -> Outcome:
+    def _by_inputs(self, program: _Session, tests: Inputs) -> str:
         for given, wanted in tests.pairs:
             ended, printed = program.run(given)
             if ended != "done" or not same_output(wanted, printed, self._tolerance):
                 return "timeout" if ended == "timeout" else "wrong"
         return "right"
 
-    def _by_calls(self, answer: _Session, tests: Calls) -> Outcome:
+    def _by_calls(self, answer: _Session, tests: Calls) -> str:
         entry = answer.ask(["entry", tests.name]).get("value")
         if not isinstance(entry, dict) or "kept" not in entry:
             return "wrong"
@@ -177,7 +183,7 @@ class Judge(WorkerPool):
         return "right"
 
 
-def _by_script(answer: _Session, judging: _Session) -> Outcome:
+def _by_script(answer: _Session, judging: _Session) -> str:
     """Hand what tests ask to the answer and its values to the tests, until these have ended."""
     reply: dict[str, Any] = {}
     while True:
@@ -187,7 +193,7 @@ def _by_script(answer: _Session, judging: _Session) -> Outcome:
             case {"passed": bool(passed)}:
                 return "right" if passed else "wrong"
             case _:
-                return "failed"
+                return UNSENT
 
 
 def same_output(wanted: str, printed: str, tolerance: float) -> bool:

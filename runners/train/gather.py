@@ -6,6 +6,7 @@ are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 202
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,10 +23,10 @@ from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
-from runners.train.rollouts import GradedStep
+from runners.train.rollouts import REWARD, GradedStep
 from runners.train.segments import OpenQuestions
 
-SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
+SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
 METRIC = "metric_"
 """What the columns of `metrics.parquet` begin with that a reward's own metrics have."""
@@ -100,9 +101,16 @@ def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> 
 
 
 def score(graded: GradedStep, method: Ppo) -> ScoredStep:
-    """Return the step with its rewards and advantages. Raises E0920 where a reward is not finite."""
+    """Return the step with its rewards and advantages. Raises E0920 where a reward is not finite.
+
+    A response at which a function of the user's fails is paid least: failing gains nothing, whatever the sign of its term.
+    """
     inputs, length = graded.inputs, graded.inputs.length
     rewards = vectorise(method.reward, inputs, graded.forced.look_up, graded.bare.look_up)
+    unpaid = [any(why.startswith(REWARD) for why in reasons) for reasons in graded.unsettled]
+    if any(unpaid):
+        failed = np.reshape(unpaid, (*length.shape, 1))
+        rewards = np.where(failed, np.fmin.reduce(rewards, axis=(0, 1)), rewards)
     prefixes = np.array([one.question.trained_prefix for one in graded.rollouts], dtype=np.int64)
     prefixes = prefixes.reshape(length.shape)
     if method.reward.parts:
@@ -215,6 +223,7 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
     responses = [one.response for one in graded.rollouts]
     logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
     rewards = scored.rewards.sum(axis=2)
+    counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
     metrics = {
         "reward": float(rewards.mean()),
         "reward_std": float(rewards.std(axis=1).mean()),
@@ -225,9 +234,11 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
         "entropy": float(-logprobs.mean()),
         "equal_groups": scored.equal_groups,
         "tokens": float(inputs.length.sum()),
-        "verifier_timeouts": float(graded.unsettled.get("timeout", 0)),
-        "verifier_failures": float(graded.unsettled.get("failed", 0)),
+        "verifier_timeouts": float(counts["timeout"]),
+        "verifier_failures": float(counts["failed"]),
     }
+    if counts[REWARD]:
+        metrics["reward_failures"] = float(counts[REWARD])
     if len(graded.forced.values):
         metrics["forced_answers"] = float(len(graded.forced.values))
         metrics["forced_accuracy"] = float(graded.forced.values.mean())
@@ -260,11 +271,14 @@ ROLLOUTS: dict[str, Any] = {
     "bare_cuts": pl.List(pl.Int64),
     "bare": pl.List(pl.Boolean),
     "text": pl.String,
+    "unsettled": pl.List(pl.String),
 }
 """`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
 `bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
 the stage that the engine's weights had behind them. `mode` is the position of the response's
-wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`."""
+wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`.
+`unsettled` has a reason for each of its answers that was not judged, and each function of the reward's that failed at it; it
+is null where there are none."""
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
@@ -296,6 +310,7 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
         "bare_cuts": [[at for at, _ in answers] for answers in graded.prefixes],
         "bare": [[correct for _, correct in answers] for answers in graded.prefixes],
         "text": graded.texts or nothing,
+        "unsettled": [list(reasons) or None for reasons in graded.unsettled] or nothing,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +23,7 @@ from runners.clock import Moment, now, spent
 from runners.conversations import Talk, Turn
 from runners.draws import exit_places
 from runners.engine.protocol import Forced, Request, Response
-from runners.own import OwnFunction
+from runners.own import Failed, OwnFunction
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 from runners.rewards.splits import step_places
@@ -34,9 +33,11 @@ from runners.rollout.grader import GradedRollout, Grader, Rollout, grade_later
 from runners.rollout.questions import Question, shared_numbers
 from runners.rollout.wordings import Wordings
 from runners.seeds import purpose
-from runners.verify import Unsettled, answer_row
+from runners.verify import answer_row
 
 LEAST_ENDED = 8
+REWARD = "reward"
+"""What the reason begins with of a response at which Python of the reward failed."""
 KEPT_TEXT = 1 << 20
 """Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 
@@ -92,8 +93,9 @@ class GradedStep:
     """A step's rollouts, question by question, `rollouts[i * size + k]` the k-th of question i, with their verdicts.
 
     `inputs` is what a reward reads of them, and `forced` and `bare` the verdicts at its cuts. `prefixes[i]` follows the
-    answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled` counts answers, whole, forced or of
-    prefixes, that the verifier could not judge, by the reason. `answered` is the share of the responses that ended in which
+    answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled[i]` has a reason for each
+    answer of rollout i, whole, forced or of a prefix, that the verifier could not judge (`timeout`, `failed`), and for each
+    of the user's functions that failed at it (`reward`). `answered` is the share of the responses that ended in which
     there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', with what tools said in them, up
     to `KEPT_TEXT` characters.
     """
@@ -104,7 +106,7 @@ class GradedStep:
     bare: CutVerdicts
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
     seconds: Mapping[str, float]
-    unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
+    unsettled: tuple[tuple[str, ...], ...] = ()
     answered: float = 1.0
     texts: tuple[str | None, ...] = ()
 
@@ -175,7 +177,7 @@ def grade_step(
     at_cuts = [(n, cut, each[1].correct) for n, one in enumerate(graded) for cut, each in one.forced.items()]
     width = 1 + int(inputs.length.max())
     correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
-    values = _own_values(sampler, graded, correct)
+    values, unpaid = _own_values(sampler, graded, correct)
     decode = sampler.grader.text
     texts = kept_texts(lambda at: decode(rollouts[at].response.sequence()), len(rollouts), sampler.rollouts)
     rewarded = now()
@@ -190,7 +192,7 @@ def grade_step(
             **spent("force", (measured, answered)),
             **spent("grade", (generating[1], measured), (answered, finished), (finished, rewarded)),
         },
-        unsettled=_unsettled(graded),
+        unsettled=tuple((*_unjudged(one), *reasons) for one, reasons in zip(graded, unpaid, strict=True)),
         answered=_share_answered(graded),
         texts=texts,
     )
@@ -260,10 +262,14 @@ def _of_groups(places: Sequence[tuple[int, ...]], size: int) -> tuple[Floats, An
 
 def _own_values(
     sampler: RolloutSampler, graded: Sequence[GradedRollout], correct: Floats
-) -> dict[str, Floats]:
-    """Return what each function of the user's that the reward calls gives each response, [questions, rollouts]."""
+) -> tuple[dict[str, Floats], list[list[str]]]:
+    """Return what each function of the user's that the reward calls gives each response, [questions, rollouts].
+
+    It is 0 where the function fails; the reasons of each response come second.
+    """
+    unpaid: list[list[str]] = [[] for _ in graded]
     if not sampler.functions:
-        return {}
+        return {}, unpaid
     rows = [
         {
             **answer_row(one.whole[0]),
@@ -274,20 +280,19 @@ def _own_values(
         }
         for one in graded
     ]
-    return {
-        name: np.array(function.call(rows), dtype=float).reshape(correct.shape)
-        for name, function in sampler.functions.items()
-    }
+    values = {}
+    for name, function in sampler.functions.items():
+        given = function.call(rows)
+        for reasons, each in zip(unpaid, given, strict=True):
+            reasons += [f"{REWARD}: {each.why}"] if isinstance(each, Failed) else []
+        plain = [0.0 if isinstance(each, Failed) else each for each in given]
+        values[name] = np.array(plain, dtype=float).reshape(correct.shape)
+    return values, unpaid
 
 
-def _unsettled(graded: Sequence[GradedRollout]) -> Counter[Unsettled]:
-    every = [
-        each
-        for one in graded
-        for each in (one.whole, *one.forced.values(), *(answer for _, answer in one.prefixes))
-        if each is not None
-    ]
-    return Counter(verdict.unsettled for _, verdict in every if verdict.unsettled is not None)
+def _unjudged(one: GradedRollout) -> list[str]:
+    every = (one.whole, *one.forced.values(), *(answer for _, answer in one.prefixes if answer is not None))
+    return [why for _, verdict in every if (why := verdict.unsettled) is not None]
 
 
 def _share_answered(graded: Sequence[GradedRollout]) -> float:

@@ -1,6 +1,6 @@
 """Verification: read an answer from a response's text, and decide whether it is right."""
 
-from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.programs import ProgramVerifier
 from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
@@ -15,7 +15,6 @@ __all__ = [
     "Stats",
     "Status",
     "Thinking",
-    "Unsettled",
     "Verdict",
     "Verifier",
     "answer_changes",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-Unsettled = Literal["timeout", "failed"]
+from runners.untrusted import shown
+
 Status = Literal["fast", "cached", "checked", "timeout", "failed"]
 
 
@@ -38,16 +39,19 @@ class Verdict:
 
     `fast`: decided in this process; `cached`: seen before; `checked`: by a worker process; `timeout`: the worker
     had to be stopped; `failed`: the worker could not decide (an error, its memory limit, a text too long to
-    send). A time-out and a failure count as wrong.
+    send). A time-out and a failure count as wrong. `why` is the reason of a failure, as far as there is more to say.
     """
 
     correct: bool
     status: Status
+    why: str = field(default="", compare=False)
 
     @property
-    def unsettled(self) -> Unsettled | None:
-        """Why the answer was never judged, where it was not: it counts as wrong, and is told apart."""
-        return self.status if self.status == "timeout" or self.status == "failed" else None
+    def unsettled(self) -> str | None:
+        """Return `timeout` or `failed`, with the reason after a colon, for an answer that was never judged."""
+        if self.status not in ("timeout", "failed"):
+            return None
+        return f"{self.status}: {shown(self.why)}" if self.why else self.status
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from runners.verify.answer import Answer, Verdict
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE, LONGEST_MESSAGE = 60_000, 10_000
-_FAILED, _TIMEOUT = Verdict(False, "failed"), Verdict(False, "timeout")
+_TIMEOUT = Verdict(False, "timeout")
+_LONG = Verdict(False, "failed", f"with its reference it has more than {LONGEST_LINE:,} bytes")
+_FAILED = Verdict(False, "failed", "what checks it raised an error, or ran out of memory")
+_ENDED = Verdict(False, "failed", "what checks it ended, or said what is no verdict")
 
 
 class Checks(WorkerPool):
@@ -47,10 +50,10 @@ class Checks(WorkerPool):
             self.map(
                 self._ask,
                 [line for line in lines if line],
-                lambda gone: _TIMEOUT if gone.late else _FAILED,
+                lambda gone: _TIMEOUT if gone.late else _ENDED,
             )
         )
-        return [next(sent) if line else _FAILED for line in lines]
+        return [next(sent) if line else _LONG for line in lines]
 
     def _ask(self, worker: Worker, line: bytes) -> Verdict:
         """Return the verdict that a worker gives. It is believed only where it has the form of what workers say."""

@@ -15,7 +15,8 @@ from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
-from runners.judges import Chat, Refused, Reply, Verdicts, shown
+from runners.judges import Chat, Refused, Reply, Verdicts
+from runners.untrusted import shown
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
 
 # A change of what a judge is asked, or of how its reply is read, raises the numbers of `train`, `sample` and `evaluate`.
@@ -44,14 +45,14 @@ def message_of(answer: Answer, meta: Sequence[str]) -> str:
     except ValueError:
         known = {}
     known = known if isinstance(known, dict) else {}
-    shown: dict[str, Any] = {"question": answer.question}
+    message: dict[str, Any] = {"question": answer.question}
     if len(references) == 1:
-        shown["reference"] = references[0]
+        message["reference"] = references[0]
     else:
-        shown["references, of which one is enough"] = references
-    shown.update((name, known[name]) for name in meta if name in known)
-    shown["answer"] = answer.text
-    text = json.dumps(shown, ensure_ascii=False, indent=1).encode("utf-8", "replace").decode()
+        message["references, of which one is enough"] = references
+    message.update((name, known[name]) for name in meta if name in known)
+    message["answer"] = answer.text
+    text = json.dumps(message, ensure_ascii=False, indent=1).encode("utf-8", "replace").decode()
     return _MARKS.sub(lambda mark: _OPEN[mark[0]], text)
 
 
@@ -252,8 +253,11 @@ def _unasked(answer: Answer) -> Verdict | None:
     """The verdict on what nobody is asked about: nothing, which is wrong, and more than a judge should read."""
     if not answer.text.strip():
         return Verdict(False, "fast")
-    return Verdict(False, "failed") if len(answer.text) > LONGEST_ANSWER else None
+    long = f"it has more than {LONGEST_ANSWER:,} characters, which no judge is asked to read"
+    return Verdict(False, "failed", long) if len(answer.text) > LONGEST_ANSWER else None
 
 
 def _verdict(said: bool | None, fresh: bool) -> Verdict:
-    return Verdict(bool(said), "failed" if said is None else "checked" if fresh else "cached")
+    if said is None:
+        return Verdict(False, "failed", "the judge said neither yes nor no, or did not take it")
+    return Verdict(said, "checked" if fresh else "cached")

@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from runners.programs.judge import Judge, Limits, Outcome
+from runners.programs.judge import Judge, Limits
 from runners.programs.tests import Tests, Unreadable, read_tests
 from runners.verify.answer import SEPARATOR, Answer, Verdict
 from runners.verify.cache import CachedVerifier
 
 LONGEST_PROGRAM = 100_000
 """Characters of a program beyond which it is not run."""
-_VERDICTS: dict[Outcome, Verdict] = {
+_VERDICTS = {
     "right": Verdict(True, "checked"),
     "wrong": Verdict(False, "checked"),
     "timeout": Verdict(False, "timeout"),
-    "failed": Verdict(False, "failed"),
-    "lost": Verdict(False, "failed"),
 }
 
 
@@ -36,7 +34,7 @@ class ProgramVerifier(CachedVerifier):
         """Return the verdicts in order. Raises E0741 and E0742 where no process can run programs."""
         programs = [_program(answer) for answer in answers]
         outcomes = iter(self._judge.judge([one for one in programs if isinstance(one, tuple)]))
-        return [one if isinstance(one, Verdict) else _VERDICTS[next(outcomes)] for one in programs]
+        return [one if isinstance(one, Verdict) else _verdict(next(outcomes)) for one in programs]
 
     def key_of(self, answer: Answer) -> Answer:
         """Return a digest: programs and tests are too long to keep themselves."""
@@ -57,9 +55,13 @@ def _program(answer: Answer) -> tuple[str, Tests] | Verdict:
     if not answer.text.strip():
         return _VERDICTS["wrong"]
     if len(answer.text) > LONGEST_PROGRAM:
-        return _VERDICTS["failed"]
+        return _verdict(f"its program has more than {LONGEST_PROGRAM:,} characters")
     try:
         return answer.text, read_tests(tuple(answer.gold.split(SEPARATOR)), answer.meta)
-    except Unreadable:
+    except Unreadable as failure:
         # Reading the data has said so already, unless they were not read here.
-        return _VERDICTS["failed"]
+        return _verdict(f"its tests cannot be read: {failure}")
+
+
+def _verdict(outcome: str) -> Verdict:
+    return _VERDICTS.get(outcome) or Verdict(False, "failed", outcome)

@@ -14,7 +14,7 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
-from runners.own import OwnFunction, open_function
+from runners.own import Failed, OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import CACHED_VERDICTS, CachedVerifier, VerdictCache, seen_again
@@ -193,10 +193,11 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
     if isinstance(plan, bool):
         return Verdict(plan, "fast")
     correct = outcome(plan, lambda ask: verdicts[_request(ask, answer)].correct)
-    statuses = {verdict.status for verdict in verdicts.values()}
+    reasons = {verdict.status: verdict.why for verdict in verdicts.values()}
     unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
     order: tuple[Status, ...] = (*unsettled, "checked", "cached")
-    return Verdict(correct, next((status for status in order if status in statuses), "checked"))
+    status = next((status for status in order if status in reasons), "checked")
+    return Verdict(correct, status, reasons.get(status, ""))
 
 
 class OwnVerifier(CachedVerifier):
@@ -211,9 +212,12 @@ class OwnVerifier(CachedVerifier):
 
     def check(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts in order. Raises E0741 to E0745."""
-        values = self._function.grade([answer_row(each) for each in answers])
+        values = self._function.call([answer_row(each) for each in answers])
         return [
-            Verdict(each, "checked") if isinstance(each, bool) else Verdict(False, each) for each in values
+            Verdict(False, each.status, each.why)
+            if isinstance(each, Failed)
+            else Verdict(each == 1, "checked")
+            for each in values
         ]
 
     def close(self) -> None:

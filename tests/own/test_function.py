@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,7 +15,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.code import read_code
-from runners.own import OwnFunction, source_problem
+from runners.own import Failed, OwnFunction, source_problem
 from runners.own import function as function_module
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
@@ -330,6 +329,7 @@ def test_a_reply_that_is_none_is_one_message(made: Made, said: str) -> None:
 
 
 EVALUATES = "def check(answer):\n    exec(answer.text, {})\n    return answer.text == ''\n"
+PAYS = "def score(response):\n    exec(response.text, {})\n    return response.text == ''\n"
 WRITES = "import os\nfor n in range(64):\n    try: os.write(n, %s)\n    except OSError: pass\nos._exit(0)"
 EACH = b'{"status": "each", "rows": [%s]}' % b", ".join([b'{"status": "done", "values": [true]}'] * 4)
 HOSTILE = {
@@ -356,6 +356,21 @@ HOSTILE = {
     "says what is right for all": (WRITES % b'{"status": "done", "values": [1, 1, 1, 1]}', "failed"),
     "says what its process says": (WRITES % EACH, "failed"),
     "says that all are lost": (WRITES % b'{"status": "error", "message": 7}', "failed"),
+    "lowers its limit": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+        "failed",
+    ),
+    "raises half a letter": ("raise ValueError('\\ud800\\n\\x1b[2J')", "failed"),
+}
+# What the report says of some of them.
+WHY = {
+    "raises": "ZeroDivisionError: division by zero, line 2$",
+    "raises half a letter": r"ValueError, line 2$|ValueError: ?(\[2J)?",
+    "loops": r"took more than its 0\.5 s of processor time",
+    "ends": "it ended its process$",
+    "says much": "cannot be read: it has [0-9,]+ bytes|ended its process",
+    "says nothing that is read": "cannot be read: it is nested deeper than 400",
+    "recurses": "RecursionError",
 }
 REWRITES = """
 import gc, sys
@@ -375,29 +390,40 @@ for each in gc.get_objects():
 
 @confined
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_an_answer_makes_of_the_function_is_its_own_failure(made: Made, name: str) -> None:
+@pytest.mark.parametrize("role", ["verifier", "reward"])
+def test_what_an_answer_makes_of_the_function_is_its_own_failure(made: Made, name: str, role: str) -> None:
     body, status = HOSTILE[name]
-    rows = [{**ROWS[0], "text": text} for text in ("", body, "", "pass")]
-    function = made(EVALUATES, batch=4, seconds=0.5)
-    started = time.monotonic()
-    assert function.grade(rows) == [True, status, True, False]
-    assert time.monotonic() - started < 60
+    given, text = (ROWS[0], EVALUATES) if role == "verifier" else (WHOLE[0], PAYS)
+    rows = [{**given, "text": text} for text in ("", body, "", "pass")]
+    function = made(text, role, batch=4, seconds=1.5 if name == "lowers its limit" else 0.5)
+    first, failed, third, last = function.call(rows)
+    assert (first, third, last) == (1.0, 1.0, 0.0)
+    assert isinstance(failed, Failed)
+    assert failed.status == status
+    assert re.search(WHY.get(name, "."), failed.why)
+    assert "/" not in failed.why
     # Nobody had to be started anew.
     assert function._pool.started == 1
+
+
+def test_a_list_whose_process_ends_says_that_its_answers_share_it(made: Made) -> None:
+    text = "import os\ndef check(answers):\n    os._exit(0)\n"
+    with pytest.raises(Problem, match="which 2 rows share"):
+        made(text).call(ROWS[:2])
 
 
 @confined
 def test_an_answer_reaches_no_other(made: Made) -> None:
     rows = [{**ROWS[0], "text": text} for text in ("pass", REWRITES, "pass", "")]
-    graded = made(EVALUATES, batch=4).grade(rows)
-    assert (graded[0], graded[2], graded[3]) == (False, False, True)
+    graded = made(EVALUATES, batch=4).call(rows)
+    assert (graded[0], graded[2], graded[3]) == (0.0, 0.0, 1.0)
 
 
 @confined
 def test_a_function_that_grades_nothing_is_the_users_mistake(made: Made) -> None:
     function = made("def check(answer):\n    return answer.nowhere\n")
     with pytest.raises(Problem, match="AttributeError"):
-        function.grade(ROWS)
+        function.call(ROWS)
 
 
 @confined
@@ -406,7 +432,7 @@ def test_an_answers_time_is_its_own(made: Made) -> None:
     function = made(
         text + "    while time.process_time() < end: pass\n    return True\n", batch=8, seconds=1.0
     )
-    assert function.grade(ROWS * 2) == [True] * 6
+    assert function.call(ROWS * 2) == [1.0] * 6
 
 
 @pytest.mark.parametrize("role", NAMES)

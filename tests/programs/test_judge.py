@@ -16,7 +16,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from runners.programs import judge as judge_module
-from runners.programs.judge import Judge, Limits, Outcome, same_output, same_value
+from runners.programs.judge import UNSENT, Judge, Limits, same_output, same_value
 from runners.programs.tests import read_tests
 from runners.programs.values import packed
 from runners.sandbox import lacking
@@ -61,7 +61,7 @@ def judge() -> Iterator[Judge]:
     opened.close()
 
 
-def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> Outcome:
+def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> str:
     return judge.judge([(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))])[0]
 
 
@@ -103,6 +103,7 @@ FORGED = {
         "import os\ndef f(x):\n    for depth in (*range(396, 402), *range(985, 992), 10**5):\n"
         "        os.write(1, b'{\"value\":' + b'[' * depth + b']' * depth + b'}\\n')\n    os._exit(0)"
     ),
+    "nests it deeper": "import os\ndef f(x):\n    os.write(1, b'{\"value\":' + b'[' * 990 + b']' * 990 + b'}\\n')",
     "gives numbers that collide": (
         "import os, json\ndef f(x):\n    said = json.dumps({'value': {'set': [k * (2**61 - 1) for k in range(2000)]}})\n"
         "    os.write(1, said.encode() + b'\\n')\n    os._exit(0)"
@@ -146,14 +147,23 @@ FORGED = {
     "writes a file": "def f(x):\n    open('/tmp/made', 'w')\n    return x + 1",
     "a name that a test goes by": "def check(g): pass\ndef candidate(x): pass\ndef f(x): return 0",
 }  # fmt: skip
+# What cannot be read of a program is told apart, with the reason.
+UNREADABLE = {
+    "nests it deeper": "it is nested deeper than 400",
+    "says a number of 5,000 digits": "one of its numbers has more than 4,300 digits",
+}
 
 
 @confined
-@pytest.mark.parametrize("program", FORGED.values(), ids=FORGED)
-def test_no_program_forges_a_verdict(judge: Judge, program: str) -> None:
-    assert outcome(judge, program, CHECK, entry_point="f") == "wrong"
-    assert outcome(judge, program, ASSERTS) == "wrong"
-    assert outcome(judge, program, RETURNS) == "wrong"
+@pytest.mark.parametrize("name", FORGED)
+def test_no_program_forges_a_verdict(judge: Judge, name: str) -> None:
+    program = FORGED[name]
+    outcomes = [outcome(judge, program, CHECK, entry_point="f")]
+    outcomes += [outcome(judge, program, tests) for tests in (ASSERTS, RETURNS)]
+    if name in UNREADABLE:
+        assert outcomes == [f"what its program says cannot be read: {UNREADABLE[name]}"] * 3
+    else:
+        assert outcomes == ["wrong"] * 3
     assert outcome(judge, "def f(x): return x + 1", CHECK, entry_point="f") == "right"
 
 
@@ -220,7 +230,7 @@ def test_time_ends_a_program_and_what_comes_after_is_judged() -> None:
 
 
 IGNORES = "import signal\nfor n in (signal.SIGPROF, signal.SIGXCPU): signal.signal(n, signal.SIG_IGN)\n"
-WAITS: dict[str, tuple[str, str, Outcome]] = {
+WAITS: dict[str, tuple[str, str, str]] = {
     "a lock": ("import threading\nthreading.Event().wait()", PRINTS, "wrong"),
     "a lock in a function": (
         "def f(x):\n    import threading\n    threading.Event().wait()",
@@ -271,7 +281,7 @@ def test_a_process_that_somebody_ends_makes_no_answer_wrong(which: int) -> None:
 
 @confined
 def test_a_test_that_cannot_be_handed_over_is_told_apart(judge: Judge) -> None:
-    assert outcome(judge, "def f(g): return g()", "assert f(lambda: 3) == 3") == "failed"
+    assert outcome(judge, "def f(g): return g()", "assert f(lambda: 3) == 3") == UNSENT
 
 
 @confined

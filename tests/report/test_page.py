@@ -18,9 +18,10 @@ from rich.console import Console
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir.study import Frontier, PublishedCurve
-from reodsl.report import tables
+from reodsl.report import tables, unjudged
 from reodsl.report.copies import rows
 from reodsl.report.figures import Gallery, training_groups
+from reodsl.report.markup import render
 from reodsl.report.material import Material, read
 from reodsl.report.page import page as page_of
 from reodsl.report.provenance import versions
@@ -239,6 +240,41 @@ def test_answers_that_were_never_judged_are_told(material: Material, page: Page)
     assert "1,201 answers took the verifier more than its time and 1 answer made it fail" in told
     assert "most of vanilla's; they count as wrong" in told
     assert "took the verifier" not in " ".join(page.words)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
+    material: Material, tmp_path: Path
+) -> None:
+    """Of evaluations and trainings, what code of others said among them; results of older versions have no reasons."""
+    counted = material.summary.with_columns(verifier_failures=pl.lit(9))
+    said = [
+        "timeout",
+        *["failed: `a.py:f` failed: <b>, line 3"] * 3,
+        *(f"failed: {n}" for n in range(6)),
+        None,
+    ]
+    pl.DataFrame({"unsettled": said}).write_parquet(tmp_path / "samples.parquet")
+    pl.DataFrame({"unsettled": [None, ["reward: late"] * 2]}).write_parquet(tmp_path / "rollouts.parquet")
+    old = tmp_path / "old"
+    old.mkdir()
+    pl.DataFrame({"correct": [True]}).write_parquet(old / "rollouts.parquet")
+    metrics = material.metrics.with_columns(reward_failures=pl.when(pl.col("at") == 1).then(2.0))
+    changed = replace(
+        material,
+        summary=counted,
+        metrics=metrics,
+        evaluations={("vanilla", 1): tmp_path},
+        trainings={("vanilla", 1, 0): tmp_path, ("vanilla", 1, 1): old},
+    )
+    results, training = unjudged.evaluated(changed), unjudged.trained(changed)
+    assert results is not None
+    assert training is not None
+    assert "<li>3 × failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
+    assert "<li>3 for other reasons</li>" in render(results)
+    assert "<li>2 × reward: late</li>" in render(training)
+    assert "Python fail while training" in render(training)
+    assert unjudged.trained(material) is None
 
 
 def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:

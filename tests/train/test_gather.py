@@ -249,12 +249,16 @@ def test_questions_without_any_advantage_are_counted(round_: int, share: float) 
 def test_a_step_says_how_rewards_spread_within_questions_and_what_no_verifier_settled() -> None:
     rewards = np.array([[[0.0], [4.0]], [[1.0], [1.0]], [[0.0], [2.0]]]).repeat(ROLLOUTS // 2, axis=1)
     base = experience(small_model())
-    scored = ScoredStep(replace(base, unsettled={}), rewards, rewards, np.ones_like(rewards, dtype=int), 0.0)
+    scored = ScoredStep(replace(base, unsettled=()), rewards, rewards, np.ones_like(rewards, dtype=int), 0.0)
     row = step_metrics(scored)
     # Half of a question's rewards are at each end: their distance to the mean is 2, 0 and 1.
     assert (row["reward"], row["reward_std"]) == pytest.approx((8 / 6, 1))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (0, 0)
-    row = step_metrics(replace(scored, graded=replace(base, unsettled={"timeout": 2, "failed": 3})))
+    row = step_metrics(
+        replace(
+            scored, graded=replace(base, unsettled=(("timeout", "failed: x"), ("timeout", *["failed"] * 2)))
+        )
+    )
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 3)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.ir.expression import Aggregate, Bare, Binary, Correct, Forced, Length, Name, Number, Own
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Budgets, Dense, QuestionBudgets, Reward, Steps
@@ -13,13 +13,14 @@ from runners.conversations import Turn
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
+from runners.own import Failed
 from runners.rewards.vectorise import vectorise
 from runners.rollout import generator as generator_module
 from runners.rollout.ahead import GradeAhead
 from runners.rollout.generator import Generator
 from runners.rollout.grader import Grader, grade
 from runners.rollout.questions import Question
-from runners.train.gather import score, step_metrics
+from runners.train.gather import rollout_columns, score, step_metrics
 from runners.train.rollouts import Reference, RolloutSampler, sample_step
 from runners.verify import Thinking, Verdict, make_verifier
 from tests.train.test_update import method
@@ -115,6 +116,22 @@ class Scripted:
     def call(self, rows):
         self.rows += rows
         return self.values
+
+
+def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kept():
+    """A fine that is not worked out is no prize: the term counts as 0, and the reward is the lowest of the step."""
+    rule = reward(Binary(fn="-", left=Correct(of="y"), right=Own(function="style.py:fine", of="y")))
+    failed = Failed("timeout", problem("E0744", "it took\n\x1b[2Jmore", where="/home/style.py:3"))
+    made = sampler(
+        ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
+    )
+    graded = sample_step(made, [replace(QUESTION, gold="7")], 0)
+    assert graded.inputs.given["style.py:fine"].tolist() == [[2.5, 0.0]]
+    assert graded.unsettled == ((), ("reward: it took [2Jmore, line 3",))
+    scored = score(graded, method(reward=rule))
+    assert scored.rewards.ravel().tolist() == [-1.5, -1.5]
+    assert step_metrics(scored)["reward_failures"] == 1
+    assert rollout_columns(scored, 1)["unsettled"] == [None, ["reward: it took [2Jmore, line 3"]]
 
 
 def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded():
@@ -340,7 +357,10 @@ class Stopping:
 
     def grade(self, answers):
         status = {"8": "timeout", "9": "failed"}
-        return [Verdict(answer.text == "7", status.get(answer.text, "checked")) for answer in answers]
+        return [
+            Verdict(answer.text == "7", status.get(answer.text, "checked"), "slow" * (answer.text == "8"))
+            for answer in answers
+        ]
 
 
 class Noting:
@@ -406,6 +426,6 @@ def test_answers_that_were_never_judged_are_counted():
     rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 12), l_max=20))
     found = sample_step(sampler(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
     # One forced answer, and the first box of the second response.
-    assert found.unsettled == {"timeout": 2}
+    assert found.unsettled == (("timeout: slow",), ("timeout: slow",))
     row = step_metrics(score(found, method(reward=reward(Correct(of="y")))))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 0)

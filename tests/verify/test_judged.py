@@ -265,6 +265,9 @@ def test_a_prompt_is_taken_as_it_stands(tmp_path: Path) -> None:
     assert prompt in server.requests[0]["messages"][0]["content"]
 
 
+UNCLEAR = "failed: the judge said neither yes nor no, or did not take it"
+
+
 def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: Path) -> None:
     """The same task goes on so, and an answer that the judge cannot take is told apart too, once it took another."""
 
@@ -284,7 +287,7 @@ def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: P
         verdicts = lax.grade([*answers[:2], Answer("4", "4", question="2 + 2?"), *answers[2:]])
         assert len(server.requests) == before + 3
     assert [each.correct for each in verdicts] == [True, False, True, False]
-    assert [each.unsettled for each in verdicts] == [None, "failed", None, "failed"]
+    assert [each.unsettled for each in verdicts] == [None, UNCLEAR, None, UNCLEAR]
 
 
 def test_a_text_too_long_for_a_judge_is_not_sent(tmp_path: Path) -> None:
@@ -292,7 +295,8 @@ def test_a_text_too_long_for_a_judge_is_not_sent(tmp_path: Path) -> None:
         (verdict,) = JudgeVerifier(judge(server.address), tmp_path).grade(
             [Answer("x" * (LONGEST_ANSWER + 1), "4", question="2 + 2?")]
         )
-    assert (verdict.correct, verdict.unsettled, server.requests) == (False, "failed", [])
+    why = "failed: it has more than 32,000 characters, which no judge is asked to read"
+    assert (verdict.correct, verdict.unsettled, server.requests) == (False, why, [])
 
 
 @pytest.mark.parametrize("counted", [True, False])
