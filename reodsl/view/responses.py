@@ -288,7 +288,8 @@ def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
     if tokenizer is None or len(text) > MOST_TEXT:
         return None
     try:
-        encoded = _tokenizer(tokenizer).encode(text, add_special_tokens=False)
+        # For a single text the library lets no other thread run, however long it takes.
+        (encoded,) = _tokenizer(tokenizer).encode_batch([text], add_special_tokens=False)
     except Exception:
         # An extra package, reading a file of a model that anybody may have made.
         return None

@@ -26,7 +26,7 @@ from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.spellings import spell_for_both
 from runners.models.taken import class_of, taken
 from runners.models.tensors import tensor_shapes
-from runners.models.tokenizer import readable
+from runners.models.tokenizer import Watched, readable
 
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # Loading is a moment inside a task that shows its own progress.
@@ -204,6 +204,7 @@ def load_tokenizer(folder: Path) -> Any:
         for each in templates.values() if isinstance(templates, dict) else [templates]:
             if not isinstance(each, str | None):
                 raise TypeError(f"`chat_template` is {each!r:.40}, and no text")
+        tokenizer._tokenizer = Watched(tokenizer._tokenizer, folder)
     return tokenizer
 
 

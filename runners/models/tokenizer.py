@@ -5,7 +5,9 @@ A text whose words are separated by single spaces comes back from `decode(encode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from runners.models.worker import MOST_GROWTH
 
 SECONDS = 60
 MEMORY_MIB = 1 << 13
-"""Limits of reading and trying a tokenizer; the largest take a few seconds and a gibibyte."""
+"""Limits of reading and trying a tokenizer, and of using it on a text; the largest take a few seconds and a gibibyte."""
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
 
@@ -59,6 +61,49 @@ def require_bounded_steps(folder: Path) -> None:
     if "raised" in said:
         message = f"the tokenizer cannot be used: {' '.join(said['raised'].split())[:200]}"
         raise problem("E0805", message, where=str(folder), help=AGAIN)
+
+
+class Watched:
+    """The tokenizer inside a model's, whose patterns its maker chose: a text that it is at for too long is E0805.
+
+    Foreign code cannot be stopped. A thread that does not end is left behind, and ends with the process.
+    """
+
+    def __init__(self, inner: Any, folder: Path) -> None:
+        vars(self).update(_inner=inner, _folder=folder)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._inner, name, value)
+
+    def encode_batch(self, texts: Sequence[Any], **settings: Any) -> Any:
+        """Return what the tokenizer makes of texts."""
+        return self._watch(self._inner.encode_batch, texts, settings)
+
+    def decode(self, ids: Sequence[int], **settings: Any) -> str:
+        """Return the text of ids. For a single text the library would let no other thread run meanwhile."""
+        return str(self._watch(self._inner.decode_batch, [ids], settings)[0])
+
+    def _watch(self, call: Callable[..., Any], texts: Sequence[Any], settings: dict[str, Any]) -> Any:
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(call(texts, **settings))
+            except BaseException as fault:
+                done.set_exception(fault)
+
+        threading.Thread(target=work, daemon=True).start()
+        with readable(self._folder):
+            try:
+                return done.result(SECONDS * len(texts))
+            except TimeoutError:
+                longest = max(map(len, texts))
+                raise ValueError(f"it was at a text of {longest:,} for more than {SECONDS:g} s") from None
 
 
 def _is_panic(fault: BaseException) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +18,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem
+from runners.models import tokenizer as tokenizer_module
 from runners.models.folder import load_tokenizer
 from runners.models.tokenizer import decode, encode, require_bounded_steps, require_written, word_tokenizer
 from runners.models.worker import lengthens
@@ -244,3 +247,36 @@ def test_a_tokenizer_that_panics_is_refused_where_it_is_used(folder: Path) -> No
     with pytest.raises(Problem, match="retry-limit") as caught:
         encode(tokenizer, "a" * 60)
     assert caught.value.diagnostics[0].code == "E0805"
+
+
+SLOW = r"(?:a+)(?:a+)$\b\B"
+"""A pattern that goes back over a run of letters, for a time that grows with the cube of its length: soon on any trial."""
+
+
+@pytest.mark.parametrize("part", ["encode", "decode"])
+def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
+    folder: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word_tokenizer(("What", "is", "1", "a" * 500)).save_pretrained(folder)
+    step = {"decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, _replace(SLOW, "", "Regex")]}}
+    splits = [{"type": "WhitespaceSplit"}, _split(SLOW)["pre_tokenizer"]]
+    if part == "encode":
+        step = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}}
+    tokenizer = load_tokenizer(changed(folder, step))
+    assert encode(tokenizer, "What is 1") == (5, 6, 7)
+    assert decode(tokenizer, [5, 6, 7]).split()
+    monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
+    with pytest.raises(Problem, match=r"it was at a text of .* for more than 0\.1 s") as caught:
+        encode(tokenizer, "a" * 500) if part == "encode" else decode(tokenizer, [8])
+    (refusal,) = caught.value.diagnostics
+    assert (refusal.code, refusal.where) == ("E0805", str(folder))
+
+
+def test_a_watched_tokenizer_is_the_same_and_can_be_copied(folder: Path, tmp_path: Path) -> None:
+    plain, watched = PreTrainedTokenizerFast.from_pretrained(folder), load_tokenizer(folder)
+    for each in (watched, deepcopy(watched), pickle.loads(pickle.dumps(watched))):
+        assert each(["What is 1", "1"])["input_ids"] == plain(["What is 1", "1"])["input_ids"]
+        assert each.decode([5, 6, 1]) == plain.decode([5, 6, 1])
+        assert each.get_vocab() == plain.get_vocab()
+    watched.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again/tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
