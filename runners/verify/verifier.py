@@ -196,7 +196,7 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
     reasons = {verdict.status: verdict.why for verdict in verdicts.values()}
     unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
     order: tuple[Status, ...] = (*unsettled, "checked", "cached")
-    status = next((status for status in order if status in reasons), "checked")
+    status: Status = next((each for each in order if each in reasons), "checked")
     return Verdict(correct, status, reasons.get(status, ""))
 
 
