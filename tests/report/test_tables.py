@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from reodsl.report import formats, tables
-from reodsl.report.main_table import Shown, cell, interval_text, main_table
+from reodsl.report.main_table import Shown, cell, interval_text, made_by, main_table
 from reodsl.report.markup import render
 from reodsl.report.material import Material
 
@@ -89,6 +89,18 @@ def test_shares_of_the_frontier_add_up(material: Material) -> None:
     assert "reo_exp" not in " ".join(shares["arm"])
 
 
+def test_arms_of_equal_shares_stand_by_name(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = pl.DataFrame({"benchmark": ["b"] * 4, "arms": ["z", "a", "m", "m"]})
+    monkeypatch.setattr(tables, "frontier", lambda material: edge)
+    assert tables.winning_shares(material).rows() == [("m", "b", 0.5), ("a", "b", 0.25), ("z", "b", 0.25)]
+
+
+def test_a_number_leads_to_the_first_evaluation_of_its_arm_or_to_the_score(of_seeds: Material) -> None:
+    places = list(of_seeds.artifacts)
+    wanted = {arm: f"made-{places.index(f'evaluate:{arm}@1')}" for arm in of_seeds.arms}
+    assert made_by(of_seeds) == wanted | {"": f"made-{places.index('score')}"}
+
+
 @pytest.mark.parametrize(
     ("column", "row", "better"),
     [
@@ -118,7 +130,12 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     assert (formats.arrow(scale * row[stem]) in html) is (column != "difference")
 
 
-def test_intervals_are_below_means_and_of_many_benchmarks_only_where_pointed_at(material: Material) -> None:
+@pytest.mark.parametrize("study", ["material", "of_seeds"])
+def test_intervals_are_below_means_and_of_benchmarks_only_where_pointed_at(
+    study: str, request: pytest.FixtureRequest
+) -> None:
+    """There are three benchmarks, or two."""
+    material: Material = request.getfixturevalue(study)
     html = render(main_table(material, tables.main(material)))
     found = re.findall(r'<td( class="[^"]*")?[^>]*>(.*?)</td>', html)
     assert {"fixed" in looks for looks, inside in found if "<small>" in inside} == {True}
