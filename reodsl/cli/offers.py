@@ -41,7 +41,7 @@ def tell_moved(here: Iterable[Wanted], folder: Path) -> list[Offer]:
             moved.append(offer)
             click.echo(
                 f"{wanted.repo} has moved: {stored.name[:12]} is here, the hub has {offer.commit[:12]}. "
-                f'`revision: "{stored.name}"` in `hub(...)` keeps this one, `reodsl fetch --update` gets that one.',
+                f'`revision: "{stored.name}"` in `hub(...)` keeps this one, `reodsl fetch SPEC --update` gets that one.',
                 err=True,
             )
     return moved

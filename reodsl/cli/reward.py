@@ -162,9 +162,10 @@ def command(
 
 def _facts(shown: _Shown) -> dict[str, Any]:
     """Return what is printed, as docs/JSON.md has it; numbers may still be infinite or none."""
-    from reodsl.ir.reward_text import expression_text
+    from reodsl.ir.reward_text import as_written, expression_text, let_names
 
     reward = shown.reward
+    names = let_names(reward.lets)
     rule = {
         name: getattr(shown.rule, name) for name in ("credit", "normalise", "std", "absent", "batch", "bound")
     }
@@ -178,7 +179,9 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 "length": response.length,
                 "correct": response.correct,
                 "given": dict(response.given),
-                "lets": dict(zip((let.name for let in reward.lets), tried.lets, strict=True)),
+                "lets": dict(
+                    zip((names.get(let.name, let.name) for let in reward.lets), tried.lets, strict=True)
+                ),
                 "metrics": dict(zip((each.name for each in reward.metrics), tried.metrics, strict=True)),
                 # Parts are normalised each by itself: they have no advantage of their own.
                 "sections": []
@@ -188,7 +191,7 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 ],
                 "parts": [
                     {
-                        "expression": expression_text(part.value),
+                        "expression": as_written(expression_text(part.value), names),
                         "weight": part.weight,
                         "on": part.on,
                         "value": value,
@@ -222,7 +225,7 @@ def _finite(value: Any) -> Any:
 def _lines(shown: _Shown) -> list[str]:
     """Return the group as a table, a row a response or a split of it, and what its columns are."""
     from reodsl.ir.expression import STEP
-    from reodsl.ir.reward_text import expression_text
+    from reodsl.ir.reward_text import as_written, expression_text, let_names
 
     reward = shown.reward
     # Pairs, as a let may have the name of a column.
@@ -243,9 +246,8 @@ def _lines(shown: _Shown) -> list[str]:
             head = [(name, "") for name, _ in head]
     cells = [[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [_title(shown), ""]
-    lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
-    lines.append("")
+    table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
+    lines = []
     given = shown.group.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
     lines += [
@@ -266,7 +268,9 @@ def _lines(shown: _Shown) -> list[str]:
         f"part {number} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by the {part.on}"
         for number, part in enumerate(reward.parts, 1)
     ]
-    return [*lines, f"advantage: {_rule(shown)}"]
+    names = let_names(reward.lets)
+    formulas = [as_written(line, names) for line in lines]
+    return [_title(shown), "", *table, "", *formulas, f"advantage: {_rule(shown)}"]
 
 
 def _splits(shown: _Shown) -> list[str]:

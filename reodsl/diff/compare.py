@@ -13,7 +13,7 @@ from reodsl.ir.base import IR, identifying
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression, Node
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
-from reodsl.ir.reward_text import expression_text, reward_lines
+from reodsl.ir.reward_text import as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
 from reodsl.ir.value_text import ABSENT, value_text
@@ -21,6 +21,17 @@ from reodsl.plan.places import Places
 
 Sections = dict[str, Any]
 DERIVED = "second generation"
+
+
+class Line(str):
+    """A line of a reward, equal to that of another whose lets have other names; `written` has those of the spec."""
+
+    written: str
+
+    def __new__(cls, text: str, names: Mapping[str, str]) -> Line:
+        line = super().__new__(cls, text)
+        line.written = as_written(text, names)
+        return line
 
 
 def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
@@ -124,7 +135,8 @@ def _stage(stage: Stage) -> Sections:
 
 def _reward(reward: Reward) -> Sections:
     """Return the form of a reward, its expressions as text, and its split."""
-    sections: Sections = {"": [form(reward), *reward_lines(reward)]}
+    names = let_names(reward.lets)
+    sections: Sections = {"": [form(reward), *(Line(each, names) for each in reward_lines(reward))]}
     if reward.splits is not None:
         # `form` tells the kind.
         sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
@@ -309,12 +321,17 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
         for setting in dict.fromkeys([*left, *right]):
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
             if one == two and type(one) is type(two):
-                equal.append((setting, one))
+                equal.append((setting, _written(one)))
             elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
-                rows.append(Row(setting, one, two))
+                rows.append(Row(setting, _written(one), _written(two)))
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
+
+
+def _written(value: Any) -> Any:
+    """Return a value in which lines of a reward have the names of their spec."""
+    return [getattr(item, "written", item) for item in value] if isinstance(value, list) else value
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:

@@ -50,7 +50,7 @@ def _blank(value: IR, known: Known | None, but: frozenset[str] = frozenset()) ->
     return {
         name: "" if name in value.presentation else anonymous(getattr(value, name), known)
         for name in value.said
-        if name not in but
+        if name not in but and not (name in value.presentation and name in value.later)
     }
 
 

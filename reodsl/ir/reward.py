@@ -97,10 +97,13 @@ class Dense(IR):
 
 
 class Let(IR):
-    """A named intermediate, evaluated in order, once a response."""
+    """A named intermediate, evaluated in order, once a response. `written` is its name in the spec."""
 
+    presentation = later = frozenset({"written"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     value: Expression
+    written: str = ""
 
 
 class Track(IR):

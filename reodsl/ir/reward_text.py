@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from reodsl.ir.expression import (
     TRACK,
@@ -26,7 +27,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
 )
-from reodsl.ir.reward import Reward
+from reodsl.ir.reward import Let, Reward
 
 # How tightly each form binds, loosest first, as the grammar has it.
 _IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10)
@@ -39,6 +40,21 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
     "^": (_POWER, _ATOM, _UNARY),
 }
 """Of each operator: its own level, and the least of its left and of its right side."""
+
+
+_LET = re.compile(r"\blet\d+\b(?![.:])")
+_VARIABLE = re.compile(r"[zM]\d*")
+"""What the representation calls a response of a group, and a split: a let that is written so keeps its own name."""
+
+
+def let_names(lets: Iterable[Let]) -> dict[str, str]:
+    """Return the names that a spec gives its lets, by those of the representation."""
+    return {let.name: let.written for let in lets if let.written and not _VARIABLE.fullmatch(let.written)}
+
+
+def as_written(text: str, names: Mapping[str, str]) -> str:
+    """Return a text in which lets have these names (`let_names`)."""
+    return _LET.sub(lambda name: names.get(name[0], name[0]), text)
 
 
 def reward_lines(reward: Reward) -> list[str]:

@@ -93,6 +93,7 @@ from reodsl.language.reward.selection import TypedChoice, TypedPick, type_select
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Compound, Items, Record, Value, plain, records_of
+from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
 
@@ -132,11 +133,11 @@ class Lowering:
         value: T = self.equal[key][1]
         return value
 
-    def reward(self, typed: TypedReward, name: str, max_tokens: int) -> Reward:
+    def reward(self, typed: TypedReward, record: values.Definition, max_tokens: int) -> Reward:
         """A reward in the representation, once for all that name it as it stands."""
-        key = Reward, name, id(typed), max_tokens
+        key = Reward, record.name, id(typed), max_tokens
         if key not in self.equal:
-            self.equal[key] = typed, _reward(self, typed, name, max_tokens)
+            self.equal[key] = typed, _reward(self, typed, record, max_tokens)
         built: Reward = self.equal[key][1]
         return built
 
@@ -368,12 +369,12 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
 def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     """A selection of a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
-    if typed is None:
+    if typed is None or not isinstance(rule, values.Definition):
         raise LookupError(f"selection `{rule.name}` is not sound")
     return Selected(
         selection=Selection(
             name=rule.name,
-            lets=_lets(typed.lets),
+            lets=_lets(typed.lets, rule),
             picks=tuple(_pick(pick) for pick in typed.picks),
             drop=typed.drop,
             keep=typed.keep,
@@ -398,8 +399,13 @@ def _choice(choice: TypedChoice | None) -> Choice | None:
     return Choice(fn=choice.fn, var=choice.var, key=choice.key, where=choice.where)
 
 
-def _lets(lets: tuple[tuple[str, Expression], ...]) -> tuple[Let, ...]:
-    return tuple(Let(name=name, value=value) for name, value in lets)
+def _lets(lets: tuple[tuple[str, Expression], ...], rule: values.Definition) -> tuple[Let, ...]:
+    written = [
+        each.name.name for each in rule.body.items if isinstance(each, tree.Let) and each.params is None
+    ]
+    return tuple(
+        Let(name=name, value=value, written=named) for (name, value), named in zip(lets, written, strict=True)
+    )
 
 
 def method(low: Lowering, record: Record) -> Method:
@@ -427,19 +433,19 @@ def method(low: Lowering, record: Record) -> Method:
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     """A reward with its arguments in place."""
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
-    if typed is None:
+    if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
-    return low.reward(typed, record.name, max_tokens)
+    return low.reward(typed, record, max_tokens)
 
 
-def _reward(low: Lowering, typed: TypedReward, name: str, max_tokens: int) -> Reward:
+def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_tokens: int) -> Reward:
     places = split(low, typed.split, max_tokens) if typed.split is not None else None
     dense = None
     if typed.dense is not None and places is not None:
         dense = Dense(split=places, var="L", value=typed.dense)
     return Reward(
-        name=name,
-        lets=_lets(typed.lets),
+        name=record.name,
+        lets=_lets(typed.lets, record),
         tracks=tuple(Track(name=name, value=value) for name, value in typed.tracks),
         metrics=tuple(Metric(name=name, value=value) for name, value in typed.metrics),
         outcome=typed.outcome,

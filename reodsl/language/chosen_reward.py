@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.ir.base import walk
-from reodsl.ir.expression import Aggregate, Expression, Name, Node
-from reodsl.ir.reward import Dense, Let, Reward
+from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage
 from reodsl.language.bounds import Enough
 from reodsl.language.build import Lowering, build, reward
@@ -22,7 +19,6 @@ from reodsl.language.values import Definition, Experiment, Record, Scope, StageR
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 
-N = TypeVar("N", bound=Node)
 SHOWN = "<REWARD>"
 UNKNOWN_LENGTH = 2**31
 """The longest response where nothing says how long one may be."""
@@ -30,7 +26,7 @@ UNKNOWN_LENGTH = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ChosenReward:
-    """A reward whose lets have the names that the spec gives them, how its advantages are made, and who trains on it.
+    """A reward, how its advantages are made, and who trains on it.
 
     `reward` is None where something is wrong, which `diagnostics` say; `sources` are the texts that they show.
     """
@@ -77,7 +73,7 @@ def choose_reward(
     built: Reward | None = None
     if isinstance(rule, Definition) and program.sound:
         with suppress(LookupError, Enough):
-            built = _as_named(reward(Lowering(ctx), rule, limit), rule)
+            built = reward(Lowering(ctx), rule, limit)
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
@@ -149,46 +145,3 @@ def _none(message: str, program: Program, names: list[str] | None = None) -> Dia
     )
     where = program.main.path if program.main is not None else None
     return error("E0123", message, where=where, help=helps)
-
-
-def _as_named(given: Reward, record: Definition) -> Reward:
-    """A reward whose lets have the names that its text gives them."""
-    written = [
-        item.name.name for item in record.body.items if isinstance(item, tree.Let) and item.params is None
-    ]
-    taken = {node.var for node in walk(given) if isinstance(node, Aggregate | Dense)}
-    names = {
-        let.name: let.name if name in taken else name for let, name in zip(given.lets, written, strict=True)
-    }
-    return Reward(
-        name=given.name,
-        tracks=given.tracks,
-        metrics=tuple(
-            metric.model_copy(update={"value": _renamed(metric.value, names)}) for metric in given.metrics
-        ),
-        lets=tuple(Let(name=names[let.name], value=_renamed(let.value, names)) for let in given.lets),
-        outcome=None if given.outcome is None else _renamed(given.outcome, names),
-        dense=None
-        if given.dense is None
-        else given.dense.model_copy(update={"value": _renamed(given.dense.value, names)}),
-        parts=tuple(part.model_copy(update={"value": _renamed(part.value, names)}) for part in given.parts),
-        split=given.split,
-    )
-
-
-def _renamed(value: Expression, names: Mapping[str, str]) -> Expression:
-    """An expression in which lets have these names."""
-    if isinstance(value, Name):
-        return replace(value, name=names.get(value.name, value.name))
-    return _inside(value, names)
-
-
-def _inside(value: N, names: Mapping[str, str]) -> N:
-    changed: dict[str, Any] = {}
-    for each in fields(value):
-        part = getattr(value, each.name)
-        if isinstance(part, tuple):
-            changed[each.name] = tuple(_renamed(item, names) for item in part)
-        elif isinstance(part, Node):
-            changed[each.name] = _renamed(part, names)  # type: ignore[arg-type]
-    return replace(value, **changed)

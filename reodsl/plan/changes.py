@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +14,7 @@ from reodsl.graph.identity import ARMS
 from reodsl.graph.task import Task
 from reodsl.ir import Origin
 from reodsl.ir.reward import Let
-from reodsl.ir.reward_text import expression_text
+from reodsl.ir.reward_text import as_written, expression_text
 from reodsl.ir.value_text import value_text
 from reodsl.plan.places import Places
 
@@ -66,12 +68,30 @@ def explain(
     task: Task, old: Mapping[str, Any], new: Mapping[str, Any], places: Places
 ) -> tuple[Difference, ...]:
     """Return the differences of two materials of a task without its inputs, whose changes are their own tasks'."""
-    differing = []
+    differing, now = [], places.let_names(task)
+    was, is_ = _lets(old), _lets(new)
+    # A let of before has the name of that in its place, or where there are more or fewer now, of one with its value.
+    then = {
+        one["name"]: now[two["name"]]
+        for (at, one), (place, two) in product(enumerate(was), enumerate(is_))
+        if (at == place if len(was) == len(is_) else one["value"] == two["value"]) and two["name"] in now
+    }
     for part in ("version", "payload"):
         for path, before, after in differences(old.get(part), new.get(part), (part,)):
             origin = places.of(task, _inside(path, before, after)[1:]) if part == "payload" else None
-            differing.append(Difference(".".join(path), before, after, origin))
+            differing.append(Difference(".".join(path), _named(before, then), _named(after, now), origin))
     return tuple(differing)
+
+
+def _lets(given: Mapping[str, Any]) -> list[Any]:
+    payload = given.get("payload", {})
+    rule = payload.get("stage", {}).get("method", {}).get("reward") or payload.get("selection") or {}
+    return list(rule.get("lets", ()))
+
+
+def _named(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a payload in which lets have these names."""
+    return json.loads(as_written(json.dumps(value), names)) if names else value
 
 
 def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:

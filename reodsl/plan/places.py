@@ -10,6 +10,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.model import Model, Wording
+from reodsl.ir.reward_text import let_names
 from reodsl.ir.study import Arm, Suite
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
 
@@ -73,6 +74,15 @@ class Places:
         named = (_SETTING[path[0]],) if path and path[0] in _SETTING else ()
         lines = (self.lines.get(owner, {}) for owner in self._owners(task))
         return next((each[named] for each in lines if named in each), None)
+
+    def let_names(self, task: Task) -> dict[str, str]:
+        """Return what the spec calls the lets of the reward or selection in a task's payload."""
+        for stage in _stages(task, self.experiments.get(task.arm or "")):
+            if task.kind == "train" and isinstance(stage.method, Ppo):
+                return let_names(stage.method.reward.lets)
+            if task.kind == "select" and stage.selected is not None:
+                return let_names(stage.selected.selection.lets)
+        return {}
 
     def setting(self, arm: str, name: str) -> Origin | None:
         """Return where an arm's setting was given, by its name in a comparison (`eval.samples`, `optim.lr`)."""

@@ -383,7 +383,7 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
         "E0850",
         f"the weights of `{repo}` are not on this machine",
         where=str(hub_cache()),
-        help="fetch them where there is a network: `reodsl run --fetch`, or "
+        help="fetch them where there is a network: `reodsl fetch SPEC`, or "
         f"`hf download {repo}{option}` (HF_HOME says where to)",
     )
 

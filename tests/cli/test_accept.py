@@ -246,3 +246,41 @@ def test_what_another_process_is_making_is_refused(place: Path, capsys: pytest.C
         assert call(*ACCEPT) == 1
     assert "another process is making its result" in capsys.readouterr().err
     assert call(*ACCEPT) == 0
+
+
+@pytest.mark.usefixtures("place")
+def test_lets_have_the_names_of_the_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    """`diff`, `why`, `accept` and `reward` print a let by its name, which is no part of what a task is."""
+    assert call("new", "own.reo") == 0
+    spec = Path("own.reo")
+    before = spec.read_text()
+    assert call("run", "own.reo", "--local", "--quiet") == 0
+    task = "mine.train.s1"
+
+    def output(*arguments: str) -> str:
+        capsys.readouterr()
+        call(*arguments)
+        return capsys.readouterr().out
+
+    # Renamed, and before a let that is new, each has the name that it had then.
+    spec.write_text(before.replace("longest", "furthest"))
+    assert output("why", "own.reo", task).startswith(f"{task}: reuse")
+    Path("other.reo").write_text(before)
+    assert "furthest" not in output("diff", "other.reo", "own.reo")
+    spec.write_text(
+        before.replace("len(y) / longest", "len(y) / (half + longest)").replace(
+            "  correct(y)", "  let half = longest / 2\n  correct(y)"
+        )
+    )
+    change = "outcome correct(y) - 0.1 * len(y) / longest -> correct(y) - 0.1 * len(y) / (half + longest)"
+    for arguments in (("why", "own.reo", task), ("accept", "own.reo", task, "--because", REASON)):
+        lines = output(*arguments)
+        assert change in lines
+        assert "let1" not in lines
+        assert "let2" not in lines
+        assert "longest = max(len(z) for z in group) -> " in lines
+        assert "half = longest / 2" in lines
+    assert "let half = longest / 2" in output("diff", "other.reo", "own.reo")
+    assert "half = longest / 2" in output(
+        "reward", "own.reo", "mine", "--length", "4,8", "--correct", "yes,no"
+    )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
+import click
 import numpy as np
 import polars as pl
 import pytest
 
 from reodsl.cli.fmt import replace
-from reodsl.cli.main import main
+from reodsl.cli.main import cli, main
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.door import Finished
@@ -105,6 +109,33 @@ COMMANDS: dict[str, list[str]] = {
     "E0967": ["run", "saved.json"],
 }
 
+HAND = ["--length", "10,20", "--correct", "yes,no"]
+ANSWERS = [word for at in (4, 8, 16) for word in ("--forced", f"{at}:yes,yes")]
+FOLLOWED: dict[str, list[str]] = {
+    "E0101": ["check", "a.reo"],
+    "E0108": ["check", "a.reo"],
+    "E0110": ["explain"],
+    "E0111": ["fmt", "a.reo"],
+    "E0114": ["check", "a.reo", "--amend", "reo_exp.steps=3"],
+    "E0115": ["frontier", "good.json"],
+    "E0116": ["frontier", "good.json", "--of", "mine"],
+    "E0117": ["reg", "good.json", *ENDS, "--approximate", "--l-max", "16K"],
+    "E0120": ["new", "another.reo"],
+    "E0123": ["reward", "a.reo", "vanilla", *HAND],
+    "E0124": ["reward", "a.reo", "reo_exp", *HAND, *ANSWERS],
+    "E0410": ["budgets", "exp(from: 1 tokens, to: 1K tokens, n: 2)"],
+    "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 2)"],
+    "E0413": ["budgets", "[1 tokens, 1023 tokens, 1K tokens]"],
+    "E0415": ["budgets", EXP],
+    "E0427": ["reg", "good.json", *NAMED, "--approximate", "--grid", "0,64"],
+    "E0428": ["reg", "good.json", *ENDS, "--approximate", "--relative-to", "mine"],
+    "E0952": ["plan", "a.reo", "--store", "new"],
+    "E0953": ["ls", "--store", "store"],
+    "E0955": ["why", "a.reo", "group_norm.train.s1"],
+    "E0967": ["plan", "a.reo", "--out", "made.json"],
+}
+"""Commands that do what the help of a refusal says, and are not refused."""
+
 CALLS: dict[str, Callable[[], object]] = {
     "E0113": lambda: replace(Path("nowhere/a.reo"), ""),
     "E0964": lambda: without_runners(load_registry),
@@ -166,6 +197,52 @@ def test_a_refusal_looks_as_it_did(
     assert said.err.startswith(f"error[{code}]: ")
     assert said.err.count("error[") == 1
     golden(f"commands/{code}.txt", said.err.replace(str(place), "PLACE"))
+
+
+@pytest.mark.parametrize("code", FOLLOWED)
+@pytest.mark.usefixtures("place")
+def test_the_help_of_a_refusal_can_be_followed(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        ended = main(FOLLOWED[code])
+    except SystemExit as caught:
+        ended = caught.code
+    assert (ended or 0) != 1, capsys.readouterr().err
+
+
+def commands_named() -> list[str]:
+    """Every command line that the help of a diagnostic or of a command names; what is filled in later is `FILE`."""
+    context, texts, lines = click.Context(cli), list[str](), list[str]()
+    for path in (each for folder in ("reodsl", "runners") for each in (ROOT / folder).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and not ast.unparse(call.func).startswith("click."):
+                for keyword in (each for each in call.keywords if each.arg == "help"):
+                    kinds = (ast.Constant, ast.FormattedValue)
+                    parts = [each for each in ast.walk(keyword.value) if isinstance(each, kinds)]
+                    parts.sort(key=lambda each: (each.lineno, each.col_offset))
+                    texts.append(
+                        "".join(
+                            getattr(each, "value", "") if isinstance(each, ast.Constant) else "FILE"
+                            for each in parts
+                            if isinstance(getattr(each, "value", ""), (str, ast.expr))
+                        )
+                    )
+    for text in texts:
+        lines += re.findall(r"(?:`|: )(reodsl [a-z][^`]*)", text)
+    names = cli.list_commands(context)
+    for command in filter(None, (cli.get_command(context, name) for name in names)):
+        lines += re.findall(r"^  (reodsl .*?)(?:  | \(|$)", (command.epilog or "").replace("\\\n", ""), re.M)
+    # A name by itself is what a command is called.
+    return sorted({line for line in lines if line.split()[1] in names and len(line.split()) > 2})
+
+
+@pytest.mark.parametrize("line", commands_named())
+@pytest.mark.usefixtures("place")
+def test_a_command_line_that_a_help_names_lacks_nothing(line: str) -> None:
+    words = shlex.split(re.split(r" [|<&] |;", line)[0])
+    command = cli.get_command(click.Context(cli), words[1])
+    assert command is not None
+    with suppress(click.exceptions.Exit):
+        command.make_context(words[1], words[2:])
 
 
 @pytest.mark.parametrize("code", CALLS)
