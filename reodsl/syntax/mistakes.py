@@ -654,6 +654,8 @@ def two_values(place: Place) -> Diagnostic | None:
         )
     advice = "start a new line, put a comma," if place.in_block else "start a new line"
     advice += f" or write an operator before `{spelled(token)}`"
+    if not place.in_block and place.type_at(1) in ASSIGNMENTS:
+        advice = f"a block of settings is in braces: write `{{` before `{spelled(token)}`, and `}}` behind the last one"
     if place.alone:
         advice = f"write an operator before `{spelled(token)}`, or delete it"
     return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)

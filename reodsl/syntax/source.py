@@ -140,10 +140,10 @@ def _files_like(path: Path) -> list[str]:
     """List specs in the folder of `path`, those with the most similar names first."""
     try:
         with os.scandir(path.parent) as entries:
-            names = [entry.name for entry in islice(entries, 1000) if entry.name.endswith(".reo")]
+            stems = [entry.name[:-4] for entry in islice(entries, 1000) if entry.name.endswith(".reo")]
     except (OSError, ValueError):
         return []
-    return get_close_matches(path.name, sorted(names), n=3)
+    return [f"{stem}.reo" for stem in get_close_matches(path.stem, sorted(stems), n=3)]
 
 
 def _not_a_file(name: str, *, directory: bool) -> Diagnostic:

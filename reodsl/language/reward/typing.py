@@ -561,7 +561,10 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
-        return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, f"give it {counts[wanted]}")
+        helps = f"give it {counts[wanted]}"
+        if wanted == 2:
+            helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
+        return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
     if not good:
         return None
     return number_function(body, name, values)
