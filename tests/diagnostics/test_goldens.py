@@ -68,7 +68,7 @@ FILES: dict[str, object] = {
 }
 
 COMMANDS: dict[str, list[str]] = {
-    "E0101": ["check", "b.reo"],
+    "E0101": ["check", "aa.reo"],
     "E0102": ["check", "pipe.reo"],
     "E0104": ["check", "nothing.reo"],
     "E0105": ["check", "sheet.reo"],
