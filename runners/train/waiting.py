@@ -89,8 +89,9 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
         table = _unpacked(tensors[f"{number}/table"])
         steps[number] = StepData(batch, each["metrics"], table, each["seconds"])
     responses: dict[tuple[int, int], tuple[Response, ...]] = {}
-    for draw, position, *columns in _unpacked(tensors["open"]).iter_rows():
-        response = Response(*(tuple(each) if isinstance(each, list) else each for each in columns))
+    rows = _unpacked(tensors["open"]).iter_rows()
+    for draw, position, tokens, logprobs, behaviour, finish, versions in rows:
+        response = Response(tuple(tokens), tuple(logprobs), tuple(behaviour), finish, tuple(versions))
         responses[draw, position] = (*responses.get((draw, position), ()), response)
     if steps:
         last = max(steps)
