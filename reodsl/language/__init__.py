@@ -99,7 +99,7 @@ def _compile(
         findings = (*findings, problem)
     if record is None:
         return Compiled(None, findings, sources)
-    from reodsl.language.checks.runnable import runnable
+    from reodsl.language.checks.studies import runnable
 
     lacking = runnable(program.context, record)
     if lacking:

@@ -123,11 +123,12 @@ class Record:
 
     def at(self, path: str) -> Slot | None:
         """The slot at a dotted path, such as `optim.lr`."""
-        record: Record | None = self
-        *folders, last = path.split(".")
-        for name in folders:
-            record = record.sub(name) if record is not None else None
-        return None if record is None else record.fields.get(last)
+        folder, _, name = path.rpartition(".")
+        if not folder:
+            return self.fields.get(name)
+        slot = self.at(folder)
+        inner = slot.value.data if slot is not None else None
+        return inner.fields.get(name) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
         """This record with one setting replaced."""

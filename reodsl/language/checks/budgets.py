@@ -1,4 +1,4 @@
-"""Budgets against responses and grids: none past the longest response, each one evaluated."""
+"""Checks of budgets: against responses, the grid, and the rollouts that they are estimated from."""
 
 from __future__ import annotations
 
@@ -6,186 +6,224 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, amount, finding_at, place, set_here
-from reodsl.language.checks.comparable import check_vocabularies
-from reodsl.language.resolve import grid_of
+from reodsl.language.checks.cases import (
+    LIBRARY_PATH,
+    Case,
+    Setting,
+    StageCase,
+    View,
+    case_check,
+    finding_at,
+    ppo_check,
+)
+from reodsl.language.checks.comparable import check_vocabularies, content
+from reodsl.language.context import Context
+from reodsl.language.resolve import ancestry, grid_of
+from reodsl.language.reward.selection import questions_of
+from reodsl.language.stages import complete_stages
 from reodsl.language.units import TOKENS, Quantity, shown, written
-from reodsl.language.values import Budgets, Frontier, Record, items_of, records_of
+from reodsl.language.values import Budgets, Experiment, Frontier, Record, Value, items_of, records_of
 
 GREEDY = ("temperature", 0), ("top_k", 1)
 """Settings of sampling that leave one token to draw."""
 
 
-def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a split or a cut past the longest response. W0402: responses that go on past the last split."""
-    yield from _cuts(stage)
-    split = stage.reward.split if stage.reward is not None else None
+def _tokens(count: float) -> str:
+    return written(Quantity(int(count), TOKENS))
+
+
+@ppo_check
+def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
+    longest = stage["rollout.max_tokens"]
+    for least, span in stage.typed.cuts:
+        if least <= longest.number:
+            continue
+        labels = [Label(span, shown(Quantity(int(least), TOKENS))), *longest.set_here]
+        if span.path.startswith(LIBRARY_PATH):
+            labels.insert(0, stage["reward"].label("this reward"))
+        helps = f"cut at {_tokens(longest.number)} or before, or raise `max_tokens`"
+        yield finding_at(error, "E0402", "the reward cuts responses past the longest one", labels, helps)
+
+
+@ppo_check
+def check_shared_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0606: budgets estimated from arms with tokens of another vocabulary."""
+    split = stage.typed.split
+    if split is not None and split.kind == "question_budgets":
+        arms, at = items_of(split, "rollouts"), stage["reward"].place
+        yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, at)
+
+
+@ppo_check
+def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0402: a split past the longest response. W0402: responses that go on past the last split."""
+    split, longest = stage.typed.split, stage["rollout.max_tokens"]
     if split is None:
         return
-    if split.kind == "question_budgets":
-        arms = items_of(split, "rollouts")
-        at = place(stage.record.fields.get("reward"), stage.record.span)
-        yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, at)
-    slot = stage.record.at("rollout.max_tokens")
-    longest = amount(slot.value) if slot is not None else None
     last = split.schedule.l_max if isinstance(split, Budgets) else split.data("to")
-    if split.kind == "oracle_budgets" and longest is not None:
-        yield from _ends_early(split, int(last if last is not None else longest))
-    if longest is None or last is None:
+    if split.kind == "oracle_budgets":
+        yield from _ends_early(split, int(last if last is not None else longest.number))
+    dense = stage.typed.dense is not None
+    if last is None or not (last > longest.number or (last < longest.number and dense)):
         return
-    to = split.fields.get("to")
-    where = place(to, split.span)
-    via = [Label(span, text) for span, text in to.value.via] if to is not None else []
-    short = written(Quantity(int(longest), TOKENS))
-    if last > longest:
-        labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
-        end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
-        helps = f"{end}, or raise `max_tokens`"
-        yield finding_at(error, "E0402", "a budget lies past the longest response", labels, helps)
-    elif last < longest and stage.reward is not None and stage.reward.dense is not None:
-        labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
-        end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
+    to, short = View(split)["to"], _tokens(longest.number)
+    via = [Label(span, text) for span, text in to.value.via] if to.slot is not None else []
+    labels = [to.label(shown(Quantity(last, TOKENS))), *via, *longest.set_here]
+    end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
+    if last > longest.number:
+        helps, message = f"{end}, or raise `max_tokens`", "a budget lies past the longest response"
+        yield finding_at(error, "E0402", message, labels, helps)
+    else:
         helps = f"{end}, or lower `max_tokens`"
         message = "responses go on past the last budget, and earn nothing there"
         yield finding_at(warning, "W0402", message, labels, helps)
-
-
-def _cuts(stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
-    slot = stage.record.at("rollout.max_tokens")
-    longest = amount(slot.value) if slot is not None else None
-    if stage.reward is None or longest is None:
-        return
-    for least, span in stage.reward.cuts:
-        if least <= longest:
-            continue
-        labels = [Label(span, shown(Quantity(int(least), TOKENS))), *set_here(slot, stage.record)]
-        if span.path.startswith(LIBRARY_PATH):
-            labels.insert(
-                0, Label(place(stage.record.fields.get("reward"), stage.record.span), "this reward")
-            )
-        helps = f"cut at {written(Quantity(int(longest), TOKENS))} or before, or raise `max_tokens`"
-        message = "the reward cuts responses past the longest one"
-        yield finding_at(error, "E0402", message, labels, helps)
 
 
 def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
     """E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
     frontier = split.sub("frontier")
     envelope = frontier.envelope if isinstance(frontier, Frontier) else None
-    if envelope is None:
+    end = envelope.data("to") if envelope is not None else longest
+    if envelope is not None and end < longest:
+        ends = View(envelope)["to"].label(f"ends at {end} tokens")
+        labels = [Label(split.span, f"budgets up to {longest} tokens"), ends]
+        helps = f"write `to: {_tokens(longest)}` in the frontier, or `to: …` in `greedy`"
+        message = "the frontier of these budgets ends before the longest response"
+        yield finding_at(error, "E0408", message, labels, helps)
+
+
+@ppo_check
+def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0405: an arm that is not trained with RL. E0409: all arms end before the longest response. W0404: none is trained on
+    the stage's questions."""
+    split = stage.typed.split
+    if split is None or split.kind != "question_budgets":
         return
-    end = envelope.data("to")
-    if end < longest:
-        labels = [
-            Label(split.span, f"budgets up to {longest} tokens"),
-            Label(place(envelope.fields.get("to"), envelope.span), f"ends at {end} tokens"),
-        ]
-        helps = f"write `to: {written(Quantity(longest, TOKENS))}` in the frontier, or `to: …` in `greedy`"
-        yield finding_at(
-            error, "E0408", "the frontier of these budgets ends before the longest response", labels, helps
+    values, sampled = items_of(split, "rollouts"), list[Record]()
+    for arm, each in zip(records_of(split, "rollouts"), values, strict=True):
+        stages = _stages_behind(case.ctx, arm)
+        if stages is None:
+            return  # what it lacks is reported at its declaration
+        rl = [recipe for recipe in stages if recipe.data("method") == "ppo"]
+        if not rl:
+            yield error(
+                "E0405",
+                f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
+                each.span,
+                "a checkpoint" if not stages else str(stages[-1].data("method")).upper(),
+                help="name arms that are trained with PPO",
+            )
+            return
+        sampled += rl
+    if sampled:
+        yield from _sampled_short(split, stage, sampled)
+        yield from _sampled_elsewhere(case, stage, values, sampled)
+
+
+def _stages_behind(ctx: Context, record: Record) -> list[Record] | None:
+    """Return the stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
+    for source, last in ancestry(record):
+        if isinstance(source, Experiment) and source.is_trained:
+            stages: list[Record] = [stage for _, stage in complete_stages(ctx, source)]
+            return stages[: None if last is None else last + 1] or None
+    return []
+
+
+def _sampled_short(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
+    """E0409: all arms end before the longest response."""
+    to = split.fields.get("to") or stage.record.at("rollout.max_tokens")
+    longest = Setting("to", to, split.span).number
+    ends = [end for each in sampled if (end := View(each)["rollout.max_tokens"]).slot is not None]
+    most = max(ends, key=lambda end: end.number, default=None)
+    if most is not None and most.number < longest:
+        yield error(
+            "E0409",
+            "the rollouts of these arms end before the longest response",
+            split.span,
+            f"budgets up to {int(longest)} tokens",
+            others=most.set_here,
+            help=f"name an arm with `max_tokens = {_tokens(longest)}`, or end both "
+            f"the budgets and the responses with them, at {_tokens(most.number)}",
         )
 
 
-def check_grid(case: Case) -> Iterator[Diagnostic]:
-    """E0404, E0407, W0403: the grid of the suite against its longest response, `reg_to`, and the budgets trained on."""
-    suite = case.suite
-    grid = grid_of(suite)
-    if suite is None:
+def _sampled_elsewhere(
+    case: Case, stage: StageCase, values: Sequence[Value], sampled: Sequence[Record]
+) -> Iterator[Diagnostic]:
+    """W0404: no arm is trained on the stage's questions."""
+    wanted = stage.record.sub("data")
+    # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
+    every = questions_of(wanted)
+    if wanted is None or every is None:
         return
-    if not grid:
-        yield from _twice(suite)
+    if any(content(each.sub("data")) in (content(wanted), content(every)) for each in sampled):
         return
-    if suite.get("forcing") is None and "forcing" not in suite.broken:
-        labels = [Label(place(suite.fields.get("grid"), suite.span), "cuts responses")]
-        helps = "add `forcing = dynasor`, from `std.forcing`, or take the grid out: whole responses alone are then graded"
-        yield finding_at(
-            error, "E0304", f"`{suite.name}` needs `forcing`, how a cut response answers", labels, helps
-        )
-    at = place(suite.fields.get("grid"), suite.span)
-    reg_slot, longest_slot = suite.fields.get("reg_to"), suite.fields.get("max_tokens")
-    reg_to, longest = suite.data("reg_to"), suite.data("max_tokens")
-    if longest is not None and grid[-1] > longest:
-        labels = [Label(at, f"up to {grid[-1]} tokens"), *set_here(longest_slot, suite)]
-        helps = f"end it at {written(Quantity(longest, TOKENS))}, or raise `max_tokens`"
-        yield finding_at(error, "E0407", "the grid goes on past the longest response", labels, helps)
-    elif reg_to is not None and longest is not None and reg_to > longest:
-        labels = [Label(place(reg_slot, suite.span), f"{reg_to} tokens"), *set_here(longest_slot, suite)]
-        helps = f"write `reg_to = {written(Quantity(longest, TOKENS))}`, or raise `max_tokens`"
-        yield finding_at(error, "E0407", "REG integrates past the longest response", labels, helps)
-    yield from _twice(suite)
-    if grid[0] > 0:
-        labels = [Label(at, f"from {grid[0]} tokens")]
-        helps = "add it: `grid += [0 tokens]`"
-        yield finding_at(
-            error, "E0404", "the grid starts after 0, where REG's integral begins", labels, helps
-        )
-    if reg_to is not None and grid[-1] < reg_to:
-        labels = [Label(at, f"up to {grid[-1]} tokens"), *set_here(reg_slot, suite)]
-        helps = f"let it go on to {written(Quantity(reg_to, TOKENS))}, or lower `reg_to`"
-        yield finding_at(error, "E0404", "the grid stops before REG's integral does", labels, helps)
-    for stage in case.stages:
-        yield from _missed(suite, stage, grid, reg_to)
-
-
-def check_draws(suite: Record | None) -> Iterator[Diagnostic]:
-    """W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
-    if suite is None or (suite.data("samples") or 1) < 2:
-        return
-    name = next((name for name, value in GREEDY if suite.data(name) == value), None)
-    forcing = suite.sub("forcing") if grid_of(suite) else None
-    if name is None or (forcing is not None and forcing.data("temperature") != 0):
-        return
-    labels = [
-        Label(place(suite.fields.get("samples"), suite.span), f"{suite.data('samples')} samples a question"),
-        Label(place(suite.fields.get(name), suite.span), "one token is left to draw"),
-    ]
-    yield finding_at(
-        warning,
-        "W0534",
-        f"the samples of a question in `{suite.name}` are all equal",
-        labels,
-        "write `samples = 1`",
+    theirs = next((data for each in sampled if (data := each.sub("data")) is not None), None)
+    yield warning(
+        "W0404",
+        f"`{case.name}` may be asked questions that none of these arms met",
+        values[0].span,
+        "trained on other data" if theirs is None else f"trained on `{theirs.name}`",
+        others=stage["data"].setting_labels(f"asks `{wanted.name}`"),
+        notes=["of a question that no rollout tells of, the whole response alone counts"],
+        help=f"name arms that are trained on `{every.name}`, or train on their data",
     )
 
 
-def _twice(suite: Record) -> Iterator[Diagnostic]:
-    """E0208: curves are kept by a benchmark's name."""
-    seen: dict[str, Label] = {}
-    for benchmark, each in zip(records_of(suite, "benchmarks"), items_of(suite, "benchmarks"), strict=True):
-        first = seen.setdefault(benchmark.name, Label(each.span, "first here"))
-        if first.span is not each.span:
-            helps = "name one of them otherwise"
-            message = f"the benchmark `{benchmark.name}` is there twice"
-            yield error("E0208", message, each.span, "again here", others=[first], help=helps)
+@case_check
+def check_grid(case: Case) -> Iterator[Diagnostic]:
+    """E0404, E0407: the grid of the suite against its longest response and `reg_to`. E0304: a grid without a forcing."""
+    grid = grid_of(case.suite)
+    suite, name = case.evaluation, case.evaluation.record.name
+    if not grid:
+        return
+    cut, reg_to, longest = suite["grid"], suite["reg_to"], suite["max_tokens"]
+    findings: list[tuple[str, str, list[Label], str]] = []
+    if "forcing" not in suite and "forcing" not in suite.record.broken:
+        helps = "add `forcing = dynasor`, from `std.forcing`, or take the grid out: whole responses alone are then graded"
+        message = f"`{name}` needs `forcing`, how a cut response answers"
+        findings.append(("E0304", message, [cut.label("cuts responses")], helps))
+    if longest.slot is not None and grid[-1] > longest.number:
+        labels = [cut.label(f"up to {grid[-1]} tokens"), *longest.set_here]
+        helps = f"end it at {_tokens(longest.number)}, or raise `max_tokens`"
+        findings.append(("E0407", "the grid goes on past the longest response", labels, helps))
+    elif reg_to.slot is not None and longest.slot is not None and reg_to.number > longest.number:
+        labels = [reg_to.label(f"{reg_to.number} tokens"), *longest.set_here]
+        helps = f"write `reg_to = {_tokens(longest.number)}`, or raise `max_tokens`"
+        findings.append(("E0407", "REG integrates past the longest response", labels, helps))
+    if grid[0] > 0:
+        labels, helps = [cut.label(f"from {grid[0]} tokens")], "add it: `grid += [0 tokens]`"
+        findings.append(("E0404", "the grid starts after 0, where REG's integral begins", labels, helps))
+    if reg_to.slot is not None and grid[-1] < reg_to.number:
+        labels = [cut.label(f"up to {grid[-1]} tokens"), *reg_to.set_here]
+        helps = f"let it go on to {_tokens(reg_to.number)}, or lower `reg_to`"
+        findings.append(("E0404", "the grid stops before REG's integral does", labels, helps))
+    for code, message, labels, helps in findings:
+        yield finding_at(error, code, message, labels, helps)
 
 
-def _missed(
-    suite: Record, stage: StageCase, grid: tuple[int, ...], reg_to: int | None
-) -> Iterator[Diagnostic]:
-    split = stage.reward.split if stage.reward is not None else None
-    longest = stage.record.at("rollout.max_tokens")
-    if not isinstance(split, Budgets) or reg_to is None or longest is None:
-        return
-    if split.schedule.l_max > (amount(longest.value) or 0):
-        return
-    missed = unresolved(split.schedule.splits, grid, reg_to)
-    if missed:
-        budgets = ", ".join(str(budget) for budget in split.schedule.budgets)
-        labels = [
-            Label(split.span, f"budgets {budgets}"),
-            Label(place(suite.fields.get("grid"), suite.span), "the grid"),
-        ]
-        count = "a budget" if len(missed) == 1 else "budgets"
-        message = (
-            f"the evaluation is too coarse for {count} that training rewards: {', '.join(map(str, missed))}"
-        )
-        helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`"
-        yield finding_at(warning, "W0403", message, labels, helps)
+@case_check
+def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
+    """W0403: budgets that are trained on, and that the suite's grid does not resolve."""
+    grid = grid_of(case.suite)
+    for stage in case.stages if grid else ():
+        split = stage.reward.split if stage.reward is not None else None
+        reg_to, longest = case.evaluation["reg_to"], stage["rollout.max_tokens"]
+        if not isinstance(split, Budgets) or split.schedule.l_max > longest.number:
+            continue
+        missed = unresolved(split.schedule.splits, grid, reg_to.number)
+        if missed:
+            budgets = ", ".join(str(budget) for budget in split.schedule.budgets)
+            labels = [Label(split.span, f"budgets {budgets}"), case.evaluation["grid"].label("the grid")]
+            what = f"{'a budget' if len(missed) == 1 else 'budgets'} that training rewards"
+            message = f"the evaluation is too coarse for {what}: {', '.join(map(str, missed))}"
+            helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`"
+            yield finding_at(warning, "W0403", message, labels, helps)
 
 
 def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
-    """Budgets up to `reg_to` that a grid from 0 up does not resolve.
+    """Return the budgets up to `reg_to` that a grid from 0 up does not resolve.
 
     Between two of its points accuracy is interpolated. That says enough of one budget there, and cannot tell two apart;
     and before the first point past 0 it says nothing of how a response begins.
@@ -195,3 +233,32 @@ def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[
         inside = [budget for budget in splits if low < budget < high and budget <= reg_to]
         between += inside if len(inside) > 1 or low == 0 else []
     return between
+
+
+@case_check
+def check_benchmarks(case: Case) -> Iterator[Diagnostic]:
+    """E0208: curves are kept by a benchmark's name."""
+    seen: dict[str, Label] = {}
+    named = zip(records_of(case.suite, "benchmarks"), items_of(case.suite, "benchmarks"), strict=True)
+    for benchmark, each in named:
+        first = seen.setdefault(benchmark.name, Label(each.span, "first here"))
+        if first.span is not each.span:
+            helps = "name one of them otherwise"
+            message = f"the benchmark `{benchmark.name}` is there twice"
+            yield error("E0208", message, each.span, "again here", others=[first], help=helps)
+
+
+@case_check
+def check_draws(case: Case) -> Iterator[Diagnostic]:
+    """W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
+    suite = case.evaluation.record
+    if (suite.data("samples") or 1) < 2:
+        return
+    name = next((name for name, value in GREEDY if suite.data(name) == value), None)
+    forcing = suite.sub("forcing") if grid_of(suite) else None
+    if name is None or (forcing is not None and forcing.data("temperature") != 0):
+        return
+    samples = case.evaluation["samples"].label(f"{suite.data('samples')} samples a question")
+    labels = [samples, case.evaluation[name].label("one token is left to draw")]
+    message = f"the samples of a question in `{suite.name}` are all equal"
+    yield finding_at(warning, "W0534", message, labels, "write `samples = 1`")

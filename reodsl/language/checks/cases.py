@@ -1,12 +1,18 @@
-"""Cases: every experiment and arm of a spec with its stages complete and its rewards typed, ready to be checked."""
+"""Cases: every experiment and arm of a spec with its stages complete and its rewards typed, ready to be checked.
+
+A check reads settings by their paths (`stage["batch.rollouts"].number`). One that is missing or wrong has been reported,
+so that reading it raises `Unknown`, and the check is skipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
@@ -15,26 +21,141 @@ from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import TypedSelection, type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, shown
-from reodsl.language.values import Definition, Experiment, Record, Slot, Stage, Study, Value
+from reodsl.language.values import (
+    Definition,
+    Experiment,
+    Record,
+    Slot,
+    Stage,
+    Study,
+    Value,
+    plain,
+    records_of,
+)
 
 LIBRARY_PATH = f"{STD}/"
 LONGEST_CHAIN = 100
 """Experiments that start from each other. A model behind more of them is not looked for."""
 
 
+class Unknown(Exception):
+    """Raised where a check reads a setting that is missing or wrong."""
+
+
+class Setting(NamedTuple):
+    """A setting as a check reads it: its value, its place, and findings about it.
+
+    `slot` is None where the setting is missing; it is then at `around`, its declaration.
+    """
+
+    path: str
+    slot: Slot | None
+    around: Span
+
+    @property
+    def value(self) -> Value:
+        """The setting's value. Raises `Unknown` where it is missing."""
+        if self.slot is None:
+            raise Unknown
+        return self.slot.value
+
+    @property
+    def number(self) -> Any:
+        """The setting's number, in base units. Raises `Unknown` where there is none."""
+        if not isinstance(self.value.data, Quantity):
+            raise Unknown
+        return self.value.data.number
+
+    @property
+    def word(self) -> str:
+        """The setting's word, such as `sequence`; empty where the setting is missing."""
+        return "" if self.slot is None else str(plain(self.slot.value))
+
+    @property
+    def given(self) -> bool:
+        """Whether a file sets it; a default of the language is not given."""
+        return self.slot is not None and self.slot.span is not None
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the setting is a flag that is true."""
+        return self.slot is not None and self.slot.value.data is True
+
+    @property
+    def file(self) -> str:
+        """The file that sets it; empty for a default of the language."""
+        return self.slot.span.path if self.slot is not None and self.slot.span is not None else ""
+
+    @property
+    def place(self) -> Span:
+        """The place of the setting's value, or the declaration where it is a default."""
+        return place(self.slot, self.around)
+
+    @property
+    def set_here(self) -> list[Label]:
+        """A label that shows the setting's number: `32768 tokens, set here`."""
+        slot = self.slot
+        if slot is None or not isinstance(slot.value.data, Quantity):
+            return []
+        text = shown(slot.value.data)
+        if slot.span is None:
+            return [Label(self.around, f"{text}, by default")]
+        via = (Label(span, words) for span, words in slot.value.via)
+        return [Label(slot.value.span, f"{text}, set here"), *via]
+
+    def label(self, text: str) -> Label:
+        """Return a label at the setting's value."""
+        return Label(self.place, text)
+
+    def setting_labels(self, text: str) -> list[Label]:
+        """Return a label at the setting with its name; none for a default of the language."""
+        return [Label(self.slot.span, text)] if self.slot is not None and self.slot.span is not None else []
+
+    def error(self, code: str, message: str, text: str = "", *others: Label, help: str) -> Diagnostic:
+        """Return an error about the setting."""
+        return error(code, message, self.place, text, others=others, help=help)
+
+    def warning(
+        self, code: str, message: str, text: str = "", *others: Label, help: str, notes: Sequence[str] = ()
+    ) -> Diagnostic:
+        """Return a warning about the setting."""
+        return warning(code, message, self.place, text, others=others, help=help, notes=notes)
+
+
 @dataclass(frozen=True, slots=True)
-class StageCase:
+class View:
+    """A record whose settings a check reads by their paths."""
+
+    record: Record
+
+    def __getitem__(self, path: str) -> Setting:
+        return Setting(path, self.record.at(path), self.record.span)
+
+    def __contains__(self, path: str) -> bool:
+        return self.record.at(path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StageCase(View):
     """One stage with all its settings that are sound, and its reward or selection in types where that is sound."""
 
     part: Stage | None
-    record: Record
+    method: str
     reward: TypedReward | None
     selection: TypedSelection | None
 
     @property
-    def method(self) -> str:
-        """How it trains."""
-        return str(self.record.data("method"))
+    def typed(self) -> TypedReward:
+        """The reward in types. Raises `Unknown` where there is none that is sound."""
+        if self.reward is None:
+            raise Unknown
+        return self.reward
+
+    @property
+    def pool(self) -> Record | None:
+        """The pool of responses that the stage's data selects from."""
+        data = self.record.sub("data")
+        return data.sub("pool") if data is not None and data.kind == "selected" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +163,12 @@ class Case:
     """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
 
     `model` is that at the root of the chain of starting points.
-    `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs.
+    `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs. `file_methods` are
+    those of all that the file trains.
     `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
     """
 
+    ctx: Context
     name: str
     record: Experiment
     suite: Record | None
@@ -54,6 +177,25 @@ class Case:
     repeated: bool = False
     methods: frozenset[str] | None = frozenset()
     model: Record | None = None
+    file_methods: frozenset[str] = frozenset()
+
+    @property
+    def context(self) -> Setting:
+        """The longest sequence of its model. Raises `Unknown` where it has none."""
+        if self.model is None:
+            raise Unknown
+        return View(self.model)["context"]
+
+    @property
+    def evaluation(self) -> View:
+        """The suite that it is evaluated on. Raises `Unknown` where there is none."""
+        if self.suite is None:
+            raise Unknown
+        return View(self.suite)
+
+    def cluster(self, record: Record) -> Record | None:
+        """Return the cluster that a record of the case names, else that of the study."""
+        return record.sub("cluster") or (self.study.sub("cluster") if self.study is not None else None)
 
 
 def root_model(record: Record | None) -> Record | None:
@@ -78,7 +220,8 @@ def cases(program: Program) -> list[Case]:
             # The study's cluster is known here only.
             repeated = study.sub("cluster") is None
             listed.append(replace(same, name=arm.name, study=study, repeated=repeated))
-    return listed
+    methods = frozenset[str]().union(*(case.methods or () for case in listed))
+    return [replace(case, file_methods=methods) for case in listed]
 
 
 def _case(program: Program, name: str, record: Experiment, suite: Record | None, study: Study | None) -> Case:
@@ -90,10 +233,14 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             at = value.span if value is not None else None
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
             sound = stage.understood() if has_broken(program.context, stage) else stage
-            stages.append(StageCase(part, sound, typed, _selection(program, stage)))
+            stages.append(
+                StageCase(sound, part, str(sound.data("method")), typed, _selection(program, stage))
+            )
     broken = any("method" in each.record.broken for each in stages)
     methods = None if broken else frozenset(each.method for each in stages)
-    return Case(name, record, suite, tuple(stages), study, methods=methods, model=root_model(record))
+    return Case(
+        program.context, name, record, suite, tuple(stages), study, methods=methods, model=root_model(record)
+    )
 
 
 def _selection(program: Program, stage: Record) -> TypedSelection | None:
@@ -102,9 +249,9 @@ def _selection(program: Program, stage: Record) -> TypedSelection | None:
     return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 
-def amount(value: Value | None) -> int | float | None:
-    """The number in a value."""
-    return value.data.number if value is not None and isinstance(value.data, Quantity) else None
+def wordings_of(record: Record | None) -> list[Record]:
+    """Return the wordings that a block of sampling settings or a pool names."""
+    return records_of(record, "wordings")
 
 
 def place(slot: Slot | None, fallback: Span) -> Span:
@@ -122,14 +269,64 @@ def finding_at(
     return make(code, message, lead.span, lead.text, others=others, help=help)
 
 
-def set_here(slot: Slot | None, record: Record) -> list[Label]:
-    """A label at a setting's value that shows it: `32768 tokens, set here`."""
-    if slot is None or not isinstance(slot.value.data, Quantity):
-        return []
-    text = shown(slot.value.data)
-    if slot.span is None:
-        return [Label(record.span, f"{text}, by default")]
-    return [
-        Label(slot.value.span, f"{text}, set here"),
-        *(Label(span, words) for span, words in slot.value.via),
-    ]
+@dataclass(frozen=True, slots=True)
+class StudyCase(View):
+    """A study with the cases of its arms."""
+
+    ctx: Context
+    study: Study
+    cases: Sequence[Case]
+
+    @property
+    def against(self) -> Record:
+        """The frontier that the study is scored against. Raises `Unknown` where there is none."""
+        frontier = self["score.against"].value.data
+        if not isinstance(frontier, Record):
+            raise Unknown
+        return frontier
+
+
+StageCheck: TypeAlias = Callable[[Case, StageCase], Iterable[Diagnostic]]
+CaseCheck: TypeAlias = Callable[[Case], Iterator[Diagnostic]]
+StudyCheck: TypeAlias = Callable[[StudyCase], Iterator[Diagnostic]]
+STAGE_CHECKS: list[StageCheck] = []
+"""The checks of one stage, in the order in which they run."""
+CASE_CHECKS: list[CaseCheck] = []
+"""The checks of an experiment or an arm as a whole."""
+STUDY_CHECKS: list[StudyCheck] = []
+"""The checks of a study."""
+
+
+def stage_check(check: StageCheck) -> StageCheck:
+    """Register a check of every stage."""
+    STAGE_CHECKS.append(check)
+    return check
+
+
+def ppo_check(check: StageCheck) -> StageCheck:
+    """Register a check of every stage that trains by PPO."""
+    STAGE_CHECKS.append(lambda case, stage: check(case, stage) if stage.method == "ppo" else ())
+    return check
+
+
+def case_check(check: CaseCheck) -> CaseCheck:
+    """Register a check of every experiment and arm."""
+    CASE_CHECKS.append(check)
+    return check
+
+
+def study_check(check: StudyCheck) -> StudyCheck:
+    """Register a check of every study."""
+    STUDY_CHECKS.append(check)
+    return check
+
+
+def run_checks(
+    checks: Sequence[Callable[..., Iterable[Diagnostic]]], *subject: object
+) -> Iterator[Diagnostic]:
+    """Yield the findings of some checks. One that reads a setting which is missing or wrong ends there."""
+    for check in checks:
+        try:
+            yield from check(*subject)
+        except Unknown:
+            continue

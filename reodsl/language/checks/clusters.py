@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.language.checks.cases import Case
+from reodsl.language.checks.cases import Case, StudyCase, View, case_check, study_check
 from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
 from reodsl.language.resolve import source_of
@@ -39,30 +39,25 @@ def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
             )
 
 
-def check_unheeded(ctx: Context, study: Study) -> Iterator[Diagnostic]:
+@study_check
+def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
     """W0615 for clusters of a study's arms that nothing runs on: those of experiments where the study names none itself,
     and of what is only evaluated.
     """
-    whole = study.sub("cluster")
+    study, whole, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
     if whole is None:
-        seen: dict[int, Record] = {}
-        named = [
-            each
-            for arm in study.arms
-            for each in _trained(ctx, arm.experiment, seen)
-            if each.sub("cluster") is not None
-        ]
+        trained = (each for arm in study.arms for each in _trained(case.ctx, arm.experiment, seen))
+        named = [each for each in trained if each.sub("cluster") is not None]
         if named:
             yield _all_here(study, named)
         return
     for arm in study.arms:
-        ours, slot = arm.experiment.sub("cluster"), arm.experiment.fields.get("cluster")
-        if ours is None or slot is None or arm.experiment.is_trained or _same(ours, whole):
+        ours = arm.experiment.sub("cluster")
+        if ours is None or arm.experiment.is_trained or _same(ours, whole):
             continue
-        yield warning(
+        yield View(arm.experiment)["cluster"].warning(
             "W0615",
             f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, {_words(whole)}",
-            slot.value.span,
             "has no effect",
             help="take it out, or set the study's `cluster`",
         )
@@ -82,21 +77,20 @@ def _all_here(study: Record, named: list[Record]) -> Diagnostic:
     )
 
 
+@case_check
 def check_staged(case: Case) -> Iterator[Diagnostic]:
     """W0615 for the cluster of a stage: all stages run on that of their experiment."""
     whole = case.record.sub("cluster")
     for stage in case.stages:
-        named, slot = stage.record.sub("cluster"), stage.record.fields.get("cluster")
-        if named is None or slot is None or stage.part is None:
+        named = stage.record.sub("cluster")
+        if named is None or stage.part is None or (whole is not None and _same(named, whole)):
             continue
-        if whole is None or not _same(named, whole):
-            yield warning(
-                "W0615",
-                f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
-                slot.value.span,
-                "has no effect",
-                help=f"set `cluster` in `{case.name}`, or make the stage an experiment from which the rest starts",
-            )
+        yield stage["cluster"].warning(
+            "W0615",
+            f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
+            "has no effect",
+            help=f"set `cluster` in `{case.name}`, or make the stage an experiment from which the rest starts",
+        )
 
 
 def _same(one: Record, whole: Record) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.language.checks.cases import root_model
+from reodsl.language.checks.cases import Case, StageCase, View, root_model, stage_check
 from reodsl.language.resolve import arm_suite
 from reodsl.language.values import Arm, Compound, Record, Study, Value, items_of, plain, walk
 
@@ -143,26 +143,23 @@ def vocabulary(record: Record | None) -> Vocabulary | None:
     return Vocabulary(model, dimensions.data("vocabulary")) if dimensions is not None else None
 
 
-def check_pool(stage: Record, model: Record) -> Iterator[Diagnostic]:
+@stage_check
+def check_pool(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """W0606: a pool's responses may have words that the model that is trained on them does not know."""
-    data = stage.sub("data")
-    pool = data.sub("pool") if data is not None and data.kind == "selected" else None
-    if pool is None:
+    if stage.pool is None:
         return
-    theirs, ours = vocabulary(pool.sub("of")), vocabulary(model)
+    theirs, ours = vocabulary(stage.pool.sub("of")), vocabulary(case.record)
     if theirs is None or ours is None or not isinstance(theirs.known, tuple):
         return
     lacking = sorted({*theirs.known} - {*ours.known}) if isinstance(ours.known, tuple) else []
     if lacking:
-        of = pool.fields["of"].value
-        yield warning(
+        yield View(stage.pool)["of"].warning(
             "W0606",
             "the pool has responses of a model with another vocabulary",
-            of.span,
             f"`{theirs.model.name}` knows `{lacking[0]}`{f' and {len(lacking) - 1} more' if lacking[1:] else ''}",
-            others=[Label(ours.model.span, f"`{ours.model.name}` does not")],
-            notes=["a response with such a word stops the training"],
+            Label(ours.model.span, f"`{ours.model.name}` does not"),
             help="take the pool from a checkpoint of the model that is trained, or train one with these words",
+            notes=["a response with such a word stops the training"],
         )
 
 

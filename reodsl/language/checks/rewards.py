@@ -1,12 +1,320 @@
-"""Rewards on their own: types, units and ranges, for whatever arguments their parameters allow."""
+"""Checks of a reward or a selection in its stage: what it reads is there, and it can differ between responses."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.ir.settings.types import PAIRS
+from reodsl.language.checks.cases import (
+    Case,
+    StageCase,
+    View,
+    case_check,
+    finding_at,
+    ppo_check,
+    stage_check,
+    wordings_of,
+)
 from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
-from reodsl.language.values import Definition
+from reodsl.language.reward.names import INF, Limits
+from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, questions_of, type_selection
+from reodsl.language.values import Definition, Record, records_of
+
+TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
+TRAINS_ON = {
+    "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
+    "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
+    **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
+}
+"""What each method learns from, and how a selection gives that."""
 
 
-def check_reward(ctx: Context, reward: Definition) -> None:
-    """Report what is wrong in a reward's body."""
-    type_reward(ctx, reward, symbolic=True)
+@ppo_check
+def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0309: statistics of a question's responses need more than one."""
+    rollouts, grouped = stage["batch.rollouts"], "group" in stage.typed.uses
+    if rollouts.number != 1 or not (grouped or stage["advantage.normalise"].word not in ("", "none")):
+        return
+    why = "its reward compares" if grouped else "rewards are normalised over"
+    yield rollouts.error(
+        "E0309",
+        f"{why} a question's responses, and there is one response a question",
+        "1 rollout",
+        *([stage["reward"].label("this reward")] if grouped else []),
+        help="write `rollouts = 8`" + ("" if grouped else ", or `advantage { normalise = none }`"),
+    )
+
+
+@ppo_check
+def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0504: a reward that forces answers needs a forcing."""
+    if "forced" in stage.typed.uses and stage.record.sub("forcing") is None:
+        yield stage["reward"].error(
+            "E0504",
+            "the reward forces answers, and nothing says how",
+            "forces answers",
+            help="add `forcing = reo_forcing`, from `std.forcing`, or one of your own",
+        )
+
+
+@ppo_check
+def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0520, E0505: samples of the starting model that nothing reads, or that a reward reads and there are none."""
+    samples, read = stage["reference_samples"], "ref" in stage.typed.uses
+    if not read and samples.given and samples.number:
+        yield samples.warning(
+            "W0520",
+            "the starting model's responses are sampled, and the reward compares with none of them",
+            "",
+            stage["reward"].label("has no `ref`"),
+            help="take `reference_samples` out, or let the reward run over `ref`: `mean(len(z) for z in ref)`",
+        )
+    if read and samples.number == 0:
+        yield stage["reward"].error(
+            "E0505",
+            "the reward compares with the starting model's responses, and none are sampled",
+            "uses `ref`",
+            help="add `reference_samples = 16`",
+        )
+
+
+@ppo_check
+def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
+    read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
+    if read and monitor is None:
+        yield stage["reward"].error(
+            "E0530",
+            "the reward has a track of the monitor set, and there is none",
+            "runs over `monitor`",
+            help="add `monitor { questions = 64, samples = 8, every = 20 steps }`",
+        )
+    if not read and monitor is not None and stage["monitor"].given:
+        yield stage["monitor"].warning(
+            "W0531",
+            "a monitor set is answered from time to time, and no track of the reward is of it",
+            "",
+            stage["reward"].label("runs over no `monitor`"),
+            help="take `monitor` out, or write a track: `track usual = mean(len(z) for z in monitor)`",
+        )
+
+
+@ppo_check
+def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
+
+    Wordings, taken in turn, make prompts that differ.
+    """
+    rule = stage["advantage.normalise"]
+    if rule.word in ("", "none") or wordings_of(stage.record.sub("rollout")):
+        return
+    for name, same, text, helps in (
+        ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),
+        ("top_k", 1, "one token is left to draw", "take `top_k` out: -1 keeps all tokens"),
+    ):
+        drawn = stage[f"rollout.{name}"]
+        if drawn.given and drawn.number == same:
+            labels = [drawn.label(text), *stage["batch.rollouts"].set_here]
+            labels += [rule.label("compares the rollouts of a question")] if rule.given else []
+            message = "nothing would be learnt: the rollouts of a question are all equal, and so are all advantages 0"
+            yield finding_at(error, "E0519", message, labels, helps)
+            return
+
+
+@stage_check
+def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0510: rewards train on questions, SFT on traces, preferences on pairs. E0512: a pool whose wording draws budgets."""
+    data, selection = stage.record.sub("data"), stage.selection
+    if data is None or data.kind != "selected":
+        if stage.method in PAIRS:
+            yield stage["data"].error(
+                "E0510",
+                f"{TITLES[stage.method]} trains on pairs of responses",
+                "questions alone",
+                help="select them: `data = NAME(pool(…))`, with `preferred` and `rejected`",
+            )
+        return
+    if selection is None:
+        return  # what is wrong with it has been reported
+    wanted, helps = TRAINS_ON[stage.method]
+    if selection.gives != wanted:
+        message = f"{TITLES[stage.method]} trains on {wanted}"
+        yield stage["data"].error("E0510", message, f"gives {selection.gives}", help=helps)
+    if stage.pool is None:
+        return
+    for wording in wordings_of(stage.pool):
+        if wording.get("budget") is not None:
+            yield _budget_in(wording, "a pool asks every question alike")
+    yield from _small(stage, data, stage.pool, selection)
+
+
+def _small(stage: StageCase, data: Record, record: Record, selection: TypedSelection) -> Iterator[Diagnostic]:
+    """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
+    pool, ways = View(record), max(1, len(wordings_of(record)))
+    samples = pool["samples"].number * ways
+    if selection.gives == "pairs" and samples < 2:
+        message = "a pair takes two responses, and the pool has one for each question"
+        yield pool["samples"].error("E0513", message, help="write `samples: 16`")
+    elif selection.gives == "pairs" and record.data("temperature") == 0 and ways < 2:
+        message = "a pair takes two responses, and those of the pool are all equal"
+        yield pool["temperature"].error("E0513", message, "greedy", help="write `temperature: 1`")
+    questions, batch = record.sub("data"), stage["batch.prompts"]
+    asked = _count_questions(questions) if questions is not None else None
+    if asked is None or selection.gives == "questions":
+        return  # questions fill a batch again and again, as those of any data do
+    picks = asked * selection.most(samples)
+    most = picks - math.floor(selection.drop * picks + 1e-9)
+    if most < batch.number:
+        few = "" if most == asked else f", at most {most} {selection.gives}"
+        yield View(data)["pool"].error(
+            "E0513",
+            f"the pool has {asked} questions{few}, which fill no batch of {batch.number:g}",
+            "",
+            *batch.set_here,
+            help=f"write `batch {{ prompts = {most} }}`, or ask more questions",
+        )
+
+
+def _count_questions(data: Record) -> int | None:
+    """Return how many questions data has, where the spec says so; duplicates count."""
+    if data.data("questions") is not None:
+        return int(data.data("questions"))
+    counts = [source.data("count") for source in records_of(data, "source")]
+    return sum(counts) if counts and all(count is not None for count in counts) else None
+
+
+@ppo_check
+def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0511: wordings that rollouts do not share evenly."""
+    wordings, rollouts = wordings_of(stage.record.sub("rollout")), stage["batch.rollouts"]
+    if wordings and stage["rollout.wordings_per"].word == "rollout" and rollouts.number % len(wordings):
+        yield rollouts.error(
+            "E0511",
+            f"{rollouts.number:g} rollouts do not fall evenly on {len(wordings)} wordings",
+            f"{rollouts.number:g} rollouts",
+            help=f"write `rollouts = {max(1, int(rollouts.number) // len(wordings)) * len(wordings)}`",
+        )
+
+
+@ppo_check
+def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0511: questions and wordings that lack what the reward reads of them."""
+    wordings, reward, uses = wordings_of(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
+    # Questions drawn from a task are a text and an answer.
+    tasks = [source.sub("task") for source in records_of(questions_of(stage.record.sub("data")), "source")]
+    bare = bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
+    if "mode" in uses and not wordings:
+        yield reward.error(
+            "E0511",
+            "the reward reads the mode of a response, and all are asked alike",
+            "uses `mode`",
+            help="add `wordings = [think, no_think]` to `rollout`",
+        )
+    if "given" in uses and bare:
+        yield reward.error(
+            "E0511",
+            "the reward reads numbers of its questions, and questions that a task draws have none",
+            "uses `x.…`",
+            help="read questions from a file that has such a column, or measure the response: `len(y)`",
+        )
+    if "budget" in uses and not wordings and bare:
+        yield reward.error(
+            "E0511",
+            "the reward reads a question's budget, and none is drawn",
+            "uses `x.budget`",
+            help='declare `wording within { question = "{question} Think for {budget} tokens.",'
+            " budget = 100 tokens..4000 tokens }`, and add `wordings = [within]` to `rollout`",
+        )
+    lacking = [wording for wording in wordings if not wording.get("budget")]
+    if "budget" in uses and lacking:
+        yield reward.error(
+            "E0511",
+            f"the reward reads a question's budget, and `{lacking[0].name}` draws none",
+            "uses `x.budget`",
+            Label(lacking[0].span, "no `budget`"),
+            help="add `budget = 100 tokens..4000 tokens` to the wording",
+        )
+
+
+@case_check
+def check_asked(case: Case) -> Iterator[Diagnostic]:
+    """E0512: a suite whose wording draws budgets."""
+    wording = case.suite.sub("wording") if case.suite is not None else None
+    if wording is not None and wording.get("budget") is not None:
+        yield _budget_in(wording, "a suite asks every question alike")
+
+
+def check_wording(wording: Record) -> Iterator[Diagnostic]:
+    """E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
+    texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
+    if "{question}" not in texts[0]:
+        helps = "put `{question}` where it belongs"
+        yield View(wording)["question"].error("E0512", "the question is not in its own wording", help=helps)
+    if any("{budget}" in text for text in texts) and wording.get("budget") is None:
+        yield error(
+            "E0512",
+            "the wording writes a budget, and none is drawn",
+            wording.span,
+            "holds `{budget}`",
+            help="write the number out, as suites and pools want it; for training, add `budget = 100 tokens..4000 tokens`",
+        )
+
+
+def _budget_in(wording: Record, why: str) -> Diagnostic:
+    message = f"`{wording.name}` draws a budget for each question, and {why}"
+    return View(wording)["budget"].error("E0512", message, help="write the budget out in its text")
+
+
+@stage_check
+def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, for the responses that
+    there can be.
+
+    Findings that hold for any responses are reported at the declaration instead.
+    """
+    ctx, pool, reward = case.ctx, stage.pool, stage.record.sub("reward")
+    data, rollout = stage.record.sub("data"), stage.record.sub("rollout")
+    rule = data.sub("selection") if data is not None and pool is not None else None
+    if pool is not None and isinstance(rule, Definition):
+        ways = max(1, len(wordings_of(pool)))
+        limits = _limits(pool, ways, pool.data("samples") * ways)
+        yield from ctx.once_of(str(limits), rule, lambda: _picking(ctx, rule, limits))
+    if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
+        return
+    count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
+    # A mode where all are asked alike is a mistake of its own (E0511).
+    known = _limits(rollout, len(wordings_of(rollout)) or INF, count)
+    yield from ctx.once_of(str(known), reward, lambda: _earning(ctx, reward, known))
+
+
+def _picking(ctx: Context, rule: Definition, limits: Limits) -> list[Diagnostic]:
+    trial = ctx.trial()
+    type_selection(trial, rule, limits=limits)
+    return list(_noted(trial, "E0316", "a pool", limits))
+
+
+def _earning(ctx: Context, reward: Definition, limits: Limits) -> list[Diagnostic]:
+    trial = ctx.trial()
+    type_reward(trial, reward, limits=limits)
+    return [each for code in ("W0301", "E0307") for each in _noted(trial, code, "training", limits)]
+
+
+def _limits(sampling: Record, ways: float, group: float) -> Limits:
+    longest = sampling.data("max_tokens")
+    if any(wording.data("prefix") for wording in wordings_of(sampling)):
+        longest = None  # what a response was made to begin with comes on top
+    return Limits(INF if longest is None else longest, ways, group)
+
+
+def _noted(trial: Context, code: str, where: str, limits: Limits) -> Iterator[Diagnostic]:
+    """Yield the findings of a code, with what they rest on."""
+    known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
+    known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
+    note = f"{where} has {', '.join(known)}"
+    for finding in trial.reported:
+        if finding.code == code:
+            yield replace(finding, notes=(note, *finding.notes)) if known else finding

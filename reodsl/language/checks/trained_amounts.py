@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, warning
+from reodsl.language.checks.cases import StudyCase, study_check
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.resolve import source_of, trained_checkpoint
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
-from reodsl.language.values import Arm, Record, Study
+from reodsl.language.values import Arm, Record
 from reodsl.numbers.learning_rate import learning_rate_factor, warmup_steps
 
 CLOSE = 0.05
@@ -43,24 +44,26 @@ class Amounts:
         }
 
 
-def check_trained_amounts(ctx: Context, study: Study) -> Iterator[Diagnostic]:
+@study_check
+def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
     """W0608: arms that begin at one checkpoint and learn from rewards, one of them for another amount than the others.
 
     What ends at a plateau is not known before the run, and SFT, preferences and other starts are not compared.
     """
+    study = case.study
     if study.data("unequal") is not None:
         return
     groups: dict[object, list[tuple[Arm, Amounts]]] = {}
     for arm in study.arms:
-        trained = _amounts(ctx, arm)
+        trained = _amounts(case.ctx, arm)
         if trained is not None:
             groups.setdefault(trained[0], []).append((arm, trained[1]))
-    score = study.sub("score")
-    baseline = score.sub("relative_to") if score is not None else None
+    baseline = case["score.relative_to"]
+    compared = baseline.slot.value.data if baseline.slot is not None else None
     for members in groups.values():
         usual = Counter(amounts for _, amounts in members).most_common(1)[0][0]
         first, wanted = next(
-            (each for each in members if baseline is not None and each[0].name == baseline.name),
+            (each for each in members if isinstance(compared, Record) and each[0].name == compared.name),
             next(each for each in members if each[1] == usual),
         )
         unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(wanted))]

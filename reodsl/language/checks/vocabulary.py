@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, finding_at, place, root_model
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, case_check, finding_at, place, root_model
 from reodsl.language.context import Context
 from reodsl.language.reward.selection import questions_of
 from reodsl.language.values import Bounds, Compound, Record, plain, records_of
@@ -20,8 +20,10 @@ OF_WORDINGS = ("question", "system", "prefix")
 ASKED = (*OF_WORDINGS, "budget")
 
 
-def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
+@case_check
+def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
     """E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
+    ctx = case.ctx
     yield from _lacked(ctx, case.model, _texts(case))
     for source in _sources(case):
         yield from _lacked_in(ctx, case.model, source)

@@ -1,0 +1,171 @@
+"""Checks of a loss and its advantages: parts that nothing reads, and bounds that nothing reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic
+from reodsl.language.checks.cases import Case, StageCase, ppo_check, wordings_of
+
+NEEDS = {
+    "cap": ("loss { clip = dual }", "bounds the ratio of negative advantages where the clip is `dual` alone"),
+    "estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
+    "entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
+}
+"""What each of these settings of `loss` needs, and why."""
+WIDE = 0.1
+"""Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
+
+
+@ppo_check
+def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
+    old = stage["old_logprobs"]
+    if old.word != "engine":
+        return
+    weighing = {
+        "importance_cap": stage.record.data("importance_cap") is not None,
+        "loss.decoupled": stage["loss.decoupled"].is_true,
+    }
+    for path, weighs in weighing.items():
+        if weighs:
+            yield stage[path].error(
+                "E0516",
+                "the difference between trainer and engine would be corrected twice",
+                "weighs tokens by trainer over engine",
+                old.label("ratios that divide by the engine's already"),
+                help=f"write `old_logprobs = trainer`, or take `{path.rpartition('.')[2]}` out",
+            )
+
+
+@ppo_check
+def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0521: parts of the loss that nothing reads."""
+    clip, ratio = stage["loss.clip"], stage["loss.ratio"]
+    used = {
+        "cap": clip.word == "dual",
+        "estimator": bool(stage.record.data("kl")),
+        "entropy_share": bool(stage.record.data("entropy")),
+    }
+    for name, (needed, why) in NEEDS.items():
+        part = stage[f"loss.{name}"]
+        if part.given and not used[name]:
+            helps = f"take it out, or write `{needed}`"
+            yield part.error("E0521", f"`{name}` {why}", "has no effect", help=helps)
+    yield from _check_modes(stage)
+    if ratio.word == "none" and clip.word != "none":
+        yield ratio.error(
+            "E0521",
+            "there is no ratio, and the clip is of ratios",
+            "no ratio",
+            *clip.setting_labels(f"`{clip.word}`"),
+            help="write `loss { ratio = none, clip = none }`, or take `ratio` out",
+        )
+    for name in ("low", "high") if clip.word == "none" and clip.given else ():
+        bound = stage[f"clip.{name}"]
+        # A recipe's bounds, on which an experiment builds, are not taken back.
+        if bound.given and bound.file == clip.file:
+            yield bound.error(
+                "E0521",
+                f"`clip {{ {name} = … }}` is a bound, and the loss has no clip",
+                "has no effect",
+                *clip.setting_labels("no clip"),
+                help="take `clip { … }` out, or write `loss { clip = two_sided }`",
+            )
+
+
+def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
+    mode, prefixes = stage["loss.mode_tokens"], _prefixes(stage)
+    unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
+    if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
+        return
+    message, text = (
+        "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
+        "has no effect",
+    )
+    if mode.word == "shares":
+        message, text = (
+            "`mode_tokens = shares` compares modes, each opened by a wording's own `prefix`",
+            "has no modes",
+        )
+    helps = "write `rollout { wordings = [THINK, NO_THINK] }`, of wordings with a `prefix`, or take it out"
+    yield mode.error("E0521", message, text, help=helps)
+
+
+def _prefixes(stage: StageCase) -> list[object]:
+    return [wording.data("prefix") for wording in wordings_of(stage.record.sub("rollout"))]
+
+
+@ppo_check
+def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0522: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
+    ratio = stage["loss.ratio"]
+    # A mode's first token may be far from its share, and short responses with it.
+    if (
+        ratio.word != "sequence"
+        or stage["loss.clip"].word == "none"
+        or stage["loss.mode_tokens"].word == "shares"
+    ):
+        return
+    for bound in (stage["clip.low"], stage["clip.high"]):
+        # A low one of 1 says that there is none.
+        if bound.slot is not None and WIDE <= bound.number != 1:
+            yield bound.warning(
+                "W0522",
+                f"`{bound.path}` is {bound.number:g}, and a response's ratio is hardly ever that far from 1",
+                "so wide for tokens",
+                ratio.label("a mean over the response's tokens"),
+                help="write `clip { low = 3e-4, high = 4e-4 }`, the bounds of GSPO's paper",
+            )
+            return
+
+
+@ppo_check
+def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0523: a bound that no z-score over so few rollouts reaches.
+
+    The largest of n z-scores is sqrt(n - 1), where one rollout differs from all others (Samuelson 1968), and the
+    sample's deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores know no such limit.
+    """
+    bound, rollouts = stage["advantage.bound"], stage["batch.rollouts"]
+    cut, count = bound.number, rollouts.number
+    grouped = stage["advantage.normalise"].word == "group" and not stage["advantage.batch"].is_true
+    if stage.typed.parts or not grouped or count < 2:
+        return
+    most = (count - 1) / math.sqrt(count) if stage["advantage.std"].word == "sample" else math.sqrt(count - 1)
+    if cut >= most:
+        yield bound.warning(
+            "W0523",
+            f"no advantage reaches {cut:g}: of {count:g} rollouts the largest z-score is {most:.3g}",
+            "cuts nothing",
+            *rollouts.set_here,
+            help=f"write a bound below {most:.3g}, or take it out",
+        )
+
+
+@ppo_check
+def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0527: ratios or weights by the trainer's own log-probabilities, which are those of newer weights than sampled."""
+    lag = stage["lag"]
+    if not lag.number or stage["loss.decoupled"].is_true:
+        return
+    old = stage["old_logprobs"]
+    sampled = lag.label("sampled by older weights")
+    if old.word == "trainer":
+        yield old.error(
+            "E0527",
+            "ratios would divide by the trainer's log-probabilities, and older weights sampled the responses",
+            "leaves out what the steps between changed",
+            sampled,
+            help="take `old_logprobs` out, or write `loss { decoupled = true }`, which corrects for it",
+        )
+    elif stage.record.data("importance_cap") is not None:
+        yield stage["importance_cap"].error(
+            "E0527",
+            "`importance_cap` bounds the weight of the trainer over the engine, and here ratios divide by the engine's",
+            "nothing is weighed",
+            sampled,
+            help="write `loss { decoupled = true }` beside it, or take it out",
+        )

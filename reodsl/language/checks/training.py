@@ -1,0 +1,343 @@
+"""Checks of how a stage trains: its method, optimiser, batches, lag, data and model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.ir.setting import Block
+from reodsl.ir.settings import KINDS, TRAINING
+from reodsl.language.checks.cases import (
+    Case,
+    Setting,
+    StageCase,
+    View,
+    case_check,
+    finding_at,
+    place,
+    ppo_check,
+    stage_check,
+)
+from reodsl.language.resolve import WITHOUT_TRAINING
+from reodsl.language.units import TOKENS, Quantity, written
+from reodsl.language.values import Budgets, Record, Until, records_of
+
+BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
+"""bf16 weight and gradient in fp32, fp32 master weight and two moments."""
+ON_HOST, BESIDE_ADAPTERS = 2 + 4 + 4, 2 + 4
+"""The same with the moments on the host, and of weights that are not trained."""
+CHARACTERS_PER_TOKEN = 3
+
+
+@stage_check
+def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0506: settings of another method than the experiment's stages use."""
+    if case.methods is None:
+        return  # A method that is none has been reported.
+    for name, slot in stage.record.fields.items():
+        field = TRAINING.get(name)
+        if field is None or not field.methods or slot.span is None or case.methods & set(field.methods):
+            continue
+        yield error(
+            "E0506",
+            f"`{name}` is a setting of {' and '.join(field.methods)}, and this trains by {stage.method}",
+            slot.span,
+            "has no effect",
+            others=[stage["method"].label(f"`{stage.method}`")],
+            help=_name_experiments(case, slot.span.path, name, field.methods)
+            if slot.span.path.startswith("--amend ")
+            else _suggest_block(name, field.methods[0], stage.method),
+        )
+
+
+def _name_experiments(case: Case, path: str, name: str, methods: tuple[str, ...]) -> str:
+    """Return what to write for a change that reaches an experiment of another method: whose it is, or that it has none."""
+    target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
+    if target.split(".")[0] == case.name:
+        return (
+            f"leave it out: `{case.name}` has no use for it, and only {' and '.join(methods)} {verb} `{name}`"
+        )
+    if not case.file_methods & set(methods):
+        return f"leave it out: only {' and '.join(methods)} {verb} `{name}`, and nothing here trains by that"
+    return f"name the experiments that it is for: `--amend NAME.{target}=…`"
+
+
+def _suggest_block(name: str, of: str, method: str) -> str:
+    """Return what to write for a setting of another method: the block of this one that has such a setting, or its method."""
+    for block, field in TRAINING.items():
+        if isinstance(field.type, Block) and (not field.methods or method in field.methods):
+            inner = KINDS[field.type.kind].fields
+            if name in inner and (not inner[name].methods or method in inner[name].methods):
+                return f"write `{block} {{ {name} = … }}`"
+    return f"take it out: it is for training by {of}"
+
+
+@stage_check
+def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0507: Muon without a rule for what is no matrix. E0532: Muon beside adapters, or on the host."""
+    algorithm = stage["optim.algorithm"]
+    if algorithm.word != "muon":
+        return
+    where = stage["optim.on"]
+    if "optim.rest" not in stage:
+        yield algorithm.error(
+            "E0507",
+            "`muon` updates matrices only, and nothing is said of the rest",
+            "needs `rest`",
+            help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
+        )
+    reasons = []
+    if stage.record.sub("lora") is not None:
+        why = "`muon` updates whole matrices of the model, and `lora` trains none of them"
+        reasons.append((stage["lora"], why))
+    if where.word == "host":
+        reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
+    helps = "write `optim { algorithm = adamw }`, with a learning rate for it, or take this out"
+    for setting, why in reasons:
+        yield setting.error("E0532", why, "not with `muon`", algorithm.label("`muon`"), help=helps)
+
+
+@stage_check
+def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0518: two windows are compared, and the stage has fewer steps than those."""
+    until = stage.record.sub("until")
+    watched = until.plateau if isinstance(until, Until) else until
+    if watched is None:
+        return
+    window = Setting("window", watched.fields.get("window"), stage.record.span)
+    steps = stage["steps"]
+    width, most = window.number, steps.number
+    if 2 * width > most:
+        yield finding_at(
+            warning,
+            "W0518",
+            f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
+            [window.label(f"{width:g} steps"), *steps.set_here],
+            f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
+        )
+
+
+@case_check
+def check_untrained(case: Case) -> Iterator[Diagnostic]:
+    """E0506: settings of training where a checkpoint is evaluated as it is."""
+    if case.record.is_trained:
+        return
+    helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
+    whole = f"`{case.name}` is a checkpoint that is evaluated as it is"
+    for setting, slot in case.record.fields.items():
+        if setting in TRAINING and setting not in WITHOUT_TRAINING and slot.span is not None:
+            words = f"`{setting}` is a setting of training, and {whole}"
+            yield error("E0506", words, slot.span, "has no effect", help=f"take it out, {helps}")
+    for stage in case.record.stages[:1]:
+        words = f"stages are of training, and {whole}"
+        yield error("E0506", words, stage.span, "has no effect", help=f"take them out, {helps}")
+
+
+@stage_check
+def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0508: SFT trains on worked solutions, which every source of its data has to have."""
+    for source in records_of(stage.record.sub("data"), "source") if stage.method == "sft" else ():
+        columns, task = source.sub("columns"), source.sub("task")
+        # What a function of the user's gives is known once it is run.
+        if (
+            source.get("traces") is not None
+            or (columns is not None and columns.get("trace") is not None)
+            or (task is not None and task.kind in ("python", "programs"))
+        ):
+            continue
+        how = "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'
+        labels = [stage["data"].label("trained on"), Label(source.span, "questions and answers alone")]
+        message = "SFT trains on worked solutions, and this data has none"
+        yield finding_at(error, "E0508", message, labels, f"add {how} to the source")
+
+
+@ppo_check
+def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0502: prompts x rollouts must fall into equal minibatches."""
+    prompts, rollouts, parts = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
+    a, b, c = prompts.number, rollouts.number, parts.number
+    if (a * b) % c == 0:
+        return
+    below = max(d for d in range(1, int(c) + 1) if (a * b) % d == 0)
+    yield parts.error(
+        "E0502",
+        f"{a:g} prompts x {b:g} rollouts are {a * b:g} responses, which {c:g} minibatches do not divide",
+        f"{c:g} minibatches",
+        *prompts.set_here,
+        *rollouts.set_here,
+        help=f"write `minibatches = {below}`, or change the batch",
+    )
+
+
+@ppo_check
+def check_segments(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0524, E0525: segments without a lag, or that a reward cannot have."""
+    segment = stage["segment"]
+    if segment.number and not ((lag := stage["lag"]).slot and lag.number):
+        yield segment.error(
+            "E0525",
+            "a segment lets a response go on by the next step's weights, and `lag` says that no rollout lags",
+            "goes on at the next step",
+            *lag.set_here,
+            help="add `lag = 1 step`, or take `segment` out",
+        )
+
+
+@ppo_check
+def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0526: segments that cut nothing, or too finely."""
+    segment = stage["segment"]
+    length, text = segment.number, written(Quantity(int(segment.number), TOKENS))
+    most = stage["rollout.max_tokens"]
+    if most.slot is not None and length >= most.number:
+        yield segment.error(
+            "E0526",
+            f"a segment of {text} cuts no response",
+            "has no effect",
+            *most.set_here,
+            help=f"write a segment below {written(Quantity(int(most.number), TOKENS))}, or take it out",
+        )
+    split = stage.typed.split
+    if not isinstance(split, Budgets):
+        return
+    ends = (0, *split.schedule.budgets, split.schedule.l_max)
+    gap = min(b - a for a, b in pairwise(sorted(set(ends))))
+    if length < gap:
+        shortest = written(Quantity(gap, TOKENS))
+        yield segment.error(
+            "E0526",
+            f"a segment of {text} is shorter than any gap between two budgets: each section would be sampled by several"
+            " weights",
+            text,
+            Label(split.span, f"the narrowest gap is {shortest}"),
+            help=f"write `segment = {shortest}` or more",
+        )
+
+
+@ppo_check
+def check_segment_modes(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0524: a reward that compares modes, in segments."""
+    if stage["segment"].number and {"group", "mode"} <= stage.typed.uses:
+        yield stage["segment"].error(
+            "E0524",
+            "the reward compares the modes of a question's responses, and in segments unlike weights sample them",
+            "long responses go on by newer weights, short ones do not",
+            stage["reward"].label("reads `mode` and `group`"),
+            help="take `segment` out: with `lag` alone all responses of a question are of one step's weights",
+        )
+
+
+@ppo_check
+def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
+    cluster = case.cluster(stage.record)
+    if cluster is None or not stage["lag"].number or stage.record.data("segment") is not None:
+        return
+    alone = [cluster.data("nodes"), cluster.data("gpus_per_node")] == [1, 1]
+    if cluster.data("placement") == "apart" and not alone:
+        return
+    yield stage["lag"].warning(
+        "W0528",
+        "responses lag, and no time is saved: on this cluster generation and training take turns on the same GPUs",
+        "computes what it would on a cluster whose roles are apart",
+        Label(cluster.span, "one GPU" if alone else "`placement = colocated`"),
+        help="take `lag` out" if alone else "write `placement = apart` in the cluster, or take `lag` out",
+    )
+
+
+@stage_check
+def check_sequence(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0501: traces or pairs that are longer than the model's context."""
+    if stage.method == "ppo":
+        return
+    room, longest = case.context, stage["max_tokens"]
+    if longest.number > room.number:
+        labels = [*longest.set_here, *room.set_here]
+        helps = f"lower `max_tokens` to {room.number} tokens, or take a model with a longer context"
+        yield finding_at(error, "E0501", "a sequence is longer than the model's context", labels, helps)
+
+
+@ppo_check
+def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0501: a prompt, a response and a forced answer that are longer than the model's context."""
+    room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
+    forcing, forced = stage.record.sub("forcing"), 0
+    if stage.reward is not None and "forced" in stage.reward.uses and forcing is not None:
+        forced = _count_forcing_tokens(forcing, case.model) + int(forcing.data("answer_tokens"))
+    total = int(prompt.number) + int(response.number) + forced
+    over = total - room.number
+    if over <= 0:
+        return
+    sizes = {"max_tokens": response.number, "max_prompt": prompt.number}
+    lower = [f"`{name}`" for name, size in sizes.items() if size > over]
+    helps = f"lower {' or '.join(lower)} by {over} tokens"
+    if not lower:
+        helps = f"lower both to {room.number - forced} tokens together, or take a model with a longer context"
+    parts = f"prompt {prompt.number} + response {response.number}" + (
+        f" + forced answer {forced}" if forced else ""
+    )
+    message = f"{parts} are {total} tokens, past the model's context of {room.number}"
+    yield finding_at(error, "E0501", message, [*response.set_here, *prompt.set_here, *room.set_here], helps)
+
+
+def _count_forcing_tokens(forcing: Record, model: Record | None) -> int:
+    """Return about how many tokens a forcing text is: its words for a word-level vocabulary, else a third of its letters."""
+    source, text = model.sub("source") if model is not None else None, str(forcing.data("text"))
+    if source is not None and source.kind == "architecture":
+        return len(text.split())
+    return len(text) // CHARACTERS_PER_TOKEN
+
+
+@stage_check
+def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0606: a cluster that is too small for the weights and the optimiser's state."""
+    cluster, model = case.cluster(case.record), case.model
+    dimensions = model.sub("dimensions") if model is not None else None
+    if cluster is None or model is None or dimensions is None:
+        return
+    gpus = cluster.data("nodes") * cluster.data("gpus_per_node")
+    have, each = gpus * cluster.data("memory"), BYTES_PER_PARAMETER
+    if stage.record.sub("lora") is not None:
+        each = BESIDE_ADAPTERS
+    elif stage["optim.on"].word == "host":
+        each = ON_HOST
+    need = dimensions.data("parameters") * each / 2**30
+    if need > have:
+        yield error(
+            "E0606",
+            f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
+            place(case.record.fields.get("cluster"), stage.record.span),
+            f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
+            others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {each} bytes")],
+            help="take more GPUs, or a smaller model"
+            if each == BESIDE_ADAPTERS
+            else "take more GPUs, a smaller model, or train adapters beside it: `lora { rank = 32 }`",
+        )
+
+
+@stage_check
+def check_turns(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0533: a stage that would cut turns into segments, or learn from the text of several turns."""
+    pool = stage.pool
+    source = pool.sub("data") if pool is not None else stage.record.sub("data")
+    if source is None or source.sub("tools") is None:
+        return
+    turns = View(source)["tools"].label("responses have several turns")
+    if "segment" in stage and stage.method == "ppo":
+        yield stage["segment"].error(
+            "E0533",
+            "a segment would end a response in the middle of its turns",
+            "cuts turns",
+            turns,
+            help="take `segment` out: with `lag` alone responses are whole",
+        )
+    if pool is not None and stage.method != "ppo":
+        yield error(
+            "E0533",
+            f"`{stage.method}` learns from every token of a pool's responses, and part of these is what tools said",
+            pool.span,
+            "has several turns",
+            others=[turns],
+            help="train on what tools said by `ppo`, which leaves it out, or take a pool of data without `tools`",
+        )
