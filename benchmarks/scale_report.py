@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ARMS = 10
 SIZES = ((ARMS, 100_000), (ARMS, 1_000_000), (ARMS, 10_000_000), (500, 100_000))
@@ -235,31 +237,17 @@ def phase(name: str, folder: Path, rows: int, arms: int) -> tuple[float, float, 
 
 
 def memory(process: int) -> int:
-    """Bytes that a process and its descendants hold now.
+    """Return the bytes that a process and its descendants hold now; 0 where they are gone.
 
     What they share counts once. Libraries that unrelated processes use too count in full for the largest process.
     """
-    sizes = [_sizes(each) for each in _family(process)]
-    return max(sum(shared for _, shared in sizes), max((whole for whole, _ in sizes), default=0))
-
-
-def _family(process: int) -> Iterator[int]:
-    """A process and its descendants, as far as they live."""
-    yield process
-    for children in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in children.read_text().split():
-                yield from _family(int(child))
-
-
-def _sizes(process: int) -> tuple[int, int]:
-    """Bytes that a process has in memory, and the same with each shared page divided among those that share it."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
-    except OSError:
-        return 0, 0
-    kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines}
-    return kilobytes.get("Rss:", 0) * 1024, kilobytes.get("Pss:", 0) * 1024
+    together = largest = 0
+    with suppress(psutil.Error):
+        for each in (first := psutil.Process(process), *first.children(recursive=True)):
+            with suppress(psutil.Error):
+                sizes = each.memory_full_info()
+                together, largest = together + sizes.pss, max(largest, sizes.rss)
+    return max(together, largest)
 
 
 def measure(sizes: Iterable[tuple[int, int]], root: Path | None) -> list[dict[str, Any]]:
