@@ -20,6 +20,8 @@ from runners.untrusted import Undecodable, encoded, shown
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
 """Bytes of what is said of a batch, and more of each row of it."""
+LONGEST_SAID, LONGEST_STATE = 2**17, 2**16
+"""Characters of what a tool says, which its process has cut to half of that, and bytes of what tools remember."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -272,8 +274,14 @@ def _is_question(value: object) -> bool:
 def _is_reply(value: object) -> bool:
     if value is None:
         return True
-    replies = value["replies"] if isinstance(value, dict) and value.keys() == {"replies", "state"} else None
-    return isinstance(replies, list) and all(map(_is_text, replies))
+    if not isinstance(value, dict) or value.keys() != {"replies", "state"}:
+        return False
+    replies = value["replies"]
+    short = isinstance(replies, list) and all(
+        _is_text(each) and len(each) <= LONGEST_SAID for each in replies
+    )
+    # Each turn of each response keeps one.
+    return short and len(encoded(value["state"])) <= LONGEST_STATE
 
 
 def _is_text(value: object) -> bool:

@@ -383,7 +383,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
     wait_for(run, place, "reo_exp.train.s1")
     time.sleep(0.2)
     run.send_signal(number)
-    _, err = run.communicate(timeout=30)
+    _, err = run.communicate(timeout=120)
     assert run.returncode == code
     assert words in err
     assert "Traceback" not in err
@@ -458,4 +458,4 @@ def test_a_reader_that_has_seen_enough_is_no_error(place: Path) -> None:
     run.stdout.read(10)
     run.stdout.close()
     assert run.stderr.read() == ""
-    run.wait(timeout=30)
+    run.wait(timeout=120)

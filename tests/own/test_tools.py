@@ -180,12 +180,13 @@ def test_tools_are_called_in_confined_processes(tools: OwnFunction) -> None:
         ("import socket; socket.socket().connect(('127.0.0.1', 9))", "Error: .*ermi"),
         ("import subprocess; subprocess.run(['ls'])", "Error: "),
         ("print('x' * 10**8)", "Error: it printed more"),
+        ("self.state.kept = 'x' * 10**5; return 1", "Error: its reply cannot be read"),
     ],
 )
 def test_what_a_tool_may_not_do_fails_one_answer(site: Path, body: str, words: str) -> None:
     text = CALCULATOR.replace(
         "return (a + b) % 10", f"if a == 3:\n            {body}\n        return (a + b) % 10"
-    )
+    ).replace("    calls: int = 0", "    calls: int = 0\n    kept: str = ''")
     install(site, text, library=not HERE)
     function = OwnFunction(
         read_code("sums_env:verifiers", Path()), "tools", batch=1, seconds=2, memory_mib=2048

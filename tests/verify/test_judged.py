@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_asks_for_nothing_again(tmp_path: Path) -> None:
 
 def test_no_more_are_asked_at_once_than_may_be(tmp_path: Path) -> None:
     many = [Answer(f"number {n}", "4", question="2 + 2?") for n in range(12)]
-    gate = threading.Barrier(3, timeout=5)
+    gate = threading.Barrier(3, timeout=60)
 
     def meet(request: dict[str, Any]) -> str:
         gate.wait()
@@ -393,14 +393,15 @@ NEVER = {
 
 @pytest.mark.parametrize("name", NEVER)
 def test_a_judge_that_never_ends_is_let_go_at_its_deadline(name: str) -> None:
+    packed = name.startswith("a name")
     with speaks(NEVER[name]) as address:
-        chat = Chat(address, "big", "", 0.5, 1)
+        # What is packed is refused as it comes, on a busy machine too.
+        chat = Chat(address, "big", "", 60.0 if packed else 0.5, 1)
         started = time.monotonic()
         with pytest.raises(Refused) as caught:
             chat.ask("grade", "this", 8)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         chat.close()
-    packed = name.startswith("a name")
     assert caught.value.words == (
         "the connection broke (ValueError)" if packed else "no reply came within 0.5 s"
     )
