@@ -1,4 +1,4 @@
-"""docs/LANGUAGE_MODEL.md's tables and pictures: the finished run of a real language model in, the page's numbers out.
+"""docs/EVIDENCE.md's tables and pictures: the finished run of a real language model in, the page's numbers out.
 
     python -m benchmarks.language_model RUN STORE   # keep the run's numbers, draw its pictures, write the page's tables
     python -m benchmarks.language_model             # write the page's tables from the numbers that are kept
@@ -20,7 +20,7 @@ from benchmarks.picture import browser, picture
 from reodsl.store.runs import records
 from reodsl.store.store import Store
 
-PAGE = ROOT / "docs" / "LANGUAGE_MODEL.md"
+PAGE = ROOT / "docs" / "EVIDENCE.md"
 KEPT = ROOT / "benchmarks" / "tables"
 STUDY = "smollm2_reo_exp"
 ARMS = ("base", "vanilla", "reo_exp", "group_norm")

@@ -1,4 +1,4 @@
-"""docs/MINIATURE.md's tables of the two ways and of the readings: finished runs' tables in, the page's tables out.
+"""docs/EVIDENCE.md's tables of the two ways and of the readings: finished runs' tables in, the page's tables out.
 
     python -m benchmarks.miniature TABLE=RUN…   # keep runs' numbers in benchmarks/tables/, and write the page's tables
     python -m benchmarks.miniature              # write the page's tables from the numbers that are kept

@@ -1,4 +1,4 @@
-"""docs/MINIATURE.md's tables of every method: a finished run of `specs/miniature/paper.reo` in, and how far its order is the
+"""docs/EVIDENCE.md's tables of every method: a finished run of `specs/miniature/paper.reo` in, and how far its order is the
 paper's out.
 
     python -m benchmarks.ordering RUN   # keep a run's numbers in benchmarks/tables/, and write the page's tables
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reodsl.numbers.intervals import Interval
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "MINIATURE.md"
+PAGE = ROOT / "docs" / "EVIDENCE.md"
 PAPER = {"1.5B": "deepseek_1_5b", "7B": "deepseek_7b", "Qwen3-4B": "qwen3_4b", "Qwen3-8B": "qwen3_8b"}
 BASELINES = {"qwen3_4b": "base", "qwen3_8b": "base"}
 """What the paper's changes are from, where it is not vanilla RL."""

@@ -1,6 +1,6 @@
 """From graded responses to the report: seconds and peak memory, phase by phase, over up to 10 million responses.
 
-The responses and forced answers are drawn at random in the form of docs/ARTIFACTS.md, over 10 arms or 500, 3 benchmarks and
+The responses and forced answers are drawn at random in the form of docs/STORE.md, over 10 arms or 500, 3 benchmarks and
 a grid of 25 budgets, so that there are 25 forced answers for each response. Polars has one thread, as in runs.
 Memory is that of a phase and all processes that it starts, together.
 """

@@ -1,4 +1,4 @@
-"""docs/LANGUAGE_MODEL.md is what the kept numbers say."""
+"""docs/EVIDENCE.md is what the kept numbers say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/MINIATURE.md is what the kept numbers say; two arms are compared seed by seed."""
+"""docs/EVIDENCE.md is what the kept numbers say; two arms are compared seed by seed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PAGE = 10_000_000
 LONGEST = 100_000
 """Characters of a response that are shown; a longer one loses its middle."""
 SEPARATOR = "\x1e"
-"""Divides the right answers of a question that has several (docs/ARTIFACTS.md)."""
+"""Divides the right answers of a question that has several (docs/STORE.md)."""
 _A_TOKEN, _A_RESPONSE = 4, 120
 """Bytes that a token and a response take at least, to choose what is read at all."""
 _KEYS = ["benchmark", "question", "sample"]

@@ -167,7 +167,7 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Reads artifacts by role (see docs/ARTIFACTS.md); roles of kinds that nothing is shown of are passed over.
+    """Reads artifacts by role (see docs/STORE.md); roles of kinds that nothing is shown of are passed over.
 
     Nothing that is shown names a folder of this machine.
     """

@@ -14,7 +14,7 @@ from reodsl.report.page import page
 
 
 def report(job: Job) -> None:
-    """Write the page, its tables, resolved spec and verdict into `job.out` (see docs/ARTIFACTS.md)."""
+    """Write the page, its tables, resolved spec and verdict into `job.out` (see docs/STORE.md)."""
     # V8 takes as much memory as a material of hundreds of arms, so it works before there is one.
     drawing.vega_script()
     payload = job.task.payload

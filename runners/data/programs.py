@@ -147,5 +147,5 @@ def require_tests(table: pl.DataFrame, where: str) -> None:
             f"{len(unread)} of {table.height} rows have no tests that can be read",
             where=where,
             notes=[*unread[:_SHOWN], *([f"and {rest} more"] if rest > 0 else [])],
-            help='name the column with the tests, as in `columns: columns(answer: "test_list")`; docs/CODE.md shows shapes',
+            help='name the column with the tests, as `columns: columns(answer: "test_list")`; docs/OWN_CODE.md shows shapes',
         )

@@ -72,7 +72,7 @@ class Plan:
 
 
 def evaluate(job: Job) -> None:
-    """Samples responses to every benchmark, forces answers over the grid, grades, and writes what ARTIFACTS.md lists."""
+    """Samples responses to every benchmark, forces answers over the grid, grades, and writes the files of docs/STORE.md."""
     suite = Suite.model_validate(job.task.payload["suite"])
     model = Model.model_validate(job.task.payload["model"])
     seed = evaluation_seed(job.task.payload)
