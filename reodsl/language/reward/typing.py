@@ -66,19 +66,46 @@ DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
 
 
+class Failed(Exception):
+    """Raised where an expression has no meaning; the reason has been reported."""
+
+
 def type_expression(body: Body, expr: tree.Expr) -> Typed | None:
-    """An expression in types and units; None with what is wrong reported."""
+    """Return an expression in types and units; None with the reason reported."""
+    try:
+        return _type(body, expr)
+    except Failed:
+        return None
+
+
+def condition(body: Body, expr: tree.Expr) -> Typed | None:
+    """Return an expression that is true or false; None with the reason reported."""
+    value = type_expression(body, expr)
+    if value is None or value.condition:
+        return value
+    message = "a condition is true or false, and this is a number"
+    return fail(body, "E0301", message, expr, "compare it: `… > 0`")
+
+
+def _both(*values: Typed | None) -> list[Typed]:
+    """Return the values of parts that were all looked at. Raises `Failed` where one has none."""
+    typed = [value for value in values if value is not None]
+    if len(typed) < len(values):
+        raise Failed
+    return typed
+
+
+def _type(body: Body, expr: tree.Expr) -> Typed:
     if body.depth > DEEPEST:
-        return body.ctx.fail(
-            "E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`"
-        )
+        body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
+        raise Failed
     body.ctx.spend("rewards", expr.span)
     body.depth += 1
     try:
-        value = _typed(body, expr)
+        (value,) = _both(_typed(body, expr))
         # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
-        leaf = value is not None and isinstance(value.data, (Name, Length, Correct, Given))
-        return narrowed(body, value) if value is not None and leaf else value
+        leaf = isinstance(value.data, (Name, Length, Correct, Given))
+        return narrowed(body, value) if leaf else value
     finally:
         body.depth -= 1
 
@@ -90,25 +117,23 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
         case tree.Name():
             return _name(body, expr)
         case tree.Unary():
-            value = type_expression(body, expr.operand)
-            return value if value is None or expr.op == "+" else negative(value)
+            value = _type(body, expr.operand)
+            return value if expr.op == "+" else negative(value)
         case tree.Binary(op="^", left=tree.Name("e")) if "e" not in body.env.values:
-            power = type_expression(body, expr.right)
-            return None if power is None else exponential(body, expr.right, power)
+            return exponential(body, expr.right, _type(body, expr.right))
         case tree.Binary():
-            left, right = type_expression(body, expr.left), type_expression(body, expr.right)
-            return None if left is None or right is None else calculated(body, expr, left, right)
+            left, right = _both(type_expression(body, expr.left), type_expression(body, expr.right))
+            return calculated(body, expr, left, right)
         case tree.Compare():
             if expr.op == "in":
                 return fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
-            left, right = type_expression(body, expr.left), type_expression(body, expr.right)
-            return None if left is None or right is None else comparison(body, expr, expr.op, left, right)
+            left, right = _both(type_expression(body, expr.left), type_expression(body, expr.right))
+            return comparison(body, expr, expr.op, left, right)
         case tree.Logic():
-            left, right = condition(body, expr.left), condition(body, expr.right)
-            return None if left is None or right is None else both_or_either(body, expr.op, left, right)
+            left, right = _both(condition(body, expr.left), condition(body, expr.right))
+            return both_or_either(body, expr.op, left, right)
         case tree.Not():
-            test = condition(body, expr.operand)
-            return None if test is None else opposite(test)
+            return opposite(*_both(condition(body, expr.operand)))
         case tree.IfElse():
             return _if_else(body, expr)
         case tree.Call():
@@ -215,27 +240,13 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
     )
 
 
-def condition(body: Body, expr: tree.Expr) -> Typed | None:
-    """An expression that is true or false."""
-    value = type_expression(body, expr)
-    if value is None:
-        return None
-    if not value.condition:
-        return fail(
-            body, "E0301", "a condition is true or false, and this is a number", expr, "compare it: `… > 0`"
-        )
-    return value
-
-
 def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
-    test = condition(body, expr.condition)
-    if test is None:
-        return None
-    then, other = (
+    (test,) = _both(condition(body, expr.condition))
+    branches = (
         type_expression(body.within(body.env, together(body.facts, facts(body, test.data, holds))), branch)
         for holds, branch in ((True, expr.then), (False, expr.otherwise))
     )
-    return None if then is None or other is None else choice(body, expr, test, then, other)
+    return choice(body, expr, test, *_both(*branches))
 
 
 def _call(body: Body, expr: tree.Call) -> Typed | None:
@@ -325,10 +336,7 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         if isinstance(arg.value, tree.Name) and arg.value.name in outer.responses:
             responses[name] = outer.responses[arg.value.name]
             continue
-        value = type_expression(body, arg.value)
-        if value is None:
-            return None
-        values[name] = value
+        values[name] = _type(body, arg.value)
         if isinstance(arg.value, tree.Name) and arg.value.name == body.variable:
             variable = name
     env = replace(
@@ -349,23 +357,24 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
     return typed
 
 
-def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
-    """The one argument of a function."""
+def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
+    """Return the one argument of a function. Raises `Failed` where there is another number of them."""
     if len(expr.args) == 1 and expr.args[0].name is None:
         value = expr.args[0].value
         if not isinstance(value, (tree.Binding, tree.Comprehension)):
             return value
     fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
-    return None
+    raise Failed
 
 
-def _response(body: Body, expr: tree.Expr) -> str | None:
+def _response(body: Body, expr: tree.Expr) -> str:
+    """Return the response that a name is of. Raises `Failed` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
     fail(
         body, "E0301", "this is not a response", expr, "name one: `y`, or the variable of `… for z in group`"
     )
-    return None
+    raise Failed
 
 
 def _own_code(body: Body, expr: tree.Call) -> Typed | None:
@@ -390,8 +399,6 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
             f"write {OWN_CODE.words}: `{example}`, for example",
         )
     of = _response(body, second.value)
-    if of is None:
-        return None
     if body.selects or of in body.env.sampled or body.track is not None:
         what = "a selection's responses" if body.selects else "the starting model's responses"
         what = "the responses of a track" if body.track is not None else what
@@ -403,8 +410,6 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
             f"call it on those of a reward: `{example}`",
         )
     term = _limited(body, expr, second, Own(function=function, of=of))
-    if term is None:
-        return None
     known, place = body.terms.setdefault(function, (term, expr.span))
     if known.limits != term.limits:
         return body.ctx.fail(
@@ -417,14 +422,14 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     return Typed(term, PLAIN, -INF, INF)
 
 
-def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own | None:
-    """The term with the limits that the call names, in their units and ranges; as it is where it names none."""
+def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
+    """Return the term with the limits that the call names, in their units and ranges; as it is where it names none."""
     if len(expr.args) == 2:
         return plain_term
     others = tuple(arg for arg in expr.args if arg is not response)
     bound = bind(body.ctx, replace(expr, args=others), CONSTRUCTORS["python"], body.scope)
     if bound is None:
-        return None
+        raise Failed
     limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
     term = LimitedOwn(function=plain_term.function, of=plain_term.of, **limits)
     return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
@@ -434,8 +439,6 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if name == "python":
         return _own_code(body, expr)
     argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
-    if argument is None:
-        return None
     if name == "answer":
         return fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
     if name == "mode":
@@ -444,35 +447,27 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
         if of in body.env.sampled:
             helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
             return fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
-        return None if of is None else Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
+        return Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
-        of = _response(body, argument)
-        return None if of is None else Typed(Length(of=of), TOKENS, 1.0, body.limits.longest)
+        return Typed(Length(of=_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
         isinstance(argument, tree.Call)
         and isinstance(argument.function, tree.Name)
         and argument.function.name == "answer"
     ):
-        inner = _only(body, argument, "answer", "answer(y[:L])")
-        if inner is None:
-            return None
-        if isinstance(inner, tree.Slice):
-            return _cut(body, inner, "forced")
-        of = _response(body, inner)
-        return None if of is None else Typed(Correct(of=of), PLAIN, 0.0, 1.0, True)
+        argument = _only(body, argument, "answer", "answer(y[:L])")
+        if isinstance(argument, tree.Slice):
+            return _cut(body, argument, "forced")
     if isinstance(argument, tree.Slice):
         return _cut(body, argument, "bare")
-    of = _response(body, argument)
-    return None if of is None else Typed(Correct(of=of), PLAIN, 0.0, 1.0, True)
+    return Typed(Correct(of=_response(body, argument)), PLAIN, 0.0, 1.0, True)
 
 
 def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed | None:
     if expr.lower is not None or expr.upper is None:
         return fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
     of = _response(body, expr.value)
-    at = type_expression(body, expr.upper)
-    if of is None or at is None:
-        return None
+    at = _type(body, expr.upper)
     if at.unit != TOKENS:
         return fail(
             body,
@@ -509,9 +504,7 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
 def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
     """The coefficient of a split: of the one at hand, or of the one that a statistic is at."""
     argument = _of_splits(body, expr, rule)
-    value = type_expression(body, argument) if argument is not None else None
-    if argument is None or value is None:
-        return None
+    value = _type(body, argument)
     if is_at_hand(value):
         body.uses.add("weight")
         return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
@@ -525,15 +518,14 @@ def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
 def _before(body: Body, expr: tree.Call) -> Typed | None:
     """The last split before a number of tokens."""
     argument = _of_splits(body, expr, "before")
-    value = type_expression(body, argument) if argument is not None else None
-    return None if argument is None or value is None else before(body, value, argument)
+    return before(body, _type(body, argument), argument)
 
 
-def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr | None:
-    """The one argument of a call that needs splits; None with what is wrong reported."""
+def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
+    """Return the one argument of a call that needs splits. Raises `Failed` where there are none."""
     argument = _only(body, expr, name, f"{name}(L)")
-    if argument is None or body.splits.broken:
-        return None
+    if body.splits.broken:
+        raise Failed
     if body.splits.over is None or body.track is not None:
         what = "a track has none" if body.track is not None else "there is none here"
         fail(
@@ -543,21 +535,16 @@ def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr | None:
             expr,
             f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`",
         )
-        return None
+        raise Failed
     return argument
 
 
 def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
-    values: list[tuple[tree.Expr, Typed]] = []
-    good = True
+    values: list[tuple[tree.Expr, Typed | None]] = []
     for arg in expr.args:
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             return fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
-        value = type_expression(body, arg.value)
-        if value is None:
-            good = False
-        else:
-            values.append((arg.value, value))
+        values.append((arg.value, type_expression(body, arg.value)))
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
@@ -565,17 +552,15 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
         if wanted == 2:
             helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
         return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
-    if not good:
-        return None
-    return number_function(body, name, values)
+    exprs, typed = [each for each, _ in values], _both(*(value for _, value in values))
+    return number_function(body, name, list(zip(exprs, typed, strict=True)))
 
 
 def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed | None:
     """A statistic over responses or splits; None with what is wrong reported."""
     source = _source(body, over.over)
     if source is None:
-        _nowhere(body, name, over.over)
-        return None
+        return _nowhere(body, name, over.over)
     if source == "ref" and "y" not in body.env.responses:
         return fail(
             body,
@@ -600,8 +585,6 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
     value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
     where = condition(inner, over.condition) if over.condition is not None else None
     given = _empty(body, expr.args[1:], name)
-    if given is None:
-        return None
     if value is None or (over.condition is not None and where is None):
         return None
     if over.condition is not None and not given and name not in ("sum", "count"):
@@ -646,8 +629,6 @@ OVER_STEPS = "steps(20 steps)"
 def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed | None:
     """A statistic of a track, over the responses of steps before or of the monitor set."""
     window = _window(body, over.over)
-    if window is None:
-        return None
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, tracked="z")
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
@@ -656,9 +637,7 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
     at = _share_at(body, expr, name)
     rest = [arg for arg in expr.args[1:] if arg.name is None or arg.name.name != "at"]
     given = _empty(body, rest, name)
-    if value is None or given is None or (over.condition is not None and where is None):
-        return None
-    if name == "quantile" and at is None:
+    if value is None or (over.condition is not None and where is None) or (name == "quantile" and at is None):
         return None
     unit = " tokens" if value.unit == TOKENS else ""
     if not given and name not in ("sum", "count") and (window or over.condition is not None):
@@ -698,8 +677,8 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
-def _window(body: Body, over: tree.Expr) -> int | None:
-    """How many steps a statistic of a track runs over, and 0 for the monitor set; None with what is wrong reported."""
+def _window(body: Body, over: tree.Expr) -> int:
+    """Return how many steps a statistic of a track runs over, and 0 for the monitor set. Raises `Failed` otherwise."""
     match over:
         case tree.Name("monitor"):
             body.uses.add("monitor")
@@ -707,9 +686,7 @@ def _window(body: Body, over: tree.Expr) -> int | None:
         case tree.Call(function=tree.Name("steps"), args=(tree.Arg(name=None, value=count),)) if (
             not isinstance(count, (tree.Binding, tree.Comprehension))
         ):
-            value = type_expression(body, count)
-            if value is None:
-                return None
+            value = _type(body, count)
             if value.unit == STEPS and value.constant and value.low >= 1 and value.low == int(value.low):
                 return int(value.low)
             if value.unit == STEPS and value.open:
@@ -721,7 +698,7 @@ def _window(body: Body, over: tree.Expr) -> int | None:
         over,
         f"write `for z in {OVER_STEPS}`, or `for z in monitor`",
     )
-    return None
+    raise Failed
 
 
 def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
@@ -759,33 +736,26 @@ def _named_splits(over: tree.Expr) -> bool:
     return isinstance(over, tree.Name) and over.name == "splits"
 
 
-def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
-    """E0301: a statistic over something that is neither responses nor splits."""
+def _nowhere(body: Body, name: str, at: tree.Expr) -> Typed | None:
+    """Report E0301: a statistic over something that is neither responses nor splits."""
     helps = "`group` is the question's responses, `ref` the starting model's"
     if body.track is not None:
-        fail(
-            body,
-            "E0301",
-            f"`{name}` runs over `group` here, the responses to the question of the one at hand",
-            at,
-            "a track's own statistic is the outermost one",
-        )
-        return
+        message = f"`{name}` runs over `group` here, the responses to the question of the one at hand"
+        return fail(body, "E0301", message, at, "a track's own statistic is the outermost one")
     called = at.function if isinstance(at, tree.Call) else at
     if isinstance(called, tree.Name) and called.name in HISTORIES:
-        fail(
+        return fail(
             body,
             "E0301",
             "only a track knows the responses of other steps, or of the monitor set",
             at,
             f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
         )
-        return
     if body.selects:
         helps = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
         helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
-    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
+    return fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
 def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
@@ -801,8 +771,8 @@ def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, s
     return body.within(body.env.with_place(name, place(body, variable))), variable
 
 
-def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
-    """What statistics over nothing are, and where it says so; None with what is wrong reported."""
+def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]]:
+    """Return what statistics over nothing are, and the place that says so. Raises `Failed` where it is wrong."""
     typed = []
     for arg in args:
         if (
@@ -817,11 +787,8 @@ def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, 
                 arg,
                 "write `empty: …`",
             )
-            return None
-        value = type_expression(body, arg.value)
-        if value is None:
-            return None
-        typed.append((arg.value.span, value))
+            raise Failed
+        typed.append((arg.value.span, _type(body, arg.value)))
     return typed
 
 
