@@ -36,6 +36,15 @@ def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) 
         assert (signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
 
 
+@pytest.mark.parametrize(("leaders", "word"), [(("reo_exp",), "leads"), (("reo_exp", "reo_oracle"), "tied")])
+def test_one_arm_leads_and_several_are_tied(material: Material, leaders: tuple[str, ...], word: str) -> None:
+    assert material.verdict is not None
+    led = replace(material, verdict=replace(material.verdict, leaders=leaders))
+    shown = items(standing(led, tables.main(led)))
+    tags = {arm: set(re.findall(r">(leads|tied)<", html)) for arm, html in shown.items()}
+    assert tags == {arm: {word} if arm in leaders else set() for arm in material.arms}
+
+
 def test_what_differs_is_good_below_the_baseline_and_bad_above(material: Material) -> None:
     table = tables.main(material)
     shown = items(standing(material, table))

@@ -13,6 +13,7 @@ from reodsl.report import formats, tables
 from reodsl.report.main_table import Shown, cell, interval_text, made_by, main_table
 from reodsl.report.markup import render
 from reodsl.report.material import Material
+from reodsl.report.tables import _percent as percent
 
 CELL = tuple[str, str]
 
@@ -152,6 +153,11 @@ def test_a_cell_has_the_looks_of_its_place(first: bool, fixed: bool) -> None:
     assert classes == ["edge"] * first + ["fixed"] * fixed
     assert ("class" in head) == (first or fixed)
     assert "50" in html
+
+
+def test_a_change_in_percent_is_of_the_baselines_size_and_of_nothing_there_is_none() -> None:
+    frame = pl.DataFrame({"length": [3.0, 3.0, 3.0], "length_of_baseline": [0.0, 1.0, -2.0]})
+    assert frame.select(percent("length")).to_series().to_list() == [None, 200.0, 250.0]
 
 
 def test_lengths_change_in_percent_of_the_baselines(material: Material) -> None:
