@@ -165,10 +165,10 @@ def test_the_dual_clip_bounds_negative_advantages_alone():
 
 
 def test_clipped_weights_count_where_there_is_an_advantage():
-    advantages = torch.tensor([1.0, 0.0, 1.0, -1.0, 0.0])
-    new = torch.tensor([1.0, 1.0, 0.0, -1.0, 0.0])
+    advantages = torch.tensor([1.0, 0.0, 1.0, -1.0, 1.0])
+    new = torch.tensor([1.0, 1.0, 0.0, -1.0, -1.0])
     found = policy_loss(new, torch.zeros(5), advantages, torch.ones(5), LOW, HIGH, form=FORMS["weight"][0])
-    assert found.clipped == 2
+    assert found.clipped == 3
 
 
 def test_a_ratio_grows_to_that_of_sixty_nats():
