@@ -17,7 +17,7 @@ from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.modules import describe_duplicate
 from reodsl.language.schema import type_words
 from reodsl.language.suggest import advice, nearest, there_is
-from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
+from reodsl.language.unknown import BLOCK_NAMES, unknown_setting
 from reodsl.language.values import (
     Child,
     Compound,

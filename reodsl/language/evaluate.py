@@ -19,11 +19,11 @@ from reodsl.language.fitting import default_value, fit
 from reodsl.language.functions import CHECKPOINTS, ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
 from reodsl.language.meant import POOL
 from reodsl.language.modules import Loaded, describe_duplicate, library_names
-from reodsl.language.reward.words import NUMERIC, STATISTICS
+from reodsl.language.reward.names import NUMERIC, STATISTICS
 from reodsl.language.schema import kinds_of, type_words
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
-from reodsl.language.unknown_names import import_hint, quoting_hint, study_of_arm, unknown
+from reodsl.language.unknown import import_hint, quoting_hint, study_of_arm, unknown
 from reodsl.language.values import (
     Arm,
     Bounds,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from reodsl.ir.setting import Type
 from reodsl.language.context import Context
-from reodsl.language.library import provided
+from reodsl.language.hints import provided
 from reodsl.language.modules import Loaded
 from reodsl.language.schema import kinds_of
 from reodsl.syntax import tree

@@ -8,7 +8,7 @@ from typing import Any
 
 from reodsl.ir.names import Form
 from reodsl.ir.setting import A, Between, Block, Choice, Either, Field, Flag, Many, Num, Text, Type
-from reodsl.language.known_methods import method_written
+from reodsl.language.hints import method_written
 from reodsl.language.meant import meant
 from reodsl.language.schema import kinds_of, type_words, unit_of
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words

@@ -13,8 +13,8 @@ from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reference import REWARD_WORDS
+from reodsl.language.reward.names import FUNCTIONS
 from reodsl.language.reward.selection import CHOICES, PICK
-from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.schema import kinds_of
 from reodsl.language.values import Record, as_written
 from reodsl.lsp.analysis import Analysis

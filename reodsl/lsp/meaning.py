@@ -11,7 +11,7 @@ from reodsl.ir.settings import KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
-from reodsl.language.reward.words import FUNCTIONS, HISTORIES
+from reodsl.language.reward.names import FUNCTIONS, HISTORIES
 from reodsl.language.schema import type_words
 from reodsl.language.values import Budgets, Record, Section, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.reward.words import FUNCTIONS
+from reodsl.language.reward.names import FUNCTIONS
 from reodsl.language.units import UNITS
 from reodsl.syntax import grammar
 

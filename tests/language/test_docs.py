@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.language.reference import REWARDS, reference
-from reodsl.language.reward.words import NUMERIC
+from reodsl.language.reward.names import NUMERIC
 
 ROOT = Path(__file__).resolve().parents[2]
 

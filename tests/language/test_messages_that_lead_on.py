@@ -10,8 +10,8 @@ import pytest
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.language import Compiled, compile_file
-from reodsl.language.known_methods import WRITTEN
-from reodsl.language.reward.words import CALLED
+from reodsl.language.hints import WRITTEN
+from reodsl.language.reward.names import CALLED
 from tests.language.conftest import HEAD, MINE
 
 ROOT = Path(__file__).resolve().parents[2]

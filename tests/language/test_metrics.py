@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.ir import canonical
 from reodsl.ir.reward import Cuts
-from reodsl.ir.reward_text import reward_lines
+from reodsl.ir.reward_text import as_written, let_names, reward_lines
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
@@ -29,7 +29,8 @@ def test_metrics_are_any_expressions(tmp_path: Path) -> None:
     chosen = choose_reward(str(path), None)
     assert chosen.reward is not None
     assert chosen.diagnostics == ()
-    assert reward_lines(chosen.reward) == [
+    names = let_names(chosen.reward.lets)
+    assert [as_written(line, names) for line in reward_lines(chosen.reward)] == [
         "let share = len(y) / max(len(z) for z in group)",
         "metric share = share",
         "metric spread = std(len(z) for z in group)",

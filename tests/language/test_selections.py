@@ -214,6 +214,11 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
 @pytest.mark.parametrize(
     ("text", "code"),
     [
+        (
+            PAIRS.replace("  pick right", "  let typical = 1 token\n  pick right")
+            + sequences("simpo", f"best({POOL}, ratio: 0.5)"),
+            "E0208",
+        ),
         (SHORTEST + sequences("simpo", f"best({POOL})"), "E0510"),
         (PAIRS + sequences("sft", f"best({POOL}, ratio: 0.5)"), "E0510"),
         (sequences("simpo", "chain_train"), "E0510"),

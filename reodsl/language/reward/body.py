@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from reodsl.diagnostics.model import Span, warning
+from reodsl.diagnostics.model import Label, Span, warning
 from reodsl.ir.expression import TRACK, Expression, History, Name
 from reodsl.ir.expression import walk as walk_expression
+from reodsl.ir.setting import Num
 from reodsl.language.context import Context
+from reodsl.language.evaluate import bind_argument, declared_type, evaluate
 from reodsl.language.modules import describe_duplicate
-from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
+from reodsl.language.reward.names import (
+    FUNCTIONS,
+    Body,
+    Environment,
+    Limits,
+    LocalFunction,
+    Typed,
+    constant,
+    fail,
+)
 from reodsl.language.reward.operators import named
-from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
-from reodsl.language.reward.words import FUNCTIONS
-from reodsl.language.units import PLAIN, TOKENS, Dimension, unit_words
-from reodsl.language.values import Definition, Record, Scope
+from reodsl.language.schema import unit_of
+from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, unit_words
+from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
+TAKEN = {
+    "y": "the response",
+    "x": "the question",
+    "group": "a question's responses",
+    "ref": "those of the starting model",
+    "monitor": "the responses to the monitor set",
+}
 KEPT = 6
 """How much more a name costs that is kept: a copy takes 100 bytes for each."""
 
@@ -142,7 +160,7 @@ def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
     """Reads one item into `so_far`; whether it is sound."""
     match item:
         case tree.Let():
-            return _let(body, item, so_far.lets)
+            return define_let(body, item, so_far.lets)
         case tree.Decl(kind=tree.Ident("track")):
             return _track(body, item, so_far.tracks)
         case tree.Decl(kind=tree.Ident("metric")):
@@ -161,7 +179,7 @@ def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
             return False
 
 
-def define_function(body: Body, item: tree.Let) -> bool:
+def _function(body: Body, item: tree.Let) -> bool:
     """Take a function of the body into its names; whether its own names are sound. It is typed where it is called."""
     env, name = body.env, item.name.name
     params = item.params or ()
@@ -188,10 +206,10 @@ def define_function(body: Body, item: tree.Let) -> bool:
     return good
 
 
-def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool:
+def define_let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool:
     env, name = body.env, item.name.name
     if item.params is not None:
-        return define_function(body, item)
+        return _function(body, item)
     value = type_expression(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others:
@@ -275,7 +293,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     env, scope = env_and_scope
     body, lets, units = Body(ctx, scope, env), list[tuple[str, Expression]](), dict[Span, Dimension]()
     for item in record.body.items:
-        if isinstance(item, tree.Let) and _let(body, item, lets) and item.params is None:
+        if isinstance(item, tree.Let) and define_let(body, item, lets) and item.params is None:
             units[item.name.span] = env.values[item.name.name].unit
     return units
 
@@ -421,3 +439,78 @@ def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart
         return None
     values.append((measured, first.span))
     return TypedPart(measured.data, -weight if term.negative else weight, on)
+
+
+def own_name(ctx: Context, name: tree.Ident) -> bool:
+    """Whether a let or a parameter has a name that means nothing else in a reward."""
+    if name.name not in TAKEN:
+        return True
+    ctx.fail(
+        "E0208",
+        f"`{name.name}` means {TAKEN[name.name]} here",
+        name.span,
+        "taken",
+        help="give it another name",
+    )
+    return False
+
+
+def environment(
+    ctx: Context, definition: Definition, env: Environment, *, symbolic: bool, at: Span | None = None
+) -> tuple[Environment, Scope] | None:
+    """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
+    item = definition.item
+    args = dict(definition.args)
+    scope_names: dict[str, Callable[[], Value | None]] = {}
+    good = True
+    for param in item.params or ():
+        name = param.name.name
+        good = own_name(ctx, param.name) and good
+        if name not in args and param.default is not None:
+            bound = bind_argument(ctx, definition, param, param.default, Scope(definition.module))
+            if bound is None:
+                good = False
+                continue
+            args[name] = bound
+        if name in args:
+            value = args[name]
+            scope_names[name] = lambda value=value: value  # type: ignore[misc]
+            if isinstance(value.data, Quantity):
+                env.values[name] = constant(float(value.data.number), value.data.unit)
+            else:
+                env.others[name] = value
+        elif symbolic:
+            _open_param(ctx, definition, param, env)
+        else:
+            ctx.fail(
+                "E0310",
+                f"the {definition.kind} `{definition.name}` needs `{name}`",
+                at or definition.span,
+                f"no `{name}`",
+                others=[Label(param.span, "declared here")],
+                help=f"write `{definition.name}({name}: …)`",
+            )
+            good = False
+    return (env, Scope(definition.module).inner(scope_names)) if good else None
+
+
+def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
+    type_ = declared_type(ctx, param.type)
+    low, high = float("-inf"), float("inf")
+    if isinstance(type_, Num):
+        if param.range is not None:
+            ends = [
+                evaluate(ctx, end, Scope(definition.module)) for end in (param.range.lower, param.range.upper)
+            ]
+            numbers = [
+                float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)
+            ]
+            if len(numbers) == 2:
+                low, high = numbers
+        # No name of the language begins so.
+        open_name = Name(name=f"?{param.name.name}")
+        env.values[param.name.name] = Typed(open_name, unit_of(type_), low, high, open=True)
+    elif type_ is not None:
+        env.others[param.name.name] = None
+    else:
+        env.broken.add(param.name.name)

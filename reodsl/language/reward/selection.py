@@ -8,10 +8,8 @@ from typing import Literal
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression
 from reodsl.language.context import Context
-from reodsl.language.reward.body import define_function
+from reodsl.language.reward.body import define_let, environment
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
-from reodsl.language.reward.operators import named
-from reodsl.language.reward.parameters import environment
 from reodsl.language.reward.typing import condition, type_expression
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
@@ -98,17 +96,9 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
     drop: float | None = None
     for item in record.body.items:
         match item:
-            case tree.Let() if item.params is not None:
-                if not define_function(body, item):
-                    return None
             case tree.Let():
-                value = type_expression(body, item.value)
-                if value is None:
-                    env.broken.add(item.name.name)
+                if not define_let(body, item, lets):
                     return None
-                name = f"let{len(lets) + 1}"
-                env.values[item.name.name] = named(body, name, value)
-                lets.append((name, value.data))
             case tree.Setting(name=tree.Ident("drop")):
                 drop = _share(body, item)
                 if drop is None:

@@ -32,7 +32,22 @@ from reodsl.ir.functions import FUNCTIONS as NUMBERS
 from reodsl.ir.functions import Function
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, number
-from reodsl.language.reward.names import INF, Body, LocalFunction, Typed, constant, fail, same_unit
+from reodsl.language.reward.names import (
+    CALLED,
+    FUNCTIONS,
+    HISTORIES,
+    INF,
+    NUMERIC,
+    RESPONSE,
+    STATISTICS,
+    WEIGHTS,
+    Body,
+    LocalFunction,
+    Typed,
+    constant,
+    fail,
+    same_unit,
+)
 from reodsl.language.reward.operators import (
     both_or_either,
     calculated,
@@ -55,7 +70,6 @@ from reodsl.language.reward.places import (
     place,
     run_over,
 )
-from reodsl.language.reward.words import CALLED, FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.language.values import plain
