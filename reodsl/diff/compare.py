@@ -15,7 +15,7 @@ from reodsl.ir.expression import Expression, Node
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study
-from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+from reodsl.ir.training import FromModel, Ppo, Stage, Start
 from reodsl.ir.value_text import ABSENT, value_text
 from reodsl.plan.places import Places
 
@@ -44,12 +44,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sect
 
 def placed(arm: Arm) -> bool:
     """Return whether an experiment that leads to an arm has a cluster for itself."""
-    start = arm.checkpoint
-    while isinstance(start, FromTraining):
-        if start.experiment.cluster is not None:
-            return True
-        start = start.experiment.start
-    return False
+    return any(each.cluster is not None for each in arm.checkpoint.experiments)
 
 
 def stages_of(start: Start) -> int:
@@ -96,7 +91,9 @@ def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
     if isinstance(start, FromModel):
         return {"base": {"model": canonical(start.model)}}
     experiment = start.experiment
-    sections: Sections = {"base": _base(experiment, cluster)}
+    before = experiment.start
+    base = _start(before, stages_of(before) > 1, cluster)
+    sections: Sections = {"base": base["base"] if isinstance(before, FromModel) else base}
     if experiment.shared:
         sections["stages_for_all_seeds"] = experiment.shared
     if cluster is not None:
@@ -105,13 +102,6 @@ def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
         return {**sections, **_stage(experiment.stages[0])}
     stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
     return {**sections, "stages": stages, "checkpoint": {"stage": start.stage, "of": len(experiment.stages)}}
-
-
-def _base(experiment: Experiment, cluster: Cluster | None) -> Sections:
-    start = experiment.start
-    if isinstance(start, FromModel):
-        return {"model": canonical(start.model)}
-    return _start(start, stages_of(start) > 1, cluster)
 
 
 def _stage(stage: Stage) -> Sections:

@@ -174,7 +174,7 @@ class _Lowering:
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
         inputs = {}
         for index in range(max(1, len(pool.wordings))):
-            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.grading, pool_seed or 0)
+            payload = pool_payload(pool, pool.start.model, index, stage.data.grading, pool_seed or 0)
             name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
             inputs[f"pool:{index}"] = self.add(
                 name, "sample", payload, sources, experiment.name, pool_seed, experiment.cluster
@@ -216,7 +216,7 @@ class _Lowering:
             task_seed = seed if seeded(arm.checkpoint) and not once else None
             # A shared checkpoint has the responses that a study of its seed alone gives it.
             replicate = self.study.seeds[0] if once else task_seed
-            suite, model = arm.suite, _model_of(arm.checkpoint)
+            suite, model = arm.suite, arm.checkpoint.model
             payload = self.payload_once(
                 ("evaluate", id(suite), id(model), replicate),
                 "evaluate",
@@ -342,7 +342,3 @@ def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[s
         "draws": draws,
         "max_prompt": method.max_prompt,
     }
-
-
-def _model_of(start: Start) -> Model:
-    return start.model if isinstance(start, FromModel) else start.experiment.model

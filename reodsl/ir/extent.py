@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from reodsl.ir.base import names_of
 from reodsl.ir.study import Study
-from reodsl.ir.training import FromTraining
 
 CHARACTERS_PER_VALUE = 16
 
@@ -24,12 +23,7 @@ class Extent:
 def extent(study: Study) -> Extent:
     """The extent of a study, in time linear in its objects, however often they are shared."""
     values, depth = _measured(study)
-    stages = 0
-    for arm in study.arms:
-        start = arm.checkpoint
-        while isinstance(start, FromTraining):
-            stages += len(start.experiment.stages)
-            start = start.experiment.start
+    stages = sum(len(each.stages) for arm in study.arms for each in arm.checkpoint.experiments)
     return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
 
 

@@ -158,15 +158,12 @@ class Study(studies_settings.Study, IR):
         """The experiments whose checkpoints all seeds share, by name, with `to STAGE` where that is not the last one."""
         names: dict[str, None] = {}
         for arm in self.arms:
-            start = arm.checkpoint
-            while isinstance(start, FromTraining):
-                each = start.experiment
+            for each in arm.checkpoint.experiments:
                 if each.shared == len(each.stages):
                     names[each.name] = None
                 elif each.shared:
                     stage = each.stages[each.shared - 1].name or str(each.shared - 1)
                     names[f"{each.name} to {stage}"] = None
-                start = each.start
         return tuple(names)
 
     def arm(self, name: str) -> Arm:

@@ -245,6 +245,11 @@ class FromModel(IR):
     kind: Literal["model"] = "model"
     model: Model
 
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Return no experiment, as none leads here."""
+        return ()
+
 
 class FromTraining(IR):
     """The checkpoint at the end of stage `stage` of an experiment, counted from 0."""
@@ -252,6 +257,19 @@ class FromTraining(IR):
     kind: Literal["training"] = "training"
     experiment: Experiment
     stage: int
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Return the experiments that lead here, the last one first. A chain may be longer than the stack."""
+        chain = [self.experiment]
+        while isinstance(start := chain[-1].start, FromTraining):
+            chain.append(start.experiment)
+        return tuple(chain)
+
+    @property
+    def model(self) -> Model:
+        """Return the model at the root of the chain of starting points."""
+        return self.experiments[-1].start.model
 
 
 Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
@@ -276,9 +294,8 @@ class Experiment(IR):
 
     @property
     def model(self) -> Model:
-        """The model at the root of the chain of starting points."""
-        start = self.start
-        return start.model if isinstance(start, FromModel) else start.experiment.model
+        """Return the model at the root of the chain of starting points."""
+        return self.start.model
 
 
 for _model in (FromTraining, Pool, Selected, Stage, Experiment):

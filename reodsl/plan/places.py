@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Origin, Spec
-from reodsl.ir.model import Model, Wording
+from reodsl.ir.model import Wording
 from reodsl.ir.reward_text import let_names
 from reodsl.ir.study import Arm, Suite
-from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+from reodsl.ir.training import Experiment, FromTraining, Ppo, Stage, Start
 
 Path = tuple[str, ...]
 
@@ -45,7 +45,7 @@ class Places:
         """Index the declarations of `spec`, as it is compiled now."""
         self.study = spec.study.name
         self.arms = {arm.name: arm for arm in spec.study.arms}
-        self.experiments = {each.name: each for each in _experiments(spec)}
+        self.experiments = {each.name: each for arm in spec.study.arms for each in arm.checkpoint.experiments}
         # Origins have the experiment of an arm by the arm's name.
         self.also = {
             arm.checkpoint.experiment.name: arm.name
@@ -65,12 +65,9 @@ class Places:
 
     def of(self, task: Task, path: Path) -> Origin | None:
         """Return the place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest part around it."""
-        spelled, declared = _spelled(task, path), tuple(self._declared(task, path))
-        for end in range(len(spelled), 0, -1):
-            for owner, *inner in declared:
-                origin = self._within(owner, tuple(inner), spelled[:end], end == len(spelled))
-                if origin is not None:
-                    return origin
+        origin = self._nearest(tuple(self._declared(task, path)), _spelled(task, path))
+        if origin is not None:
+            return origin
         named = (_SETTING[path[0]],) if path and path[0] in _SETTING else ()
         lines = (self.lines.get(owner, {}) for owner in self._owners(task))
         return next((each[named] for each in lines if named in each), None)
@@ -101,6 +98,10 @@ class Places:
                 if path[0] == "selected" and stage.selected is not None:
                     owners = [(arm, "data", "pool"), (arm, "data"), (arm,)]
                     owners = _below(stage.selected.pool.start) if "start" in path else owners
+        return self._nearest(owners, path)
+
+    def _nearest(self, owners: Sequence[Path], path: Path) -> Origin | None:
+        """Return the origin of the path below the first owner that has one, or of the nearest part around it."""
         for end in range(len(path), 0, -1):
             for owner, *inner in owners:
                 origin = self._within(owner, tuple(inner), path[:end], end == len(path))
@@ -142,7 +143,7 @@ class Places:
                 arm.checkpoint if arm is not None else experiment.start if experiment is not None else None
             )
             if part == "model" and start is not None:
-                yield (_model(start).name,)
+                yield (start.model.name,)
             return
         if "verifier" in path or "grading" in path:
             # Data of unlike verifiers are one task's work, under the name of the first.
@@ -212,27 +213,9 @@ def _spelled(task: Task, path: Path) -> Path:
             return tuple(part for name in path for part in _SPELLED.get(name, (name,)))
 
 
-def _experiments(spec: Spec) -> Iterator[Experiment]:
-    for arm in spec.study.arms:
-        yield from _trained(arm.checkpoint)
-
-
 def _below(start: Start) -> list[Path]:
     """Return the declarations behind a checkpoint, the last experiment first and the model at the end."""
-    return [*((each.name,) for each in _trained(start)), (_model(start).name,)]
-
-
-def _trained(start: Start) -> Iterator[Experiment]:
-    """Yield the experiments that lead to a checkpoint, the last one first."""
-    while isinstance(start, FromTraining):
-        yield start.experiment
-        start = start.experiment.start
-
-
-def _model(start: Start) -> Model:
-    while not isinstance(start, FromModel):
-        start = start.experiment.start
-    return start.model
+    return [*((each.name,) for each in start.experiments), (start.model.name,)]
 
 
 def _ends(parts: Path, path: Path) -> bool:

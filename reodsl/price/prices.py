@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -14,7 +14,6 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
-from reodsl.ir.training import FromModel, Start
 from reodsl.price.history import COMPUTES, History, Known, Past
 from reodsl.price.machine import Devices, at_width, called, devices_of
 from reodsl.price.memory import process_bytes
@@ -126,7 +125,7 @@ class _Pricer:
     ) -> None:
         self.graph, self.history = graph, history
         self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
-        models = {id(model): model for model in _models(spec)}.values()
+        models = {id(model): model for model in (arm.checkpoint.model for arm in spec.study.arms)}.values()
         self.models = {_key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in models}
         self.known = Known(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}
@@ -250,14 +249,6 @@ def _as_many(past: Past, devices: Devices) -> Devices:
     return replace(
         devices, generating=past.generating, training=past.training, tensor_parallel=past.tensor_parallel
     )
-
-
-def _models(spec: Spec) -> Iterator[Model]:
-    def root(start: Start) -> Model:
-        return start.model if isinstance(start, FromModel) else start.experiment.model
-
-    for arm in spec.study.arms:
-        yield root(arm.checkpoint)
 
 
 def _key(model: Model) -> str:

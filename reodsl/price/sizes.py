@@ -9,7 +9,6 @@ from typing import Any
 
 from reodsl.ir import Spec
 from reodsl.ir.model import Architecture, Dimensions, Folder, Hub, Model
-from reodsl.ir.training import FromModel
 from reodsl.store.external import LARGEST_CONFIG, hub_snapshot
 from reodsl.store.plain import read_object
 
@@ -129,8 +128,7 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
     """
     sizes_by_model = {}
     for arm in spec.study.arms:
-        start = arm.checkpoint
-        model = start.model if isinstance(start, FromModel) else start.experiment.model
+        model = arm.checkpoint.model
         if model.name in sizes_by_model or sizes_of(model) is not None:
             continue
         match model.source:

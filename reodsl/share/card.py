@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from reodsl.ir import Spec
 from reodsl.ir.model import Hub, Model
-from reodsl.ir.training import Experiment, FromTraining
+from reodsl.ir.training import Experiment
 from reodsl.report import formats
 from reodsl.report.copies import markdown
 from reodsl.report.material import MEAN, Material, title
@@ -96,12 +96,14 @@ def _metadata(
 
 def _data_sets(experiment: Experiment) -> list[str]:
     """Return the hub's data sets that any stage before this model trained on."""
-    start = experiment.start
-    before = _data_sets(start.experiment) if isinstance(start, FromTraining) else []
-    here = [
-        source.repo for stage in experiment.stages for source in stage.data.sources if source.kind == "hub"
-    ]
-    return list(dict.fromkeys([*before, *here]))
+    repos = (
+        source.repo
+        for each in (*reversed(experiment.start.experiments), experiment)
+        for stage in each.stages
+        for source in stage.data.sources
+        if source.kind == "hub"
+    )
+    return list(dict.fromkeys(repos))
 
 
 def _measured(material: Material, one: Evaluated, benchmark: str) -> list[tuple[str, str, float]]:
