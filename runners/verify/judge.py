@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 from runners.verify.extract import final_answer
 from runners.verify.fast import several
@@ -168,6 +169,9 @@ _CHOICE_SAID = re.compile(
 _SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
 _OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
 _OPINION = re.compile(r"(yes|no|true|false)(?:$|[,.;:] )", re.IGNORECASE)
+_VERBS = frozenset({"is", "was", "has", "had"})
+_CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve"})
+_DENIED = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
 _CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?: ?(?:\\text\{ ?)?([apAP])\.? ?[mM]\.?(?: ?\})?)?")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
 _COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
@@ -177,8 +181,9 @@ _LONG_WORD = re.compile(r"[A-Za-z]{4}|[^\x00-\x7f]")
 _PLAIN_WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
 _IN = re.compile(r"\\in(?![A-Za-z])")
-_COMMA = re.compile(r",|;|\\text\{,? ?(?:and|or),? ?\}|,? (?:and|or) |\\(?:lor|land)(?![A-Za-z])")
+_COMMA = re.compile(r"[,;]? ?\\text\{,? ?(?:and|or),? ?\}|[,;]? (?:and|or) |,|;|\\(?:lor|land)(?![A-Za-z])")
 _OR = re.compile(r",? ?\\text\{,? ?or,? ?\}|,? or |\\lor(?![A-Za-z])")
+_EITHER = re.compile(rf"{_OR.pattern}|;")
 _AND = re.compile(r",? ?\\text\{,? ?and,? ?\}|,? and |\\land(?![A-Za-z])")
 _CUP = re.compile(r"\\cup(?![A-Za-z])")
 _CAP = re.compile(r"\\(?:cap|setminus|times|backslash)(?![A-Za-z])")
@@ -192,6 +197,13 @@ _NAMES = re.compile(
     r"\( ?[A-Za-z](?:_\w)? ?(?:, ?(?:[A-Za-z](?:_\w)?|\\[a-z]+) ?)+\)|\(r, ?\\theta(?:, ?[a-z\\]+)?\)"
 )
 _POINT = re.compile(r"[A-Z](?:_[0-9]|')? ?(\([^()]*\))")
+_UNEQUAL = re.compile(r"[a-zA-Z] ?\\ne (-?[^,=<>\\ ]{1,20}|-?\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})")
+_APPROX = re.compile(r"\\approx(?![A-Za-z])")
+_NUMERAL = re.compile(
+    r"(?=.*[0-9])(?:\\(?:frac|sqrt|pi|cdot|times|ln|log)(?![A-Za-z])|[0-9.+*/^{}()\[\] -])+"
+)
+_ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)\b")
+_FREE = re.compile(r"(?<=\+) ?[cCkK]$")
 _INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _ROWS = re.compile(r"\\\\")
@@ -294,6 +306,9 @@ class _Judge:
 
     def _chains(self, gold: str, answer: str, depth: int) -> Plan | None:
         """Assignments and equations; None where neither is one."""
+        values = list(product(_rounded(gold), _rounded(answer)))
+        if len(values) > 1:
+            return some([self.compare(*pair, depth + 1) for pair in values])
         left, right = _chain(gold), _chain(answer)
         if len(left) == 1 and len(right) == 1:
             return None
@@ -400,6 +415,10 @@ class _Judge:
 
     def _expressions(self, gold: str, answer: str, one: Quantity | None, other: Quantity | None) -> Plan:
         """Two expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
+        if _ORDER.match(answer):
+            return False
+        if "C" not in gold[:-1] and gold[-1:] == "C":
+            answer = _FREE.sub("C", answer)
         if one is not None and one.percent and other is None:
             return some(
                 [_asked(_number(value, one), answer, self.share) for value in (one.value / 100, one.value)]
@@ -523,9 +542,9 @@ def _words(gold: str, answer: str) -> Plan | None:
         return opinions[0][1].lower() == opinions[1][1].lower()
     left, right = _said(gold), _said(answer)
     times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
-    if times[0] is not None and times[1] is not None and times[0][3] and times[1][3]:
-        one, other = ((time[1].lstrip("0"), time[2] or "00", time[3].lower()) for time in times if time)
-        return one == other
+    if times[0] is not None and times[1] is not None and (times[0][3] or (times[1][3] and times[0][2])):
+        one, other = (_minutes(time) for time in times if time)
+        return bool(one & other)
     chosen = _chosen(gold), _chosen(answer)
     if all(chosen):
         return chosen[0] == chosen[1]
@@ -549,7 +568,21 @@ def _words(gold: str, answer: str) -> Plan | None:
         return None
     if right is None:
         right = answer if _LETTERS.fullmatch(answer) else ""
-    return _folded(left) == _folded(right) and bool(_folded(left))
+    named, met = _folded(left), _folded(right)
+    more = met[len(named) :]
+    if more and (
+        (more[0] in _VERBS and not _DENIED.intersection(more)) or (len(more) == 1 and more[0] in _CLASSES)
+    ):
+        met = met[: len(named)]
+    return named == met and bool(named)
+
+
+def _minutes(time: re.Match[str]) -> set[int]:
+    """Return the minutes of the day that a time may be: two where it has twelve hours and does not tell which half."""
+    minute, mark = int(time[1]) * 60 + int(time[2] or 0), (time[3] or "").lower()
+    if mark or not 60 <= minute < 780:
+        return {minute % 720 + 720 * (mark == "p")} if mark else {minute}
+    return {minute % 720, minute % 720 + 720}
 
 
 def _chosen(text: str) -> list[str]:
@@ -586,7 +619,7 @@ def _is_words(text: str) -> bool:
 
 def _folded(words: str) -> list[str]:
     """Words without case, marks and a leading article."""
-    folded = [word.casefold() for word in _PLAIN_WORD.findall(words)]
+    folded = [word.casefold() for word in _PLAIN_WORD.findall(_ORDINAL.sub("", words))]
     return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at") else folded
 
 
@@ -616,6 +649,12 @@ def _unlettered(text: str, other: str) -> str:
     return point[1] if point is not None and "," in point[1] and other[:1] == "(" else text
 
 
+def _rounded(text: str) -> list[str]:
+    """Return a number and what it is near to, of `6\\pi \\approx 18.85`; the text alone where it is something else."""
+    sides = split_top(text, _APPROX) if r"\approx" in text else [text]
+    return sides if len(sides) == 2 and _NUMERAL.fullmatch(sides[0]) else [text]
+
+
 def _names_number(sides: list[str]) -> bool:
     """Return whether an equation gives a number other than 0, or a ratio, as its answer: `a + b = 12`, `a : b = 2 : 3`."""
     if len(sides) != 2 or not _loose_name(sides[0]):
@@ -643,8 +682,23 @@ def _loose_name(text: str) -> bool:
     return re.search("[A-Za-z]", bare) is not None
 
 
+def _solutions(text: str) -> _Group | None:
+    """Return the tuples of `x = 1, y = 2 or x = 2, y = 1`, in which each part has a value for each of the names."""
+    parts = [
+        [split_top(item, _EQUALS) for item in split_top(part, _COMMA)] for part in split_top(text, _EITHER)
+    ]
+    names = [[sides[0] for sides in part] for part in parts]
+    if len(parts) < 2 or len(names[0]) < 2 or any(each != names[0] for each in names):
+        return None
+    if not all(len(sides) == 2 for part in parts for sides in part):
+        return None
+    return _Group("list", tuple(f"({', '.join(sides[1] for sides in part)})" for part in parts))
+
+
 def _group(text: str) -> _Group | None:
     """The members of a text that has several, or of a set."""
+    if "=" in text and (solutions := _solutions(text)) is not None:
+        return solutions
     group = _matrix(text) or _set(text) or _orders(text)
     if group is not None:
         return group
@@ -719,6 +773,9 @@ def _orders(text: str) -> _Group | None:
         below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
         if len(parts) == 2 and len(above) == len(below) == 1:
             return _Group("tuple", (above[0][1], below[0][1]), above[0][0] + below[0][0])
+    unequal = _UNEQUAL.fullmatch(text)
+    if unequal is not None:
+        return _Group("union", (rf"(-\infty,{unequal[1]})", rf"({unequal[1]},\infty)"))
     return _of_distance(text) or _interval_of_order(text)
 
 

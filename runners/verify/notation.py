@@ -93,6 +93,10 @@ _UPRIGHT = re.compile(
     r"|sinh|cosh|tanh|lcm|gcd))\}"
 )
 _BRACED_NUMBER = re.compile(r"([+-]?)\{([0-9][0-9.,]*)\}(?= |$)")
+_OUTWARD = re.compile(r"([\[\]])([^\[\]]{1,80},[^\[\]]{1,80})([\[\]])")
+_AXIS = re.compile(r"\\(?:hat|vec|overrightarrow) ?\{? ?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}?")
+_NEGATIVE = re.compile(r"\A(?:negative|minus) (?=[0-9\\.])", re.IGNORECASE)
+_CORRECT = re.compile(r"\A(\(?[A-H]\)?) is (?:the )?(?:correct|right)(?: (?:one|answer|option|choice))?\.?\Z")
 _ANGLES = re.compile(r"\\langle(?![A-Za-z])((?:(?!\\[lr]angle)[^<>|]){1,200}+)\\rangle(?![A-Za-z])")
 _SPACED_I = re.compile(r"(?<=[0-9}]) i(?![A-Za-z])")
 _STRONG = re.compile(
@@ -108,7 +112,7 @@ _OVER = re.compile(r"\{([^{}\\]*+)\\(over|choose)(?![A-Za-z])([^{}]*+)\}")
 _POWER = re.compile(r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ")
 _SPACE = re.compile(r"[ \t\r\n]++")
 _LEAD = re.compile(
-    r"(?:\\approx|\\simeq|\\sim|=|\\text\{[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
+    r"(?:\\approx|\\simeq|\\sim|=|\\text\{(?! ?[A-H][:=])[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
     r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is)?(?: (?:option|choice))?)[: ]|"
     r"(?i:(?!(?:[a-z']+ ){0,6}(?:no|not|than|half|twice)\b)(?:[a-z']+ ){1,6}"
     r"(?:is|are|was|were|equals|has|have|had|costs?|needs?|takes?|gets?|pays?|earns?|makes?|spends?|weighs?|contains?)"
@@ -117,6 +121,9 @@ _LEAD = re.compile(
 )
 _RATIO = re.compile(r"\A([0-9]{1,12}) ?(?:to|\\text\{ ?to ?\}) ?([0-9]{1,12})\Z")
 _TEXT = re.compile(r"\A\\text\{ ?([^{}]*?) ?\}\Z")
+_NONE = re.compile(
+    r"(?:there (?:is|are|exists?) |has |have )?no (?:real )?(?:solutions?|roots?)(?: exists?)?\.?"
+)
 _NAMED = {
     **{
         word: str(number)
@@ -156,13 +163,15 @@ def plain(text: str) -> str:
         text = _COMMA.sub(",", text)
         text = _OVER.sub(_over, text)
         text = _SECOND.sub(r"\\\1\2{\3}", _FIRST.sub(r"\\\1{\2}", text))
-        text = _POWER.sub(r"^\\circ", text)
+        text = _POWER.sub(r"^\\circ", _AXIS.sub(r"\1", text))
         text = _PARAMETER.sub(r", \1 \\in \\mathbb{Z}", text)
         text = _SYSTEM.sub(lambda system: system[1].replace(r"\\", ","), text)
     elif "{," in text:
         text = _COMMA.sub(",", text)
     if ":" in text:
         text = _COLON.sub(":", text)
+    if text[:1] == "]" or text[-1:] == "[":
+        text = _OUTWARD.sub(lambda ends: "[("[ends[1] == "]"] + ends[2] + "])"[ends[3] == "["], text)
     if r"\rangle" in text:
         text = _ANGLES.sub(lambda angles: f"({angles[1]})" if "," in angles[1] else angles[0], text)
     text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
@@ -178,8 +187,9 @@ def plain(text: str) -> str:
         if text == before:
             break
     text = _BRACED_NUMBER.sub(r"\1\2", text, count=1) if text[:2].lstrip("+-")[:1] == "{" else text
-    text = _RATIO.sub(r"\1:\2", text)
-    return _NAMED.get(_TEXT.sub(r"\1", text).lower(), text) if len(text) < 40 else text
+    text = _CORRECT.sub(r"\1", _NEGATIVE.sub("-", _RATIO.sub(r"\1:\2", text)))
+    words = _TEXT.sub(r"\1", text).lower() if len(text) < 60 else ""
+    return r"\emptyset" if _NONE.fullmatch(words) else _NAMED.get(words, text)
 
 
 def spelt(text: str) -> str:

@@ -274,8 +274,8 @@ _NOUNS = re.compile(
 _COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,8}")
 _FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
 _MORE = re.compile(
-    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared|cubed"
-    r"|plus|minus|over(?! the)|less"
+    r"\b(?:and|or|to(?! [a-z]{2})|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared"
+    r"|cubed|plus|minus|over(?! the)|less"
     r"|percent|percentage|pct|factorial|choose|mod|modulo|divided|multiplied|half|halves|quarters?|thirds?|root|sin|cos|tan|cot|sec|csc|log|exp|sqrt|lcm"
     r"|gcd|pi"
     r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"

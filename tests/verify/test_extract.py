@@ -45,6 +45,8 @@ PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "\\", "a", " "
         ("\\boxed{1}, \\boxed{2}, or \\(\\boxed{3}\\)", "1, 2, 3"),
         ("$x = \\boxed{3}$ and $y = \\boxed{-2}$", "x = 3, y = -2"),
         ("$x = \\boxed{3}$ and $\\boxed{-2}$", "3, -2"),
+        ("\\boxed{x = 2} \\text{ or } \\boxed{x = 3}, \\quad \\boxed{4}", "x = 2, x = 3, 4"),
+        ("\\boxed{2} or maybe \\boxed{3}", "3"),
         ("\\boxed{7}, \\boxed{7}", "7"),
         ("\\boxed{6/16} = \\boxed{3/8}", "3/8"),
         ("\\boxed{6} and so \\boxed{8}", "8"),
