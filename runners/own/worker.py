@@ -30,9 +30,8 @@ from typing import Any
 
 from reodsl.own import Answer, Question, Response
 from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
-from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
-from runners.sandbox.kernel import Refused
-from runners.sandbox.parent import lines
+from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
+from runners.sandbox.parent import Tell, confinable, lines, serve
 from runners.untrusted import Undecodable, decoded
 
 FULL_MARKS = 1.0 - 1e-9
@@ -273,27 +272,16 @@ def place_in(said: dict[str, Any], file: str, line: int) -> dict[str, Any]:
 
 def main() -> None:
     """Confine this process, load what the file imports, then answer until the parent closes the pipe."""
-    parent = os.getppid()
-    out = os.dup(1)
-    os.dup2(2, 1)
+    asked = lines(os.getppid())
 
-    def tell(message: bytes) -> None:
-        data = message + b"\n"
-        while data:
-            data = data[os.write(out, data) :]
-
-    asked = lines(parent)
-    said = json.loads(next(asked, b"{}"))
-    missing = lacking()
-    if missing is not None and said["must"]:
-        tell(json.dumps({"ready": False, "lacking": missing}).encode("ascii"))
-        return
-    try:
+    def prepare(tell: Tell) -> Callable[[], None]:
+        said = json.loads(next(asked, b"{}"))
+        confined = confinable(said["must"])
         limit_memory(int(said["memory_mib"]))
         here = os.path.dirname(os.path.abspath(sys.modules["reodsl"].__file__ or ""))
         module = importlib.util.find_spec(said["module"].partition(".")[0]) if said["module"] else None
         package = list(module.submodule_search_locations or ()) if module is not None else []
-        sandbox = Sandbox([*python_folders(sys.modules), here, *package], confined=missing is None)
+        sandbox = Sandbox([*python_folders(sys.modules), here, *package], confined=confined)
         sandbox.enter()
         # What cannot be loaded is told where the file is run, with its line.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -303,28 +291,21 @@ def main() -> None:
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
         gc.freeze()
-    except Refused as refused:
-        tell(json.dumps({"ready": False, "lacking": refused.strerror}).encode("ascii"))
-        return
-    except Exception as failure:
-        tell(
-            json.dumps({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]}).encode("ascii")
-        )
-        return
-    tell(b'{"ready": true}')
-    alone: bool | None = None
-    for line in asked:
-        rows = json.loads(line)["rows"]
-        if alone is None:
-            alone = sandbox.call(lambda: takes_one(said), said["seconds"]).data == b"one"
-        if alone:
-            message: dict[str, Any] = {
-                "status": "each",
-                "rows": [settle(sandbox, said, [row]) for row in rows],
-            }
-        else:
-            message = settle(sandbox, said, rows)
-        tell(json.dumps(message).encode("ascii"))
+
+        def answer() -> None:
+            alone: bool | None = None
+            for line in asked:
+                rows = json.loads(line)["rows"]
+                if alone is None:
+                    alone = sandbox.call(lambda: takes_one(said), said["seconds"]).data == b"one"
+                if alone:
+                    tell({"status": "each", "rows": [settle(sandbox, said, [row]) for row in rows]})
+                else:
+                    tell(settle(sandbox, said, rows))
+
+        return answer
+
+    serve(prepare)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ from contextlib import suppress
 from typing import Any
 
 from runners.programs.values import Uncarried, packed, unpacked
-from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, lacking, limit_memory, python_folders, write_all
-from runners.sandbox.kernel import Refused, end_with_parent
-from runners.sandbox.parent import lines
+from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, limit_memory, python_folders, write_all
+from runners.sandbox.kernel import end_with_parent
+from runners.sandbox.parent import Tell, confinable, lines, serve
 from runners.untrusted import decoded
 
 _PIPE_STEP = 4096
@@ -321,7 +321,7 @@ def read_line(copy: Copy) -> bytes | None:
     return line
 
 
-def serve_session(sandbox: Sandbox, parent: int, tell: Callable[[dict[str, Any]], None]) -> int:
+def serve_session(sandbox: Sandbox, parent: int, tell: Tell) -> int:
     """Serve one session; the exit status of its process."""
     asked = lines(parent)
     first = next(asked, b"")
@@ -370,45 +370,35 @@ def serve_session(sandbox: Sandbox, parent: int, tell: Callable[[dict[str, Any]]
 
 def main(memory_mib: int) -> None:
     """Confine this process, then start a copy of it for each session until the parent closes the pipe."""
-    parent = os.getppid()
-    out = os.dup(1)
-    os.dup2(2, 1)
+    parent, here = os.getppid(), os.getpid()
 
-    def tell(message: dict[str, Any]) -> None:
-        write_all(out, json.dumps(message).encode("ascii") + b"\n")
-
-    missing = lacking()
-    if missing is not None:
-        tell({"ready": False, "lacking": missing})
-        return
-    try:
+    def prepare(tell: Tell) -> Callable[[], None]:
+        confinable()
         limit_memory(memory_mib)
         sandbox = Sandbox(python_folders())
         sandbox.enter()
-    except Refused as refused:
-        tell({"ready": False, "lacking": refused.strerror})
-        return
-    except Exception as failure:
-        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:_LONGEST_WORDS]})
-        return
-    tell({"ready": True})
-    here = os.getpid()
-    while os.getppid() == parent:
-        if not select.select([0], [], [], _POLL_SECONDS)[0]:
-            continue
-        session = os.fork()
-        if session == 0:
-            try:
-                end_with_parent(here)
-                os._exit(serve_session(sandbox, here, tell))
-            finally:
-                os._exit(1)
-        status = os.waitstatus_to_exitcode(os.waitpid(session, 0)[1])
-        if status == _NOTHING_LEFT:
-            return
-        if status:
-            # Whoever asks waits for a line.
-            tell({"ended": "failed"})
+
+        def answer() -> None:
+            while os.getppid() == parent:
+                if not select.select([0], [], [], _POLL_SECONDS)[0]:
+                    continue
+                session = os.fork()
+                if session == 0:
+                    try:
+                        end_with_parent(here)
+                        os._exit(serve_session(sandbox, here, tell))
+                    finally:
+                        os._exit(1)
+                status = os.waitstatus_to_exitcode(os.waitpid(session, 0)[1])
+                if status == _NOTHING_LEFT:
+                    return
+                if status:
+                    # Whoever asks waits for a line.
+                    tell({"ended": "failed"})
+
+        return answer
+
+    serve(prepare)
 
 
 if __name__ == "__main__":

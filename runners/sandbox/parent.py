@@ -1,12 +1,48 @@
-"""What a confined process hears of the one that started it."""
+"""How a confined process hears of the one that started it, and answers it."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+
+from runners.sandbox.confine import write_all
+from runners.sandbox.kernel import Refused, lacking
 
 _POLL_SECONDS = 10.0
+LONGEST_WORDS = 500
+Tell = Callable[[Mapping[str, object]], None]
+
+
+def serve(prepare: Callable[[Tell], Callable[[], None]]) -> None:
+    """Tell the parent whether `prepare` could load and confine what is needed, then run what it returns.
+
+    stdout goes to stderr from here on, so that whatever prints is out of the way of what is told.
+    """
+    out = os.dup(1)
+    os.dup2(2, 1)
+
+    def tell(message: Mapping[str, object]) -> None:
+        write_all(out, json.dumps(message).encode("ascii") + b"\n")
+
+    try:
+        answer = prepare(tell)
+    except Refused as refused:
+        tell({"ready": False, "lacking": refused.strerror})
+    except Exception as failure:
+        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:LONGEST_WORDS].rstrip(": ")})
+    else:
+        tell({"ready": True})
+        answer()
+
+
+def confinable(must: bool = True) -> bool:
+    """Return whether this process can be confined. Raises Refused where it cannot be and `must`."""
+    missing = lacking()
+    if missing is not None and must:
+        raise Refused(0, missing)
+    return missing is None
 
 
 def lines(parent: int) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
 from runners.own import Failed, OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
-from runners.verify.cache import CACHED_VERDICTS, CachedVerifier, VerdictCache, seen_again
+from runners.verify.cache import CachedVerifier
 from runners.verify.checks import Checks
 from runners.verify.fast import tidy
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
@@ -69,6 +69,18 @@ def same(gold: str, text: str) -> bool:
     return one is not None and other is not None and same_quantity(one, other, Fraction(0))
 
 
+class CachedChecks(CachedVerifier):
+    """Workers behind a cache."""
+
+    def __init__(self, checks: Checks) -> None:
+        super().__init__()
+        self._checks = checks
+
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdicts of the workers. Raises E0741 and E0742."""
+        return self._checks.check(answers)
+
+
 class PooledVerifier:
     """A cache, then worker processes; with `fast`, what `judge` can decide never reaches either.
 
@@ -93,7 +105,7 @@ class PooledVerifier:
         self._settings = (kind, workers, seconds, memory_mib)
         self._fast, self._tolerance, self._confined = fast, tolerance, confined
         self._checks = Checks(kind, workers, seconds, memory_mib, confined)
-        self._cache = VerdictCache(CACHED_VERDICTS)
+        self._checked = CachedChecks(self._checks)
         self._counts: Counter[Status] = Counter()
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
@@ -116,34 +128,16 @@ class PooledVerifier:
             [_request(ask, answer) for ask in questions(plan)]
             for plan, answer in zip(plans, answers, strict=True)
         ]
-        checked = self._checked(list(dict.fromkeys(request for requests in asked for request in requests)))
-        graded = []
-        seen: set[Answer] = set()
-        for plan, answer, requests in zip(plans, answers, asked, strict=True):
-            verdicts = {
-                each: seen_again(checked[each]) if each in seen else checked[each] for each in requests
-            }
-            seen.update(requests)
-            graded.append(_settled(plan, answer, verdicts))
-        return graded
+        verdicts = iter(self._checked.grade([request for requests in asked for request in requests]))
+        return [
+            _settled(plan, answer, {request: next(verdicts) for request in requests})
+            for plan, answer, requests in zip(plans, answers, asked, strict=True)
+        ]
 
     def _plan(self, answer: Answer) -> Plan:
         if not self._fast:
             return Ask(answer.gold, answer.text)
         return judge(answer.gold, answer.text, self._tolerance)
-
-    def _checked(self, requests: Sequence[Answer]) -> dict[Answer, Verdict]:
-        """The verdict on each question, from the cache or from a worker."""
-        known = {request: kept for request in requests if (kept := self._kept(request)) is not None}
-        unknown = [request for request in requests if request not in known]
-        fresh = dict(zip(unknown, self._checks.check(unknown), strict=True)) if unknown else {}
-        for request, verdict in fresh.items():
-            self._cache.put(request, verdict)
-        return known | fresh
-
-    def _kept(self, request: Answer) -> Verdict | None:
-        kept = self._cache.get(request)
-        return None if kept is None else seen_again(kept)
 
     def stats(self) -> Stats:
         """Counts by status since this verifier was made."""

@@ -24,13 +24,12 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any
 
 from runners.programs.gym import create_dataset, entry_of, parts_of
-from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
+from runners.sandbox import Reply, Sandbox, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
-from runners.sandbox.kernel import Refused
-from runners.sandbox.parent import lines
+from runners.sandbox.parent import Tell, confinable, lines, serve
 
 Check = Callable[[str, str, str], bool]
 
@@ -212,14 +211,6 @@ TAKEN_HERE: dict[str, Callable[[str], bool]] = {
 a grammar, and formulas that sympy's parser is kept from running as code."""
 
 
-def private_stdout() -> TextIO:
-    """The pipe to the parent, out of reach of whatever prints: stdout itself goes to stderr from here on."""
-    sys.stdout.flush()
-    out = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)
-    return out
-
-
 def message_of(reply: Reply) -> dict[str, object]:
     """What is told of an answer; words that are no verdict are a failure."""
     verdict = _VERDICTS.get(reply.data)
@@ -245,38 +236,28 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
     `must`: nothing is checked where this process cannot be confined.
     """
     parent = os.getppid()
-    out = private_stdout()
 
-    def tell(message: dict[str, object]) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
-
-    missing = lacking()
-    if missing is not None and must:
-        tell({"ready": False, "lacking": missing})
-        return
-    status = -1
-    with suppress(OSError):
-        status = os.open("/proc/self/statm", os.O_RDONLY)
-    try:
+    def prepare(tell: Tell) -> Callable[[], None]:
+        confined, status = confinable(must), -1
+        with suppress(OSError):
+            status = os.open("/proc/self/statm", os.O_RDONLY)
         limit_memory(memory_mib)
         check = CHECKS[kind]()
-        sandbox = Sandbox(python_folders(sys.modules), confined=missing is None)
+        sandbox = Sandbox(python_folders(sys.modules), confined=confined)
         sandbox.enter()
-    except Refused as refused:
-        tell({"ready": False, "lacking": refused.strerror})
-        return
-    except Exception as failure:
-        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500].rstrip(": ")})
-        return
-    tell({"ready": True})
-    for line in lines(parent):
-        message = message_of(settle(sandbox, check, TAKEN_HERE[kind], line, seconds))
-        # Memory that a check took seldom comes back: a large process makes way for a fresh one.
-        retire = resident_kib(status) > memory_mib * 2**10 // 2
-        tell({**message, "retire": retire})
-        if retire:
-            return
+
+        def answer() -> None:
+            for line in lines(parent):
+                message = message_of(settle(sandbox, check, TAKEN_HERE[kind], line, seconds))
+                # Memory that a check took seldom comes back: a large process makes way for a fresh one.
+                retire = resident_kib(status) > memory_mib * 2**10 // 2
+                tell({**message, "retire": retire})
+                if retire:
+                    return
+
+        return answer
+
+    serve(prepare)
 
 
 def settle(
