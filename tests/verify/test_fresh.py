@@ -25,16 +25,22 @@ READERS: tuple[AnswerReader, ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "readers"), [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcde")]
-)
-def test_the_page_counts_the_verdicts_as_they_are(name: str, readers: tuple[AnswerReader, ...]) -> None:
-    """Rows of the later tables are responses, in which `⏎` is a new line, and are read as the page says."""
+TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcd")]
+Rows = list[tuple[str, str, str]]
+
+
+def rows_of(name: str) -> Rows:
+    """Return the references and responses of a table, in which `⏎` is a new line, and what is due: "1" where it is right."""
     lines = (FOLDER / f"{name}.tsv").read_text("utf-8").splitlines()
     rows = [(gold, text.replace("⏎", "\n"), due) for gold, text, due in (line.split("\t") for line in lines)]
     assert len(rows) == len({(gold, text) for gold, text, _ in rows}) >= 500
+    return rows
+
+
+def counted(mode: str, readers: tuple[AnswerReader, ...], rows: Rows) -> tuple[int, int, int, int]:
+    """Return how many rows are right, how many of these are rejected, how many are wrong and how many of these accepted."""
     answers = [Answer(read_answer(readers, text) if readers else text, gold) for gold, text, _ in rows]
-    verifier = make_verifier("math", seconds=20.0)
+    verifier = make_verifier(mode, seconds=20.0)
     try:
         verdicts = verifier.grade(answers)
     finally:
@@ -43,8 +49,30 @@ def test_the_page_counts_the_verdicts_as_they_are(name: str, readers: tuple[Answ
     right = [verdict.correct for (*_, due), verdict in zip(rows, verdicts, strict=True) if due == "1"]
     wrong = [verdict.correct for (*_, due), verdict in zip(rows, verdicts, strict=True) if due == "0"]
     assert len(right) + len(wrong) == len(rows)
-    counted = (len(rows), len(right), right.count(False), len(wrong), wrong.count(True))
-    assert f"| `{name}.tsv`, today | {' | '.join(map(str, counted))} |" in PAGE
+    return len(right), right.count(False), len(wrong), wrong.count(True)
+
+
+@pytest.mark.parametrize(("name", "readers"), TABLES)
+def test_the_page_counts_the_verdicts_as_they_are(name: str, readers: tuple[AnswerReader, ...]) -> None:
+    rows = rows_of(name)
+    counts = (len(rows), *counted("math", readers, rows))
+    assert f"| `{name}.tsv`, today | {' | '.join(map(str, counts))} |" in PAGE
+
+
+@pytest.mark.parametrize(("name", "readers"), TABLES)
+def test_the_page_counts_the_verdicts_of_other_modes(name: str, readers: tuple[AnswerReader, ...]) -> None:
+    """Mode `exact` is for all rows, `last_number` for those whose reference is one plain number."""
+    rows, last = rows_of(name), (LastNumber(),)
+    numbers = [row for row in rows if read_answer(last, row[0]) == row[0]]
+    shown = [
+        f"{part:,} of {whole:,}"
+        for right, rejected, wrong, accepted in (
+            counted("exact", readers, rows),
+            counted("math", last, numbers),
+        )
+        for part, whole in ((rejected, right), (accepted, wrong))
+    ]
+    assert f"| `{name}.tsv` | {' | '.join(shown)} |" in PAGE
 
 
 def test_the_page_says_how_the_responses_are_read() -> None:
