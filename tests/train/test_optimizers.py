@@ -12,6 +12,7 @@ from runners.train.optimizers import (
     moments_to_come,
     optimizer_state,
     set_learning_rate,
+    whole_optimizer_state,
 )
 from tests.train.models import small_model
 
@@ -122,6 +123,45 @@ def test_an_optimizer_goes_on_from_its_state_to_the_bit(algorithm):
     step(second, other, 2)
     for p, q in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(("algorithm", "of_matrices"), [("adam", 2), ("adamw", 2), ("muon", 1)])
+def test_moments_to_come_are_one_or_two_numbers_of_four_bytes_a_weight(algorithm, of_matrices):
+    model = small_model()
+    optimizers = build_optimizers(model, settings(algorithm=algorithm))
+    counts = {"matrices": 0, "others": 0}
+    for name, p in model.named_parameters():
+        counts["matrices" if "proj" in name else "others"] += p.numel()
+    wanted = 4 * (of_matrices * counts["matrices"] + 2 * counts["others"])
+    assert moments_to_come(optimizers) == wanted
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert moments_to_come(optimizers) == 0
+    whole = dict(whole_optimizer_state(model, optimizers))
+    state = optimizer_state(model, optimizers)
+    assert whole.keys() == state.keys()
+    assert all(torch.equal(whole[name], state[name]) for name in state)
+
+
+def test_a_state_that_was_loaded_on_the_host_stays_as_it_was():
+    model = small_model()
+    numbers = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "fused": True}
+
+    def stepped(state=None):
+        optimizer = HostOptimizer(list(model.parameters()), dict(numbers), torch.optim.AdamW)
+        if state is not None:
+            load_optimizer_state(model, [optimizer], state)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        return optimizer_state(model, [optimizer])
+
+    state = {name: value.clone() for name, value in stepped().items()}
+    before = {name: value.clone() for name, value in state.items()}
+    stepped(state)
+    assert all(torch.equal(state[name], before[name]) for name in before)
 
 
 @pytest.mark.parametrize("algorithm", ["adam", "adamw"])

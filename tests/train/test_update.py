@@ -1,7 +1,9 @@
 """One PPO update against the same step written with the model's own forward and torch's own log-softmax."""
 
 import copy
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -195,6 +197,57 @@ def test_ratio_error_shows_weights_that_differ_from_those_that_sampled():
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     numbers = update(learner, batch_of(score(found, method())), method(), 5, 0)
     assert numbers["ratio_error"] > 0.1
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(math.inf, 1.0), (1.0, math.nan)])
+def test_a_loss_or_a_gradient_alone_may_diverge(loss, norm):
+    with pytest.raises(Problem):
+        module._require_finite(loss, norm, "step 1")
+
+
+def test_a_step_is_checked_before_anything_changes():
+    class Stopped(Exception):
+        pass
+
+    def check():
+        raise Stopped
+
+    model = small_model()
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
+    batch = batch_of(score(experience(model), method()))
+    with pytest.raises(Stopped):
+        module.take_step(learner, batch, lambda part, scores: scores.sum(), 1.0, "step 1", check)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), small_model().parameters(), strict=True))
+
+
+def test_sequences_cost_flops_or_tokens_where_sizes_are_not_known(monkeypatch):
+    learner = Learner.of(small_model(), (), 0.0)
+    sizes = learner.sizes
+    # A token attends to half of its sequence.
+    assert learner._costs([3, 10]) == [sizes.forward_flops(3, 4.5), sizes.forward_flops(10, 50.0)]
+    monkeypatch.setattr(module, "from_config", lambda config: None)
+    assert learner._costs([3, 10]) == [3.0, 10.0]
+
+
+def test_weights_are_the_models_and_gradients_are_gone():
+    model = small_model()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    found = Learner.of(model, (), 0.0).weights()
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in found.items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_device_gives_back_what_its_allocator_keeps(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        torch, "get_device_module", lambda device: SimpleNamespace(empty_cache=lambda: asked.append(device))
+    )
+    away = SimpleNamespace(model=small_model(), device=torch.device("cuda"))
+    Learner.rest(away)
+    Learner.of(small_model(), (), 0.0).rest()
+    assert asked == [torch.device("cuda")]
 
 
 def test_ratio_error_shows_passes_in_another_precision():
