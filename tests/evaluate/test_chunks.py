@@ -37,6 +37,12 @@ def test_half_a_chunk_is_no_chunk(tmp_path: Path) -> None:
     assert not chunks.done(0)
 
 
+def test_a_folders_name_is_no_pattern(tmp_path: Path) -> None:
+    chunks = Chunks(tmp_path / "run[1]*")
+    chunks.put(0, {"samples": frame(2, 3)})
+    assert chunks.get(0, "samples", ["a"])["a"].to_list() == [2, 3]
+
+
 def test_a_chunk_is_on_the_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a power cut could leave a chunk that is taken for done and cannot be read."""
     kept: list[str] = []

@@ -17,11 +17,12 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Progress, Resources
-from reodsl.ir.model import Model, Prompt
+from reodsl.ir.model import Forcing, Model, Prompt
 from runners.evaluate import run
 from runners.evaluate.chunks import Chunks
-from runners.models.folder import load
+from runners.models.folder import load, load_tokenizer
 from runners.prompts import render_prompt
+from runners.rollout.generator import forced_length
 from runners.rollout.questions import Question
 from runners.verify import Verdict
 from tests.devices.module import NAME
@@ -365,6 +366,50 @@ def test_chunks_hold_whole_questions_and_all_of_them() -> None:
     assert [len(part) for part in parts] == [2] * 5
     assert [q for part in parts for q in part] == questions
     assert [len(part) for part in run.chunked(questions, 1000)] == [1] * 10
+    assert [len(part) for part in run.chunked(questions * 30, 1)] == [256, 44]
+
+
+def test_examples_are_of_eight_questions_of_each_benchmark(
+    job: MakeJob, checkpoint: Path, tmp_path: Path
+) -> None:
+    rows = [{"id": f"q{i}", "question": f"{i} +1", "answer": "1"} for i in range(9)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "questions.parquet")
+    out = done(job, checkpoint, tmp_path, samples=1)
+    examples = (
+        pl.read_parquet(out / "examples.parquet").group_by("benchmark").agg(pl.col("question").n_unique())
+    )
+    assert dict(examples.iter_rows()) == {"one": 8, "two": 8}
+
+
+def test_a_server_is_asked_for_the_longest_prompt_response_and_forced_answer(
+    job: MakeJob, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts have `<q>`, at most three words and `?`, responses 20 tokens, and what forces an answer comes after them."""
+    rows = [{"id": f"q{i}", "question": "1 " * (i + 1), "answer": "1"} for i in range(3)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "questions.parquet")
+
+    class Asked(Exception):
+        pass
+
+    def asked(folder: Path, resources: Resources, longest: int | None, *rest: object) -> None:
+        raise Asked(longest)
+
+    monkeypatch.setattr(run, "open_engine", asked)
+    made = job("evaluate", payload(), {"start": checkpoint, "data:one": tmp_path, "data:two": tmp_path})
+    forced = forced_length(
+        Forcing.model_validate(payload()["suite"]["forcing"]), load_tokenizer(checkpoint / "checkpoint")
+    )
+    with pytest.raises(Asked) as caught:
+        run.evaluate(replace(made, resources=Resources(engine="sglang")))
+    assert caught.value.args == (2 + 3 + 20 + forced,)
+
+
+def test_a_text_that_forces_answers_has_to_be_in_the_vocabulary(
+    job: MakeJob, checkpoint: Path, questions: Path
+) -> None:
+    unknown = payload()["suite"]["forcing"] | {"text": "no such words"}
+    with pytest.raises(Problem):
+        done(job, checkpoint, questions, forcing=unknown)
 
 
 def test_prompts_fill_their_template_once(checkpoint: Path, refusal: Callable[..., None]) -> None:

@@ -61,7 +61,7 @@ def test_questions_that_training_meets_are_sampled_alone(
     wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 2, "seed": 1}
     wanted |= {"grading": {"verifier": "exact"}}
     inputs = {"start": checkpoint, "data": questions}
-    met = {"seed": 4, "index": 0, "prompts": prompts, "draws": draws, "max_prompt": 64}
+    met = {"seed": 4, "index": 0, "prompts": prompts, "draws": draws, "max_prompt": 4}
     some, whole = job("sample", wanted | {"met": met}, inputs, "some"), job("sample", wanted, inputs, "all")
     run.sample(some)
     run.sample(whole)
