@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, first_line, misread, problem
-from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
+from reodsl.numbers.curves import Curve, Curves, check_benchmarks, check_curve, shown
 from reodsl.numbers.reference import Reference, same_model
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         )
     return Reference(benchmarks(data, str(path)), models)
-
-
-def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]:
-    """Read the curves by model and benchmark of a file for `read_models`."""
-    return read_models(path, model)[0]
 
 
 def read_models(
@@ -139,15 +134,11 @@ def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]
 
 def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str, then: str = ": ") -> dict[str, Curve]:
     """Check JSON data of the right shape, and return curves by benchmark; `then` comes before a benchmark's name."""
-    bad = benchmark_error(data, where)
-    if bad is not None:
-        raise Problem(bad)
+    check_benchmarks(data, where)
     curves = {}
     for name, entry in data.items():
         budgets = [int(b) if isinstance(b, float) and b.is_integer() else b for b in entry["budgets"]]
-        bad = curve_error(budgets, entry["accuracy"], f"{where}{then}{name}")
-        if bad is not None:
-            raise Problem(bad)
+        check_curve(budgets, entry["accuracy"], f"{where}{then}{name}")
         curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]))
     return curves
 

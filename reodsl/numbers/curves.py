@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import problem
 from reodsl.numbers.budgets import MOST_TOKENS
 
 MEAN_NAMES = frozenset({"average", "mean"})
@@ -27,9 +27,7 @@ class Curve:
     accuracy: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        fault = curve_error(self.budgets, self.accuracy)
-        if fault is not None:
-            raise Problem(fault)
+        check_curve(self.budgets, self.accuracy)
 
     def at(self, budget: float) -> float:
         """Return J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""
@@ -108,34 +106,31 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
         )
 
 
-def benchmark_error(names: Iterable[str], where: str | None = None) -> Diagnostic | None:
-    """Report no benchmark at all, an empty name, or a mean that is one of several."""
+def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
+    """Refuse no benchmark at all, an empty name, or a mean that is one of several."""
     names = list(names)
     if not names:
-        return error("E0421", "there is no benchmark", where=where, help="give at least one")
+        raise problem("E0421", "there is no benchmark", where=where, help="give at least one")
     if any(not name.strip() for name in names):
-        return error("E0421", "a benchmark has no name", where=where, help="name every benchmark")
+        raise problem("E0421", "a benchmark has no name", where=where, help="name every benchmark")
     mean = next((name for name in names if name.lower() in MEAN_NAMES), None)
     if mean is not None and len(names) > 1:
-        return error(
+        raise problem(
             "E0425",
             f"`{mean}` stands beside the benchmarks it is the mean of",
             where=where,
             help=f"leave `{mean}` out: means over benchmarks are computed",
         )
-    return None
 
 
-def curve_error(
-    budgets: Sequence[object], accuracy: Sequence[object], where: str | None = None
-) -> Diagnostic | None:
-    """Report the first thing that keeps two lists from being a curve, or None."""
+def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: str | None = None) -> None:
+    """Refuse two lists that are no curve, for the first thing that keeps them from it."""
     if not budgets:
-        return error(
+        raise problem(
             "E0421", "a curve is empty", where=where, help="give at least one budget and its accuracy"
         )
     if len(budgets) != len(accuracy):
-        return error(
+        raise problem(
             "E0421",
             f"a curve has {_count(budgets, 'budget', 'budgets')} and {_count(accuracy, 'accuracy', 'accuracies')}",
             where=where,
@@ -144,42 +139,42 @@ def curve_error(
     before: int | None = None
     for i, budget in enumerate(budgets):
         if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget <= MOST_TOKENS:
-            return error(
+            raise problem(
                 "E0422",
                 f"budgets[{i}] is {shown(budget)}, which is not a number of tokens",
                 where=where,
                 help=f"write whole tokens from 0 to {MOST_TOKENS}",
             )
         if budget == before:
-            return error(
+            raise problem(
                 "E0423",
                 f"the budget {budget} is there twice",
                 where=where,
                 help="keep one accuracy for it; average over seeds or samples first",
             )
         if before is not None and budget < before:
-            return error(
+            raise problem(
                 "E0423",
                 f"budgets must increase, and {budget} follows {before}",
                 where=where,
                 help="sort the curve by budget, with each budget once",
             )
         before = budget
-    return accuracy_error(accuracy, where)
+    _check_accuracy(accuracy, where)
 
 
-def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diagnostic | None:
-    """Report the first accuracy that is not a fraction, with the likely reason, or None."""
+def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> None:
+    """Refuse the first accuracy that is not a fraction, with the likely reason."""
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return error(
+            raise problem(
                 "E0422",
                 f"accuracy[{i}] is {shown(value)}, which is not a number",
                 where=where,
                 help="write a fraction from 0 to 1",
             )
         if isinstance(value, float) and not math.isfinite(value):
-            return error(
+            raise problem(
                 "E0422",
                 f"accuracy[{i}] is {value}",
                 where=where,
@@ -188,7 +183,7 @@ def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diag
         if not -SLACK <= value <= 1 + SLACK:
             largest = max(v for v in accuracy if isinstance(v, (int, float)))
             percent = value > 1 and largest <= 100
-            return error(
+            raise problem(
                 "E0422",
                 f"accuracy[{i}] is {f'{value:g}' if isinstance(value, float) else shown(value)}, outside 0 to 1"
                 + (": it looks like percent" if percent else ""),
@@ -197,7 +192,6 @@ def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diag
                 if percent
                 else "accuracies are fractions from 0 to 1",
             )
-    return None
 
 
 def _count(items: Sequence[object], one: str, many: str) -> str:
@@ -242,9 +236,7 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
     if not models:
         raise problem("E0421", "a frontier over no model", help="name at least one")
     first, reference = next(iter(models.items()))
-    bad = benchmark_error(reference, first)
-    if bad is not None:
-        raise Problem(bad)
+    check_benchmarks(reference, first)
     for name, curves in models.items():
         same_benchmarks(curves, reference, name, first)
         for benchmark, curve in curves.items():

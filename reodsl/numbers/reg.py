@@ -13,7 +13,7 @@ from reodsl.numbers.curves import (
     Curve,
     Curves,
     average,
-    benchmark_error,
+    check_benchmarks,
     check_cover,
     same_benchmarks,
 )
@@ -154,18 +154,14 @@ def reg_table(
     mean of the model's curves, which has the same REG as the mean over benchmarks.
     """
     points = integration_grid(l_max, grid)
-    bad = benchmark_error(frontier, "the frontier")
-    if bad is not None:
-        raise Problem(bad)
+    check_benchmarks(frontier, "the frontier")
     if not models:
         raise problem("E0421", "there are no models to score", help="give the curves of at least one")
     if relative_to is not None and relative_to not in models:
         raise Problem(unknown_model(relative_to, models))
     values: dict[str, dict[str, float]] = {}
     for name, curves in models.items():
-        bad = benchmark_error(curves, name)
-        if bad is not None:
-            raise Problem(bad)
+        check_benchmarks(curves, name)
         covered = comparable(frontier, curves)
         same_benchmarks(covered, frontier, f"`{name}`", "the frontier")
         for benchmark in frontier:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.curve_files import read_curves, read_frontier, read_models, write_frontier
+from reodsl.numbers.curve_files import read_frontier, read_models, write_frontier
 from reodsl.numbers.curves import Curve
 
 MODELS = {
@@ -15,6 +15,10 @@ MODELS = {
 }
 ONE = '{"budgets": [0, 64], "accuracy": [0.1, 0.2]}'
 HEAD = "model,benchmark,budget,accuracy\n"
+
+
+def read_curves(path, model=None):
+    return read_models(path, model)[0]
 
 
 def failure(call, path, *args):

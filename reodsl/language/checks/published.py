@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error, note, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, note, warning
 from reodsl.language.checks.cases import Case, place
 from reodsl.language.functions import curves_of
 from reodsl.language.resolve import ancestry, arm_suite, grid_of, model_name, own_suite
@@ -22,7 +22,7 @@ from reodsl.language.values import (
     records_of,
     walk,
 )
-from reodsl.numbers.curves import benchmark_error, curve_error
+from reodsl.numbers.curves import check_benchmarks, check_curve
 from reodsl.numbers.reference import Reference, of_another_model, of_other_benchmarks, too_sparse
 
 TABLE = "Table"
@@ -34,10 +34,11 @@ def check_curves(frontier: Frontier) -> Iterator[Diagnostic]:
     """Report curves of a published frontier that are none, at the setting."""
     for each in frontier.parts:
         slot = each.fields["accuracy"]
-        fault = benchmark_error([part.name for part in frontier.parts]) or curve_error(
-            frontier.data("budgets"), each.data("accuracy")
-        )
-        if fault is not None:
+        try:
+            check_benchmarks([part.name for part in frontier.parts])
+            check_curve(frontier.data("budgets"), each.data("accuracy"))
+        except Problem as refused:
+            fault = refused.diagnostics[0]
             slot = frontier.fields["budgets"] if fault.message.startswith("budgets") else slot
             yield error(fault.code, fault.message, place(slot, each.span), help=fault.help)
             return
