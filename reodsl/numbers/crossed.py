@@ -49,14 +49,14 @@ class Spread:
 
     @property
     def variance(self) -> float:
-        """The variance of the mean, no smaller than that of the evaluation's noise."""
+        """Return the variance of the mean, no smaller than that of the evaluation's noise."""
         return max(self.seeds, self.rest) + max(self.questions - self.rest, 0.0)
 
     @property
     def sums(self) -> tuple[tuple[float, float], ...]:
-        """Two variances of the mean, each with its degrees of freedom, of which an interval has the wider.
+        """Return two variances of the mean, each with its degrees of freedom; an interval has the wider.
 
-        In one the seeds differ as they were seen to, in the other by the noise of the evaluation alone. The degrees of
+        One has the measured variance between seeds, the other the noise of the evaluation alone. The degrees of
         freedom are those of a sum of variances (Satterthwaite 1946), and no fewer than those of its parts.
         """
         both = []
@@ -120,7 +120,7 @@ def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
 
 
 def seed_means(cells: Mapping[str, Floats]) -> Floats:
-    """The mean over benchmarks and questions of each seed."""
+    """Return the mean over benchmarks and questions of each seed."""
     import numpy as np
 
     means: Floats = np.mean([each.mean(axis=1) for each in cells.values()], axis=0)
@@ -128,10 +128,10 @@ def seed_means(cells: Mapping[str, Floats]) -> Floats:
 
 
 def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
-    """The variance that the mean over seeds of an arm typically has, or with `paired` that of the difference of two arms.
+    """Return the typical variance of an arm's mean over seeds, or with `paired` of two arms' difference.
 
-    `by_seed` has the mean of each arm and seed, [arms, seeds]. It is the median, which no single arm that seeds change
-    much or not at all can move, over that of a chi-squared. None where there is no second arm, or difference, to tell.
+    `by_seed` has the mean of each arm and seed, [arms, seeds]. It is the median, which no single arm that seeds
+    change much or not at all can move, over that of a chi-squared. None without a second arm or difference.
     """
     import numpy as np
 
@@ -149,14 +149,17 @@ def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
 
 
 def total(parts: list[tuple[float, int]]) -> tuple[float, float]:
-    """The sum of variances that were estimated with some degrees of freedom each, and its own (Satterthwaite 1946)."""
+    """Return the sum of variances that were estimated with some degrees of freedom each, and its own.
+
+    The formula is Satterthwaite's (1946).
+    """
     variance = math.fsum(value for value, _ in parts)
     below = math.fsum(value**2 / df for value, df in parts)
     return variance, variance**2 / below if below > 0 else math.inf
 
 
 def interaction(cells: Floats) -> float:
-    """The variance of the mean of `cells`, [seeds, questions], from what neither seeds nor questions have in common."""
+    """Return the variance of the mean of `cells`, [seeds, questions], that neither seeds nor questions share."""
     import numpy as np
 
     seeds, questions = cells.shape

@@ -46,7 +46,7 @@ class Interval:
 
     @property
     def apart(self) -> bool:
-        """Whether the interval is known and leaves out 0."""
+        """Return whether the interval is known and excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
@@ -139,11 +139,11 @@ def score_arms(
     relative_to: str | None = None,
     confidence: float = 0.95,
 ) -> tuple[Scores, ...]:
-    """Rows by model, its benchmarks and then their `mean`: over all seeds, and of several seeds for each after that.
+    """Return rows by model, its benchmarks and their `mean`: over all seeds, then for each of several seeds.
 
-    `arms` have an `ArmScores` for each seed, or one where a model is the same for all. `frontier` names the arms whose best
-    it is; or it is curves. `budgets` are the columns of the arms' `forced`; `l_max` and `grid` are those of `reg`.
-    Equal input gives equal output, bit for bit.
+    `arms` have an `ArmScores` for each seed, or one if a model is the same for all. `frontier` names the arms whose
+    best it is; or it is curves. `budgets` are the columns of the arms' `forced`; `l_max` and `grid` are those of
+    `reg`. Equal input gives equal output, bit for bit.
     """
     sizes = checked_arms(arms, budgets, len(seeds))
     if not 0 < confidence < 1:
@@ -204,7 +204,7 @@ def pairwise(
     grid: Sequence[int] | None = None,
     confidence: float = 0.95,
 ) -> dict[tuple[str, str], Interval]:
-    """By each two models, in their order: REG of the first minus that of the second, on the mean over benchmarks."""
+    """Return by each two models, in order: REG of the first minus that of the second, on the mean over benchmarks."""
     sizes = tuple(checked_arms(arms, budgets, seeds))
     weights = column_weights(budgets, integration_grid(l_max, grid))
     models = {name: measured(arm, sizes, seeds, weights) for name, arm in arms.items()}
@@ -216,7 +216,7 @@ def pairwise(
 
 
 def typical_of(models: Iterable[Measured], places: Sequence[str]) -> Typical:
-    """The typical (median) variance over seeds of a study's differences, for each measure."""
+    """Return the typical (median) variance over seeds of a study's differences, for each measure."""
     import numpy as np
 
     trained = [model for model in models if model.replicated]
@@ -252,11 +252,11 @@ def difference(
 
 
 def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) -> list[Scores]:
-    """The rows of a table with probabilities that count all its comparisons, and their stars.
+    """Return the rows with probabilities that count all comparisons of the table, and their stars.
 
-    The differences of REG and of accuracy on the mean over benchmarks are one family. Those on single benchmarks are
-    another, and none of them is starred whose arm is not on the mean: so where all arms are equal a table has any star as
-    often as its means have.
+    The differences of REG and of accuracy on the mean over benchmarks are one family. Those on single benchmarks
+    are another, and one of them has a star only if its arm has one on the mean: so if all arms are equal a table
+    has any star as often as its means have.
     """
     p_values: dict[tuple[str, str, str], float] = {}
     for family in (
@@ -287,7 +287,7 @@ def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) 
 def measured(
     of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
 ) -> Measured:
-    """A model's cells; where it is the same for all seeds, so are they."""
+    """Return a model's cells; if it is the same for all seeds, so are they."""
     import numpy as np
 
     def cells(each: Sequence[Mapping[str, Floats]], benchmark: str) -> Floats:
@@ -304,7 +304,7 @@ def measured(
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
-    """The frontier of some arms on a benchmark."""
+    """Return the frontier of some arms on a benchmark."""
     import numpy as np
 
     questions = len(arms[0][0].forced[benchmark])
@@ -328,7 +328,7 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
 
 
 def by_group(values: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Sums over the questions of each group, of which none is empty: [questions, …] to [groups, …]."""
+    """Sum over the questions of each group, none of them empty: [questions, …] to [groups, …]."""
     import numpy as np
 
     order = np.argsort(groups, kind="stable")
@@ -346,7 +346,7 @@ def scores(
     confidence: float,
     typical: Typical | None = None,
 ) -> Scores:
-    """The row of a model on one benchmark, or on the mean over several: `places`; without REG, but with its difference."""
+    """Return the row of a model on one benchmark, or on the mean over `places`: no REG yet, but its difference."""
 
     def change(what: str) -> Interval | None:
         return None if base is None else difference(arm, base, what, places, confidence, typical or {})
@@ -368,13 +368,13 @@ def scores(
 
 
 def with_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -> Scores:
-    """The row with its REG; in percent of the baseline's, `there`, where that is apart from 0."""
+    """Return the row with its REG; in percent of the baseline's, `there`, if that is apart from 0."""
     percent = None if there is None or not there.apart else change_pct(gap.value, there.value)
     return replace(row, reg=gap, reg_plain=plain, change_pct=percent)
 
 
 def gap_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
-    """REG against a frontier, with its interval.
+    """Return REG against a frontier, with its interval.
 
     A frontier that is valued where it was not chosen errs low, if at all, because the arm that was chosen may not be the
     best; the best measured one errs high. The truth lies between the two, and the interval reaches from below the one to
@@ -396,19 +396,19 @@ def gap_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str], co
 
 
 def rounded(exact: Interval) -> Interval:
-    """A REG to a billionth of a token, so that an arm which is the frontier has one of exactly 0."""
+    """Round a REG to a billionth of a token, so that an arm which is the frontier has exactly 0."""
     ends = (exact.value, exact.low, exact.high)
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
 
 def grouped_gap(model: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
-    """The gap to a frontier's `cells` by seed and group of questions."""
+    """Return the gap to a frontier's `cells` by seed and group of questions."""
     areas: Floats = by_group(model.area[benchmark].T, parts.groups).T
     return cells - areas / parts.sizes
 
 
 def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
-    """The spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
+    """Return the spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
 
     Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
     jackknife's, which chooses anew without each group, is too high (Efron and Stein 1981). The mean of the two is taken.
@@ -431,9 +431,9 @@ def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
 
 
 def one_sided(gap: float, error: float, confidence: float) -> float:
-    """The probability whose quantile covers a truth anywhere between two ends that are `gap` apart, each known to `error`.
+    """Return the probability for a quantile that covers a truth between two ends, `gap` apart, each within `error`.
 
-    Both tails count where the ends are one, and one where they are far apart.
+    Both tails count if the ends are one, and one if they are far apart.
     """
     normal = NormalDist()
     if gap <= 0:
@@ -451,7 +451,7 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
 
 
 def plain_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
-    """The paper's REG: against the best measured score of each seed at each budget; the mean over seeds and benchmarks."""
+    """Return the paper's REG: against each seed's best measured score, as a mean over seeds and benchmarks."""
     return mean([
         (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(model.area[b].mean())
         for b in places
@@ -467,7 +467,7 @@ def in_seed(
     index: int,
     seed: int,
 ) -> Scores:
-    """The row of one seed: REG against the study's frontier, and for the paper's against the seed's own."""
+    """Return the row of one seed: REG against the study's frontier, and the paper's against the seed's own."""
     model, base = models[row.model], None if relative_to is None else models[relative_to]
     places = benchmarks if row.benchmark == MEAN else (row.benchmark,)
 
@@ -498,17 +498,17 @@ def in_seed(
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean over benchmarks, or seeds."""
+    """Return the mean over benchmarks, or seeds."""
     return math.fsum(values) / len(values)
 
 
 def interval(cells: Cells, confidence: float) -> Interval:
-    """The interval of a mean over benchmarks, seeds and questions."""
+    """Return the interval of a mean over benchmarks, seeds and questions."""
     return interval_of(cells, spread_of(cells), confidence)
 
 
 def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
-    """The interval of a mean whose spread is known."""
+    """Return the interval of a mean whose spread is known."""
     value = mean([float(each.mean()) for each in cells.values()])
     if spread is None:
         return Interval(value)
@@ -517,21 +517,21 @@ def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Inter
 
 
 def negated(positive: Interval) -> Interval:
-    """The interval of the negative: REG falls as the area under a curve grows."""
+    """Return the interval of the negative: REG falls as the area under a curve grows."""
     if positive.low is None or positive.high is None:
         return Interval(0.0 - positive.value)
     return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
 
 
 def bounded(unbounded: Interval, top: float) -> Interval:
-    """An interval of what cannot be below 0 or above `top`."""
+    """Limit an interval to values from 0 to `top`."""
     if unbounded.low is None or unbounded.high is None:
         return unbounded
     return Interval(unbounded.value, max(unbounded.low, 0.0), min(unbounded.high, top))
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
-    """The integral of given curves by benchmark; a frontier of means stands for each, as only means are scored then."""
+    """Return the integral of given curves by benchmark; a frontier of means counts for each, as the mean."""
 
     def size(curve: Curve, whose: str) -> float:
         check_cover(curve, points, whose)
@@ -546,7 +546,7 @@ def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[st
 
 
 def column_weights(budgets: Sequence[int], points: Sequence[int]) -> Floats:
-    """The weight of each evaluated budget in the trapezoid integral over points, between which scores are linear."""
+    """Return the weight of each evaluated budget in the trapezoid integral over points."""
     import numpy as np
 
     weights = np.array(trapezoid_weights(points))

@@ -47,7 +47,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts about all tasks of `spec`, of which `digest` is that of the compiled form."""
+    """Verdicts about all tasks of `spec`, whose compiled form has the digest `digest`."""
 
     spec: Spec
     digest: str
