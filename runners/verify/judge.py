@@ -14,7 +14,6 @@ from fractions import Fraction
 from itertools import product
 
 from runners.verify.extract import final_answer
-from runners.verify.fast import several
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import Quantity, quantity, same_quantity
 from runners.verify.units import unit_of
@@ -167,6 +166,12 @@ _CHOICE_SAID = re.compile(
     re.DOTALL,
 )
 _SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
+_GAP = r"(?:\s|~|\\[ ,;:]|\\q?quad)++"
+_ONE_OF_SEVERAL = r"(?:\\[dt]?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++(?:[./][0-9]++)?)"
+_IN_BRACKETS = rf"(?:\\left)?[(\[]\s*+[+-]?{_ONE_OF_SEVERAL}\s*+(?:\\right)?[)\]]"
+_SEVERAL = re.compile(
+    rf"[+-]?(?:{_ONE_OF_SEVERAL}|{_IN_BRACKETS})(?:(?:{_GAP})?{_IN_BRACKETS}|(?:{_GAP}|(?<=[)\]])){_ONE_OF_SEVERAL})+"
+)
 _OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
 _OPINION = re.compile(r"(yes|no|true|false)(?:$|[,.;:] )", re.IGNORECASE)
 _VERBS = frozenset({"is", "was", "has", "had"})
@@ -207,7 +212,6 @@ _FREE = re.compile(r"(?<=\+) ?[cCkK]$")
 _INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _ROWS = re.compile(r"\\\\")
-_CELLS = re.compile("&")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 _UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
@@ -513,6 +517,14 @@ def _number(value: Fraction, written: Quantity) -> str:
         digits = f"{float(abs(value)):.15e}".split("e")
         return rf"{'-' if value < 0 else ''}{digits[0]} \cdot 10^{{{int(digits[1])}}}"
     return rf"{'-' if value < 0 else ''}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def several(text: str) -> bool:
+    """Return whether these are numbers with only space or brackets between them, and not one number, which is no answer.
+
+    math-verify adds them up, or reads the first alone, where others read a product, a list or a mixed number.
+    """
+    return _SEVERAL.fullmatch(text) is not None and quantity(text) is None
 
 
 def _opened(text: str) -> str:

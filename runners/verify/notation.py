@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from runners.verify.fast import tidy
-
 _SIGNS: dict[int, str] = str.maketrans(
     {
         # Digits and letters of other widths and fonts, and fractions of one character.
@@ -109,6 +107,8 @@ _COLON = re.compile(r" ?\{?:\}? ?(?=[0-9])")
 _FIRST = re.compile(r"\\(frac|sqrt|binom) ?([0-9A-Za-z])")
 _SECOND = re.compile(r"\\(frac|binom)(\{[^{}]*+\}) ?([0-9A-Za-z])")
 _OVER = re.compile(r"\{([^{}\\]*+)\\(over|choose)(?![A-Za-z])([^{}]*+)\}")
+_BRACE = re.compile(r"[{}]")
+_BOXED = re.compile(r"\\boxed ?\{(.*)\}", re.DOTALL)
 _POWER = re.compile(r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ")
 _SPACE = re.compile(r"[ \t\r\n]++")
 _LEAD = re.compile(
@@ -207,6 +207,27 @@ def spelt(text: str) -> str:
     if len(_DOLLAR.findall(text)) % 2 == 0:
         text = _DOLLAR.sub(" ", text)
     return tidy(_emphasis_gone(text))
+
+
+def tidy(text: str) -> str:
+    """`text` without surrounding space, one box and one pair of dollar signs around it, its inner spaces single."""
+    short = _SPACE.sub(" ", text).strip(" ")
+    boxed = _BOXED.fullmatch(short)
+    if boxed is not None and _balanced(boxed[1]):
+        short = boxed[1].strip(" ")
+    if len(short) > 2 and short[0] == short[-1] == "$" and "$" not in short[1:-1]:
+        short = short[1:-1].strip(" ")
+    return short
+
+
+def _balanced(text: str) -> bool:
+    """Whether every brace has its partner, escaped ones counted alike."""
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _emphasis_gone(text: str) -> str:

@@ -19,10 +19,9 @@ from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import CachedVerifier
 from runners.verify.checks import Checks
-from runners.verify.fast import tidy
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.verify.judged import JudgeVerifier
-from runners.verify.notation import plain, spelt
+from runners.verify.notation import plain, spelt, tidy
 from runners.verify.programs import ProgramVerifier
 from runners.verify.quantity import quantity, same_quantity
 
