@@ -14,34 +14,26 @@ LONGEST_KEPT = 2_000
 """Characters of reference, answer and metadata together beyond which a verdict is not kept."""
 
 
-class VerdictCache:
-    """At most `entries` verdicts; a hit makes an entry young again. Safe to share between threads."""
+class VerdictCache(OrderedDict[Answer, Verdict]):
+    """At most `entries` verdicts; a hit makes an entry young again."""
 
     def __init__(self, entries: int) -> None:
+        super().__init__()
         self._entries = entries
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Answer, Verdict] = OrderedDict()
 
-    def get(self, answer: Answer) -> Verdict | None:
-        """The verdict kept for this answer, as it was put."""
-        with self._lock:
-            verdict = self._kept.get(answer)
-            if verdict is not None:
-                self._kept.move_to_end(answer)
-            return verdict
+    def kept(self, answer: Answer) -> Verdict | None:
+        """Return the verdict kept for this answer, as it was put."""
+        if answer in self:
+            self.move_to_end(answer)
+        return self.get(answer)
 
     def put(self, answer: Answer, verdict: Verdict) -> None:
         """Keep a verdict, dropping the oldest when full."""
-        if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) > LONGEST_KEPT:
-            return
-        with self._lock:
-            self._kept[answer] = verdict
-            self._kept.move_to_end(answer)
-            while len(self._kept) > self._entries:
-                self._kept.popitem(last=False)
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) <= LONGEST_KEPT:
+            self[answer] = verdict
+            self.move_to_end(answer)
+            while len(self) > self._entries:
+                self.popitem(last=False)
 
 
 class CachedVerifier(ABC):
@@ -64,11 +56,11 @@ class CachedVerifier(ABC):
         """Return the verdicts in the order of the answers. Raises as `check` does."""
         keys = [self.key_of(answer) for answer in answers]
         with self._lock:
-            known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.get(key)) is not None}
+            known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.kept(key)) is not None}
             fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in known}
             verdicts = dict(zip(fresh, self.check(list(fresh.values())) if fresh else (), strict=True))
-        for key, verdict in verdicts.items():
-            self._cache.put(key, verdict)
+            for key, verdict in verdicts.items():
+                self._cache.put(key, verdict)
         graded = []
         for key in keys:
             graded.append(seen_again(known[key]) if key in known else verdicts[key])

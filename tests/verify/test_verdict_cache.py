@@ -11,9 +11,9 @@ RIGHT = Verdict(True, "checked")
 def test_the_reference_and_the_metadata_are_part_of_the_key() -> None:
     cache = VerdictCache(10)
     cache.put(Answer("x", "y", "1"), RIGHT)
-    assert cache.get(Answer("x", "y", "1")) == RIGHT
-    assert cache.get(Answer("y", "x", "1")) is None
-    assert cache.get(Answer("x", "y", "2")) is None
+    assert cache.kept(Answer("x", "y", "1")) == RIGHT
+    assert cache.kept(Answer("y", "x", "1")) is None
+    assert cache.kept(Answer("x", "y", "2")) is None
 
 
 def test_the_oldest_leaves_first_and_a_hit_makes_young() -> None:
@@ -21,11 +21,11 @@ def test_the_oldest_leaves_first_and_a_hit_makes_young() -> None:
     first, second, third = (Answer(str(n), "g") for n in range(3))
     cache.put(first, RIGHT)
     cache.put(second, RIGHT)
-    cache.get(first)
+    cache.kept(first)
     cache.put(third, RIGHT)
     assert len(cache) == 2
-    assert cache.get(second) is None
-    assert cache.get(first) == RIGHT
+    assert cache.kept(second) is None
+    assert cache.kept(first) == RIGHT
 
 
 def test_a_long_text_is_not_kept() -> None:
