@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 10,
-    "sample": 9,
+    "train": 11,
+    "sample": 10,
     "select": 1,
-    "evaluate": 9,
+    "evaluate": 10,
     "frontier": 1,
     "budgets": 2,
     "score": 6,
