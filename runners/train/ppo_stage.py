@@ -34,7 +34,7 @@ from runners.train.ppo import update
 from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
 from runners.train.segments import OpenQuestions, sample_segments
 from runners.train.spread import await_value, weights_of
-from runners.train.stage import Numbers, StageContext, StageRunner
+from runners.train.stages import Numbers, StageContext, StageRunner
 from runners.train.step_queue import StepQueue
 from runners.train.tracks import Tracks
 from runners.train.update import Learner

@@ -29,6 +29,15 @@ from runners.models.stored import Stored
 from runners.seeds import purpose
 from runners.train.adapters import merged_state, take_off
 from runners.train.agreement import Disagreement
+from runners.train.checkpoint import (
+    Row,
+    TrainingState,
+    iter_local_shards,
+    load_state,
+    load_trained_model,
+    save_state,
+    save_tensors,
+)
 from runners.train.crew import together
 from runners.train.exhaustion import room
 from runners.train.forward import keep_little, lean_shape
@@ -40,13 +49,10 @@ from runners.train.optimizers import (
     set_learning_rate,
     whole_optimizer_state,
 )
-from runners.train.placed import place
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
-from runners.train.saved import Row, Standing, save_tensors
 from runners.train.sharding import Scorer, whole_state
-from runners.train.shards import load_anywhere, own_parts, save_anywhere
-from runners.train.stage import PreferenceStage, SftStage, StageContext, StageRunner
+from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 
@@ -83,7 +89,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     learner = _learner(stage, job, ranks)
     loaded = Loaded(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    standing = load_anywhere(job.work, learner.model, learner.optimizers, ranks)
+    standing = load_state(job.work, learner.model, learner.optimizers, ranks)
     frozen = _frozen(stage, job, learner) if stage.method.frozen else None
     steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, standing.steps))
     stage = _passed(stage, steps.sequences)
@@ -129,7 +135,7 @@ def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     with room(load_config(start), device, None, 0, "while weights were put on the device"):
-        return place(start, device, _passes_in(stage, job), ranks, stage.lora, seed)
+        return load_trained_model(start, device, _passes_in(stage, job), ranks, stage.lora, seed)
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
@@ -160,7 +166,7 @@ def _passed(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: StageRunner) -> None:
+def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, steps: StageRunner) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
     ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
     left_out = _left_out(steps.facts)
@@ -179,7 +185,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
             # Nothing of this step has been applied, so what was done before it can be kept.
             if standing.steps > saved:
                 steps.keep(standing.steps)
-                save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
+                save_state(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
         seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), sizes, ranks.world, peak)
@@ -198,7 +204,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
             steps.keep(standing.steps)
-            save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
+            save_state(job.work, learner.model, learner.optimizers, standing, ranks)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
 
@@ -239,7 +245,7 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
         return False
     if (stored.facts["algorithm"], stored.facts["method"]) != (stage.optim.algorithm, stage.method.kind):
         return False
-    for name, value in own_parts(stored, learner.model, learner.ranks):
+    for name, value in iter_local_shards(stored, learner.model, learner.ranks):
         load_optimizer_state(learner.model, learner.optimizers, {name: value})
     return True
 
@@ -249,7 +255,7 @@ def _finish(
     stage: Stage,
     loaded: Loaded,
     learner: Learner,
-    standing: Standing,
+    standing: TrainingState,
     steps: StageRunner,
     carried: bool,
 ) -> None:

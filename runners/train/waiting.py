@@ -17,8 +17,8 @@ from torch import Tensor
 from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Response
 from runners.train.batch import TrainBatch
+from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
-from runners.train.saved import save_tensors
 from runners.train.segments import OpenQuestions
 
 RESPONSE: dict[str, Any] = {

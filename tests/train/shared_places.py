@@ -16,12 +16,10 @@ from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer
 from runners.models.folder import load_model, save
 from runners.models.tokenizer import word_tokenizer
+from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.optimizers import build_optimizers, optimizer_state
-from runners.train.placed import place
 from runners.train.ranks import Ranks
-from runners.train.saved import Standing
 from runners.train.sharding import local, shard, whole_state
-from runners.train.shards import load_anywhere, save_anywhere
 
 CPU = torch.device("cpu")
 
@@ -49,7 +47,9 @@ def place_all(job: Job, ranks: Ranks) -> None:
     """Every folder of `job.folder` placed in both ways; what differs between them, and the most bytes of each."""
     found = {}
     for folder in sorted(job.folder.glob("model-*")):
-        most, (model, _) = most_bytes(folder, lambda at=folder: place(at, CPU, torch.float32, ranks))
+        most, (model, _) = most_bytes(
+            folder, lambda at=folder: load_trained_model(at, CPU, torch.float32, ranks)
+        )
         plain, theirs = most_bytes(folder, lambda at=folder: whole(at, ranks))
         apart = [
             name
@@ -87,21 +87,21 @@ def resume(job: Job, ranks: Ranks) -> None:
         work = job.folder / f"work-{name}"
         if name == "sharded" or ranks.first:
             work.mkdir(exist_ok=True)
-            model, _ = place(folder, CPU, torch.float32, saves)
+            model, _ = load_trained_model(folder, CPU, torch.float32, saves)
             optimizers = build_optimizers(model, rule)
             for at, p in enumerate(model.parameters()):
                 p.grad = torch.full_like(p, 0.1 * (at + 1))
             optimizers[0].step()
-            save_anywhere(work, model, optimizers, Standing([{"loss": 1.0}], [{"seconds": 1.0}]), saves)
+            save_state(work, model, optimizers, TrainingState([{"loss": 1.0}], [{"seconds": 1.0}]), saves)
             if name == "sharded":
                 before = state(model, optimizers)
             del model, optimizers
         ranks.wait()
-        again, _ = place(folder, CPU, torch.float32, ranks)
+        again, _ = load_trained_model(folder, CPU, torch.float32, ranks)
         others = build_optimizers(again, rule)
         most, standing = most_bytes(
             work,
-            lambda to=(work, again, others): load_anywhere(*to, ranks),
+            lambda to=(work, again, others): load_state(*to, ranks),
         )
         after = state(again, others)
         assert standing.steps == 1

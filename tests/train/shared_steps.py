@@ -15,11 +15,10 @@ from runners.train.forward import keep_little
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.preference import preference_step
 from runners.train.ranks import Ranks
 from runners.train.sequences import Trace
-from runners.train.sft import sft_step
 from runners.train.sharding import local, shard
+from runners.train.stages import preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import experience, method

@@ -16,14 +16,12 @@ from reodsl.ir.training import Lora, Optimizer
 from runners.models.folder import load_model
 from runners.models.stored import Stored
 from runners.train.adapters import Adapted, adapt, is_adapter, merged_state, take_off
+from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.forward import lean_forward, plain_forward
 from runners.train.optimizers import build_optimizers
-from runners.train.placed import place
 from runners.train.ranks import ALONE, joined
-from runners.train.saved import Standing
-from runners.train.sft import sft_step
 from runners.train.sharding import shard
-from runners.train.shards import load_anywhere, save_anywhere
+from runners.train.stages import sft_step
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
@@ -152,20 +150,20 @@ def test_each_process_places_its_rows_and_goes_on_from_them(bench, tmp_path):
     """The base is read from its files and adapters are drawn; of both, training leaves the adapters alone."""
     folder, lora = bench.root / "base" / "checkpoint", Lora(rank=2)
     cpu = torch.device("cpu")
-    alone, _ = place(folder, cpu, torch.float32, ALONE, lora, 9)
+    alone, _ = load_trained_model(folder, cpu, torch.float32, ALONE, lora, 9)
     with joined(0, 1, HashStore(), cpu) as ranks:
-        model, scorer = place(folder, cpu, torch.float32, ranks, lora, 9)
+        model, scorer = load_trained_model(folder, cpu, torch.float32, ranks, lora, 9)
         named = dict(alone.named_parameters())
         for name, parameter in model.named_parameters():
             assert torch.equal(parameter.full_tensor(), named[name])
             assert parameter.requires_grad == is_adapter(name)
         learner = learner_of(model, scorer, ranks=ranks)
         sft_step(learner, TRACES, 0)
-        save_anywhere(tmp_path, model, learner.optimizers, Standing([{}], [{}]), ranks)
+        save_state(tmp_path, model, learner.optimizers, TrainingState([{}], [{}]), ranks)
         want = learner.weights()
-        again, scorer = place(folder, cpu, torch.float32, ranks, lora, 9)
+        again, scorer = load_trained_model(folder, cpu, torch.float32, ranks, lora, 9)
         other = learner_of(again, scorer, ranks=ranks)
-        assert load_anywhere(tmp_path, again, other.optimizers, ranks).steps == 1
+        assert load_state(tmp_path, again, other.optimizers, ranks).steps == 1
         found = other.weights()
         (stored,) = tmp_path.glob("shards-*/*.safetensors")
         names = {name for name in Stored([stored]).names if name.startswith("model/")}

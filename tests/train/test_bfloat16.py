@@ -15,7 +15,7 @@ from runners.rounded import HALF, computes_bfloat16, rounded_inputs
 from runners.train import bfloat16
 from runners.train.batch import TrainBatch
 from runners.train.forward import lean_forward, make_forward
-from runners.train.sft import batch_loss
+from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 from tests.engine.engine_reference import VOCAB, engine_of, make_model, make_requests, train
 from tests.train.models import small_model

@@ -16,7 +16,7 @@ from runners.train.follower import Part
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import ALONE, joined
 from runners.train.run import _passes_in
-from runners.train.sft import sft_step
+from runners.train.stages import sft_step
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 from tests.devices.module import NAME

@@ -90,7 +90,7 @@ CODE = """
 import resource, torch
 from reodsl.diagnostics import Problem
 from runners.train.sequences import Trace
-from runners.train.sft import sft_step
+from runners.train.stages import sft_step
 from runners.train.optimizers import build_optimizers
 from runners.train.update import Learner
 from reodsl.ir.training import Optimizer

@@ -14,7 +14,7 @@ from runners.train.follower import Part, silent
 from runners.train.processes import Processes
 from runners.train.ranks import Ranks
 from runners.train.run import _frozen
-from runners.train.stage import StageRunner
+from runners.train.stages import StageRunner
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import ppo

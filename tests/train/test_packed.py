@@ -18,7 +18,7 @@ from runners.train.batch import TrainBatch, packed, padded
 from runners.train.crew import together
 from runners.train.forward import keep_little
 from runners.train.ranks import ALONE
-from runners.train.sft import batch_loss
+from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 from tests.train.models import small_model
 from tests.train.shared_steps import TRACES, descend, take_steps

@@ -25,7 +25,7 @@ from runners.engine.sglang.server import Server
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.batch import TrainBatch
-from runners.train.sft import batch_loss
+from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 from tests.engine.engine_reference import STOP, VOCAB, engine_of, make_requests
 

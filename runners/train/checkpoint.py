@@ -1,0 +1,193 @@
+"""Load the model that is trained, and save the state of its training: one file, or one for each process and an index.
+
+A state that some number of processes saved can be loaded by any other number, one included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from reodsl.diagnostics import first_line, problem
+from reodsl.ir.training import Lora
+from reodsl.store.files import write_atomic
+from runners.models.folder import load_model, outline
+from runners.models.stored import Stored
+from runners.models.tensors import weight_files
+from runners.train.adapters import adapt
+from runners.train.optimizers import load_optimizer_state, optimizer_state
+from runners.train.ranks import Ranks
+from runners.train.sharding import Scorer, fill, local, own_part, shard
+
+Row = dict[str, float]
+_WHOLE, _INDEX = "standing.safetensors", "shards.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """The finished steps of a stage: their metrics, and the seconds they took."""
+
+    rows: list[Row]
+    seconds: list[Row]
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return len(self.rows)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
+    """Write one safetensors file with facts as JSON in its header, put in place atomically; `Stored` reads it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # Cloned, so that tensors that share memory are stored each as a whole.
+        copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        save_file(copies, aside, metadata={"facts": json.dumps(facts)})
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that a step changes: where training begins has all others."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def save_state(
+    work: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    state: TrainingState,
+    ranks: Ranks,
+) -> None:
+    """Save in `work` all that the next step depends on: one file where the model is not sharded, else one a process.
+
+    The files of a step are all written before the index names that step; the ones before are removed then.
+    """
+    tensors: dict[str, Tensor] = {f"model/{name}": parameter for name, parameter in _trained(model).items()}
+    tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
+    facts = {"rows": state.rows, "seconds": state.seconds}
+    if ranks.mesh is None:
+        work.mkdir(exist_ok=True)
+        save_tensors(work / _WHOLE, tensors, facts)
+        return
+    folder = work / f"shards-{state.steps:08d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {name: local(value) for name, value in tensors.items()}
+    save_tensors(folder / _file(ranks.rank, ranks.world), rows, {"rank": ranks.rank, "world": ranks.world})
+    ranks.wait()
+    if ranks.first:
+        index = {"folder": folder.name, "world": ranks.world, **facts}
+        write_atomic(work / _INDEX, json.dumps(index).encode())
+        for old in work.glob("shards-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def load_state(
+    work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
+) -> TrainingState:
+    """Restore model and optimizers from the furthest `save_state`, and return that state; no steps where there is none.
+
+    Raises E0939 where it cannot be read, as that of an older version.
+    """
+    try:
+        index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
+        stored = Stored([work / _WHOLE]) if (work / _WHOLE).is_file() else None
+        if stored is not None and (index is None or len(stored.facts["rows"]) > len(index["rows"])):
+            index = stored.facts
+        elif index is not None:
+            world = int(index["world"])
+            stored = Stored([work / index["folder"] / _file(rank, world) for rank in range(world)])
+        if stored is None:
+            return TrainingState([], [])
+        _restore(iter_local_shards(stored, model, ranks), model, optimizers)
+        rows, seconds = index["rows"], index["seconds"]
+        assert isinstance(rows, list)
+        assert isinstance(seconds, list)
+        return TrainingState(rows, seconds)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as fault:
+        raise problem(
+            "E0939",
+            "what an interrupted stage has left cannot be read",
+            where=str(work),
+            notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
+            help="remove that folder, and the stage begins again",
+        ) from fault
+
+
+def _restore(
+    tensors: Iterable[tuple[str, Tensor]], model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
+    """Put stored tensors back, one at a time. Raises KeyError where a parameter is not among them."""
+    missing = _trained(model)
+    for name, value in tensors:
+        kind, _, rest = name.partition("/")
+        if kind == "optimizer":
+            load_optimizer_state(model, optimizers, {rest: value})
+        else:
+            with torch.no_grad():
+                missing.pop(rest).copy_(value)
+    if missing:
+        raise KeyError(next(iter(missing)))
+
+
+def iter_local_shards(stored: Stored, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+    """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter."""
+    for name in stored.names:
+        yield name, own_part(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
+
+
+def _file(rank: int, world: int) -> str:
+    return f"{rank}-of-{world}.safetensors"
+
+
+def load_trained_model(
+    folder: Path,
+    device: torch.device,
+    precision: torch.dtype,
+    ranks: Ranks,
+    lora: Lora | None = None,
+    seed: int = 0,
+) -> tuple[Any, Scorer | None]:
+    """Load a model in float32, with its pass in `precision` where it is sharded over `ranks`.
+
+    Of a sharded model each process reads its own rows. Where the files have other names than the model (as those of
+    mixtures of experts do) each reads it whole, and keeps its rows. With `lora` the model has adapters, drawn from `seed`,
+    and they alone are trained. Raises as `load_model`, and E0940 for adapters that it cannot have.
+    """
+    if ranks.mesh is None:
+        model = load_model(folder)
+        if lora is not None:
+            adapt(model, lora, seed)
+        return model.to(device), None
+    model, stored = outline(folder), Stored(weight_files(folder))
+    alike = _named_alike(model, stored)
+    if not alike:
+        del stored
+        model = load_model(folder)
+    adapters = {} if lora is None else adapt(model, lora, seed)
+    scorer = shard(model, ranks, precision)
+    if alike:
+        fill(model, stored, ranks, adapters)
+    return model, scorer
+
+
+def _named_alike(model: Any, stored: Stored) -> bool:
+    """Return whether each tensor of the model is stored under its own name, and a tied one under one name alone."""
+    first = {name for name, _ in model.named_parameters()}
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+    names = set(stored.names)
+    return set(model.state_dict()) - again <= names and not again & names

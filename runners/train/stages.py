@@ -1,0 +1,236 @@
+"""Run the stages of supervised and preference training, and what every stage has for its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job
+from reodsl.ir.model import Model
+from reodsl.ir.training import Preference, Sft, Stage
+from runners.clock import now, spent
+from runners.draws import drawn, permutation
+from runners.models.folder import Loaded
+from runners.rollout.questions import read_table, repeated_rows
+from runners.seeds import purpose
+from runners.train.batch import TrainBatch
+from runners.train.checkpoint import Row
+from runners.train.preference_loss import pair_loss
+from runners.train.sequences import Trace, pairs_of, traces_of
+from runners.train.update import Learner, take_step
+
+Numbers = tuple[Row, Row]
+"""A step's metrics, and the seconds that its parts took."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """The settings and parts that every stage is opened with.
+
+    `begun` steps are done already. `reference` is the frozen start, where the method compares with one.
+    """
+
+    stage: Stage
+    model: Model
+    job: Job
+    loaded: Loaded
+    learner: Learner
+    seed: int
+    reference: Learner | None = None
+    begun: int = 0
+
+
+class StageRunner:
+    """A stage's steps. Leaving the context closes everything that the stage opened, also where one of them fails to close.
+
+    `facts` are written to `train.json`, such as how many questions were left out. `sequences` counts the traces or pairs
+    of a pass.
+    """
+
+    facts: Mapping[str, int] = {}
+    sequences: int = 0
+
+    def __init__(self) -> None:
+        self.opened = ExitStack()
+
+    def take(self, number: int) -> Numbers:
+        """Do step `number`, counted from 0."""
+        raise NotImplementedError
+
+    def keep(self, done: int) -> None:
+        """Save what steps after the first `done` need besides weights and optimizers, which are saved next."""
+
+    def write_tables(self, folder: Path, steps: int) -> None:
+        """Write the tables of a finished stage."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.close()
+
+
+class SftStage(StageRunner):
+    """Next-token training on the traces of the questions."""
+
+    def __init__(self, context: StageContext, method: Sft) -> None:
+        super().__init__()
+        self.context, self.method = context, method
+        table = read_table(context.job.inputs["data"])
+        prompt, tokenizer = context.model.prompt, context.loaded.tokenizer
+        self.traces, left_out = traces_of(table, prompt, tokenizer, method.max_tokens)
+        if "trace_prefix" in table.columns:
+            _require_a_batch(len(self.traces), method.batch, "traces", context.job)
+        self.lengths = tuple(len(trace.prompt) + len(trace.tokens) for trace in self.traces)
+        self.facts = {
+            "traces": len(self.traces),
+            "left_out_too_long": left_out,
+            **repeated_rows(context.job.inputs["data"]),
+        }
+        self.sequences = len(self.traces)
+
+    def take(self, number: int) -> Numbers:
+        """Do step `number`, counted from 0."""
+        began, method = now(), self.method
+        chosen = draw_traces(self.lengths, self.context.seed, number, method.batch, method.bucket_by_length)
+        row = sft_step(self.context.learner, [self.traces[i] for i in chosen], number)
+        return row, spent("update", (began, now()))
+
+
+WINDOW = 16
+"""Batches that are sorted by length together: enough for batches of one length, few enough to mix within an epoch."""
+
+
+def draw_traces(lengths: tuple[int, ...], seed: int, step: int, batch: int, by_length: bool) -> Sequence[int]:
+    """Return which traces step `step` learns from; a function of its arguments alone.
+
+    Without `by_length` it is the next `batch` of an endless row of shuffled epochs. With it each epoch is cut into
+    batches of similar length, in random order; what does not fill a batch waits for another epoch.
+    """
+    if not by_length or len(lengths) < batch:
+        return drawn(seed, step, batch, len(lengths))
+    each = len(lengths) // batch
+    return _bucketed(lengths, seed, step // each, batch)[step % each]
+
+
+@lru_cache(maxsize=2)
+def _bucketed(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> list[list[int]]:
+    order = permutation(purpose(seed, "epoch", epoch), len(lengths))
+    order = order[: len(lengths) // batch * batch]
+    batches: list[list[int]] = []
+    for start in range(0, len(order), WINDOW * batch):
+        window = sorted(order[start : start + WINDOW * batch].tolist(), key=lambda i: (lengths[i], i))
+        batches.extend(window[at : at + batch] for at in range(0, len(window), batch))
+    return [batches[i] for i in permutation(purpose(seed, "batches", epoch), len(batches))]
+
+
+def batch_loss(batch: TrainBatch, logprobs: Tensor) -> Tensor:
+    """Return the weighted sum of minus the log-probabilities."""
+    return -(batch.weights * logprobs).sum()
+
+
+def batch_of_traces(traces: Sequence[Trace]) -> TrainBatch:
+    """Return traces as a batch; prompts are read and not learnt."""
+    return TrainBatch.of([trace.prompt for trace in traces], [trace.tokens for trace in traces])
+
+
+def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str, float]:
+    """Take one step on the mean loss over all trace tokens of the batch."""
+    batch = batch_of_traces(traces)
+    total = len(batch.weights)
+    batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / total))
+    stepped = take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
+    return {"loss": stepped.loss, "grad_norm": stepped.grad_norm, "tokens": float(total)}
+
+
+class PreferenceStage(StageRunner):
+    """Training on pairs of responses, against the frozen start where the method has one."""
+
+    def __init__(self, context: StageContext, method: Preference) -> None:
+        super().__init__()
+        self.context, self.method = context, method
+        table = read_table(context.job.inputs["data"])
+        self.pairs, left_out = pairs_of(
+            table, context.model.prompt, context.loaded.tokenizer, method.max_tokens
+        )
+        _require_a_batch(len(self.pairs), method.batch, "pairs", context.job)
+        self.facts = {
+            "pairs": len(self.pairs),
+            "left_out_too_long": left_out,
+            **repeated_rows(context.job.inputs["data"]),
+        }
+        self.sequences = len(self.pairs)
+
+    def take(self, number: int) -> Numbers:
+        """Do step `number`, counted from 0."""
+        began, context = now(), self.context
+        pairs = [self.pairs[i] for i in drawn(context.seed, number, self.method.batch, len(self.pairs))]
+        row = preference_step(context.learner, pairs, self.method, number, context.reference)
+        return row, spent("update", (began, now()))
+
+
+Pair = tuple[Trace, Trace]
+
+
+def preference_step(
+    learner: Learner,
+    pairs: Sequence[Pair],
+    method: Preference,
+    number: int,
+    reference: Learner | None = None,
+) -> dict[str, float]:
+    """Take one step on the mean loss over pairs, and return its numbers for `metrics.parquet`.
+
+    The loss depends on a pair through two scores alone: means of log-probabilities where the method has them `per_token`,
+    else sums, less those of the `reference` where there is one. Its derivative by these is found in a pass without
+    gradients; a second pass then has that gradient, however pairs fall into micro-batches.
+    """
+    batch = batch_of_traces([trace for pair in pairs for trace in pair])
+    policy = _scores(learner, batch, method.per_token)
+    if reference is not None:
+        theirs = _scores(reference, batch, method.per_token)
+        policy = [mine - other for mine, other in zip(policy, theirs, strict=True)]
+    scores = torch.tensor(policy, dtype=torch.float64, requires_grad=True)
+    lead = scores[0::2] - scores[1::2]
+    loss = pair_loss(lead, method.beta, method.gamma, method.link)
+    (slopes,) = torch.autograd.grad(loss, scores)
+    if method.per_token:
+        slopes = slopes / batch.trained
+    slopes = slopes.float().repeat_interleave(batch.trained)
+
+    def linear(batch: TrainBatch, logprobs: Tensor) -> Tensor:
+        return (batch.weights * logprobs).sum()
+
+    stepped = take_step(learner, replace(batch, weights=slopes), linear, 1.0, f"step {number + 1}")
+    lead = lead.detach()
+    return {
+        "loss": float(loss.detach()),
+        "grad_norm": stepped.grad_norm,
+        "margin": float(method.beta * lead.mean() - method.gamma),
+        "accuracy": float((lead > 0).double().mean()),
+        "tokens": float(batch.trained.sum()),
+    }
+
+
+def _scores(learner: Learner, batch: TrainBatch, per_token: bool) -> list[float]:
+    """Return the mean, or else the sum, of the log-probabilities of each sequence's tokens."""
+    of_tokens = (part.double() for part in learner.score(batch, 1.0).split(batch.trained.tolist()))
+    return [float(part.mean() if per_token else part.sum()) for part in of_tokens]
+
+
+def _require_a_batch(count: int, batch: int, what: str, job: Job) -> None:
+    if count < batch:
+        raise problem(
+            "E0935",
+            f"the pool gives {count} {what}, and a batch takes {batch}",
+            where=job.task.id,
+            help=f"sample more questions or more responses a question, or set `batch.prompts` to {count} or less",
+        )
