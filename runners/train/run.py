@@ -24,6 +24,7 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe
 from reodsl.store.live import add_step, begin_steps
+from runners.exhaustion import explain_training_oom
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.seeds import purpose
@@ -38,9 +39,8 @@ from runners.train.checkpoint import (
     save_state,
     save_tensors,
 )
-from runners.train.crew import together
-from runners.train.exhaustion import room
 from runners.train.forward import keep_little, lean_shape
+from runners.train.launch import train_together
 from runners.train.metrics import metrics_table, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
@@ -73,7 +73,7 @@ def train(job: Job) -> None:
     """
     stage = Stage.model_validate(job.task.payload["stage"])
     if job.resources.trainers > 1 or _sharded(stage, job):
-        together(job, "runners.train.run:train_among")
+        train_together(job, "runners.train.run:train_among")
     else:
         train_among(job, ALONE)
 
@@ -134,7 +134,8 @@ def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
     """The stage's starting model on this process's device, and its pass where it is sharded."""
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
-    with room(load_config(start), device, None, 0, "while weights were put on the device"):
+    words = "while weights were put on the device"
+    with explain_training_oom(load_config(start), device, None, 0, words):
         return load_trained_model(start, device, _passes_in(stage, job), ranks, stage.lora, seed)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from reodsl.diagnostics import problem
 from reodsl.price.memory import HANDED, WHOLE, Recipe
 from reodsl.price.sizes import Sizes, from_config
+from runners.exhaustion import explain_training_oom
 from runners.rounded import HALF
 from runners.train import bfloat16
 from runners.train.adapters import is_adapted, merged_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
 from runners.train.batch import MicroBatch, TrainBatch, packed, padded
 from runners.train.deal import deal_packed, deal_padded, token_bound
-from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward, plain_forward
 from runners.train.fused import fuse
 from runners.train.logprobs import token_entropies, token_logprobs
@@ -160,7 +160,7 @@ class Learner:
         With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
         """
         without = without_adapters(self.model) if self.base else nullcontext()
-        with self.room(part), without:
+        with self.explain_oom(part), without:
             if self.scorer is not None:
                 return self.scorer(part.ids, part.at, part.targets, temperature, entropies, part.sequences)
             derived_weights = self.forward.derive() if derived is None else derived
@@ -207,10 +207,12 @@ class Learner:
         self.ranks.wait()
         return state
 
-    def room(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
-        """Says what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
+    def explain_oom(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
+        """Say what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
         ids, lengths = (None, ()) if part is None else (part.ids, part.lengths)
-        return room(self.model.config, self.device, ids, self.bound, lengths=lengths, recipe=self.recipe)
+        return explain_training_oom(
+            self.model.config, self.device, ids, self.bound, lengths=lengths, recipe=self.recipe
+        )
 
     def rest(self) -> None:
         """Let go of gradients, and of what the allocator keeps for later."""
@@ -262,7 +264,7 @@ def take_step(
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
     for part in learner.microbatches(batch, learner.passes):
         value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies))
-        with learner.room(part):
+        with learner.explain_oom(part):
             value.backward()
         losses.append(value.detach())
     if losses and derived:
@@ -275,7 +277,7 @@ def take_step(
     check()
     if learner.grad_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
-    with learner.room():
+    with learner.explain_oom():
         for optimizer in learner.optimizers:
             optimizer.step()
     return Stepped(total, float(norm))

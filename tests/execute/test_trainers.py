@@ -24,9 +24,9 @@ from runners.engine.protocol import Request, Sampling
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
 from runners.meeting import Port, this_machine
-from runners.train import actors
-from runners.train.crew import together
+from runners.train import launch
 from runners.train.follower import Fault, Part, follow
+from runners.train.launch import train_together
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
 from tests.execute.bench import Bench
@@ -62,7 +62,7 @@ def listen(job: Job, ranks: Ranks) -> None:
         (job.out / "checkpoint" / "model.safetensors").write_text(json.dumps(told))
 
 
-class Elsewhere(actors._Actor):
+class Elsewhere(launch._Actor):
     """A process that says it is on another machine than the others."""
 
     def ready(self) -> tuple[list[object], str]:
@@ -76,8 +76,8 @@ class Elsewhere(actors._Actor):
 def far_apart(job: Job) -> None:
     """A runner whose processes meet as those of several machines do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(actors, "_Actor", Elsewhere)
-        together(job, f"{HERE}:meet")
+        patch.setattr(launch, "_Actor", Elsewhere)
+        train_together(job, f"{HERE}:meet")
 
 
 def listens(job: Job) -> None:
@@ -92,9 +92,9 @@ def listens(job: Job) -> None:
             return follow(part)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(actors, "_Actor", Noting)
+        patch.setattr(launch, "_Actor", Noting)
         patch.setenv(BEFORE, json.dumps(sorted(heard_at())))
-        together(job, f"{HERE}:listen")
+        train_together(job, f"{HERE}:listen")
     assert not list(job.work.glob("*meeting*"))
 
 
@@ -113,12 +113,12 @@ def generate(job: Job, ranks: Ranks) -> None:
 
 def generates(job: Job) -> None:
     """A runner whose work is `generate`."""
-    together(job, f"{HERE}:generate")
+    train_together(job, f"{HERE}:generate")
 
 
 def train(job: Job) -> None:
     """A runner whose work is `meet`."""
-    together(job, f"{HERE}:meet")
+    train_together(job, f"{HERE}:meet")
 
 
 def order(bench: Bench, name: str, trainers: int) -> Order:
@@ -153,8 +153,8 @@ def ends(job: Job) -> None:
 
     # Ray gives the next task the same process, which has to find the module as it was.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(actors, "_Actor", Ending)
-        together(job, f"{HERE}:meet")
+        patch.setattr(launch, "_Actor", Ending)
+        train_together(job, f"{HERE}:meet")
 
 
 @pytest.mark.heavy

@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer, Sampling, Simpo
+from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
-from runners.train.exhaustion import room
 from runners.train.forward import keep_little
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
@@ -134,7 +134,9 @@ def fail(job: Job, ranks: Ranks) -> None:
 
 def full(job: Job, ranks: Ranks) -> None:
     """The second process runs out of memory in a micro-batch, while the first one waits for its gradients."""
-    with room(small_model().config, torch.device("cpu"), torch.zeros(2, 20, dtype=torch.long), BOUND):
+    with explain_training_oom(
+        small_model().config, torch.device("cpu"), torch.zeros(2, 20, dtype=torch.long), BOUND
+    ):
         if not ranks.first:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ranks.wait()

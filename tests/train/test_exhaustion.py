@@ -11,9 +11,8 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.price.memory import Recipe
-from runners.exhaustion import exhausted, there_is
+from runners.exhaustion import exhausted, explain_training_oom, lines_that_save, there_is
 from runners.train import run
-from runners.train.exhaustion import lines_that_save, room
 from tests.train.models import small_model
 from tests.train.test_train import sft
 
@@ -22,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def told(ids, fault=None, bound=64, lengths=()):
-    with pytest.raises(Problem) as caught, room(CONFIG, CPU, ids, bound, lengths=lengths):
+    with pytest.raises(Problem) as caught, explain_training_oom(CONFIG, CPU, ids, bound, lengths=lengths):
         raise fault or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     (found,) = caught.value.diagnostics
     assert found.code == "E0937"
@@ -62,7 +61,7 @@ def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(run, "place", full)
+    monkeypatch.setattr(run, "load_trained_model", full)
     with pytest.raises(Problem, match="memory ran out while weights were put on the device"):
         bench.train(sft(), "unplaced", start="base", data="traces")
 
@@ -82,7 +81,7 @@ def test_what_libraries_say_of_memory_is_known(words: str) -> None:
 
 
 def test_other_errors_pass():
-    with pytest.raises(RuntimeError, match="shapes"), room(CONFIG, CPU, None, 64):
+    with pytest.raises(RuntimeError, match="shapes"), explain_training_oom(CONFIG, CPU, None, 64):
         raise RuntimeError("shapes do not fit")
 
 

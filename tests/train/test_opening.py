@@ -11,7 +11,7 @@ from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.train import ppo_stage
 from runners.train.follower import Part, silent
-from runners.train.processes import Processes
+from runners.train.launch import Processes
 from runners.train.ranks import Ranks
 from runners.train.run import _frozen
 from runners.train.stages import StageRunner

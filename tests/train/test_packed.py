@@ -15,8 +15,8 @@ from reodsl.graph.job import Resources
 from runners.train import attention
 from runners.train.attention import PACKED, Sequences, pack, packs
 from runners.train.batch import TrainBatch, packed, padded
-from runners.train.crew import together
 from runners.train.forward import keep_little
+from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
@@ -185,7 +185,7 @@ def test_packed_steps_are_the_padded_ones(case: str) -> None:
 def test_the_gradient_is_one_packed_or_padded_on_one_process_or_four(count: int, tmp_path: Path) -> None:
     """Over gloo; four processes have unlike numbers of tokens, and fewer sequences than they could run at once."""
     want = descend(ALONE, packed=False).weights()
-    together(job(tmp_path, Resources(trainers=count)), "tests.train.shared_steps:gradients")
+    train_together(job(tmp_path, Resources(trainers=count)), "tests.train.shared_steps:gradients")
     start = small_model().state_dict()
     assert furthest(want, start) > 0.01
     for name in ("padded", "packed"):

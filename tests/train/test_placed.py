@@ -15,7 +15,7 @@ from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.models.folder import load_model, outline, save
 from runners.models.tokenizer import word_tokenizer
-from runners.train.crew import together
+from runners.train.launch import train_together
 from tests.train.models import small_model
 
 
@@ -55,7 +55,7 @@ def test_each_process_reads_its_own_rows_to_the_same_bits(tmp_path):
     )
     written(tmp_path / "model-mixture", Qwen3MoeForCausalLM(mixture))
     written(tmp_path / "model-wide", small_model(vocab=3000, tied=False))
-    together(job(tmp_path), "tests.train.shared_places:place_all")
+    train_together(job(tmp_path), "tests.train.shared_places:place_all")
     found = json.loads((tmp_path / "out" / "found.json").read_text())
     assert len(found) == 6
     for name, told in found.items():
@@ -75,7 +75,7 @@ def test_each_process_reads_its_own_rows_to_the_same_bits(tmp_path):
 def test_no_process_ever_holds_the_whole_optimizer(tmp_path):
     """Taken on are this process's rows of moments, whether two processes left them or one."""
     written(tmp_path / "model-wide", small_model(vocab=3000, tied=False))
-    together(job(tmp_path), "tests.train.shared_places:resume")
+    train_together(job(tmp_path), "tests.train.shared_places:resume")
     found = json.loads((tmp_path / "out" / "found.json").read_text())
     for told in found.values():
         for one in told:

@@ -17,7 +17,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from reodsl.ir.training import Optimizer, Simpo, Stage
-from runners.train.crew import ElsewhereError, together
+from runners.train.launch import ElsewhereError, train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
 from tests.train.conftest import Stopped
@@ -41,7 +41,7 @@ def job(folder, resources=TWO):
 def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here(tmp_path):
     """In one start of a second process, which imports for seconds."""
     with pytest.raises(ElsewhereError) as caught:
-        together(job(tmp_path), "tests.train.shared_steps:body_and_fail")
+        train_together(job(tmp_path), "tests.train.shared_steps:body_and_fail")
     assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
     assert "in fail" in caught.value.__notes__[0]
     assert followers() == []
@@ -58,7 +58,7 @@ def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here
 @pytest.mark.heavy
 def test_memory_that_runs_out_in_one_of_several_processes_is_told_as_in_one_alone(tmp_path):
     with pytest.raises(Problem) as caught:
-        together(job(tmp_path), "tests.train.shared_steps:full")
+        train_together(job(tmp_path), "tests.train.shared_steps:full")
     (told,) = caught.value.diagnostics
     assert (told.code, told.message) == ("E0937", "memory ran out on a micro-batch of 2 x 20 tokens")
     assert told.help == "write `microbatch = 21 tokens` or less, which is 40 now"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runners.train.crew import together
+from runners.train.launch import train_together
 from tests.train.models import small_model
 from tests.train.test_sharded import job
 
 
 @pytest.mark.heavy
 def test_every_process_has_every_tensor_and_the_first_has_them_together(tmp_path):
-    together(job(tmp_path), "tests.train.shared_spread:body")
+    train_together(job(tmp_path), "tests.train.shared_spread:body")
     state = small_model(tied=True).state_dict()
     whole = torch.load(tmp_path / "whole.pt")
     assert whole.keys() == state.keys()

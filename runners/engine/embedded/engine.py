@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from runners.engine.embedded.decoder import Decoder
-from runners.engine.embedded.exhaustion import room
 from runners.engine.embedded.forcing import Key, Row, force, kept_rows
 from runners.engine.embedded.generation import generate
 from runners.engine.embedded.settings import EmbeddedSettings
@@ -17,6 +17,7 @@ from runners.engine.embedded.shape import shape_of
 from runners.engine.embedded.weights import weights_of
 from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Spread, Weights
 from runners.engine.requests import Limits
+from runners.exhaustion import explain_generation_oom
 from runners.models.tensors import read_state
 
 
@@ -45,7 +46,7 @@ class EmbeddedEngine:
             state = state.whole()
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
-        with torch.inference_mode(), room("taking new weights", self._settings):
+        with torch.inference_mode(), self._explain_oom("taking new weights"):
             self._held = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
         self._version = version
 
@@ -63,9 +64,7 @@ class EmbeddedEngine:
         """
         self._limits.check(requests, sampling)
         self._kept = {}
-        with room(
-            f"generating {len(requests)} responses of up to {sampling.max_tokens} tokens", self._settings
-        ):
+        with self._explain_oom(f"generating {len(requests)} responses of up to {sampling.max_tokens} tokens"):
             responses, cohorts = generate(self._decoder, requests, sampling, self._settings, self._version)
         self._kept = kept_rows(cohorts, requests, responses)
         return responses
@@ -81,7 +80,7 @@ class EmbeddedEngine:
     ) -> list[list[Forced]]:
         """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
-        with room(f"forcing {sum(map(len, cuts))} answers", self._settings):
+        with self._explain_oom(f"forcing {sum(map(len, cuts))} answers"):
             return force(
                 self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings
             )
@@ -99,3 +98,6 @@ class EmbeddedEngine:
     def _decoder(self) -> Decoder:
         assert self._held is not None, "weights have to be loaded first"
         return self._held
+
+    def _explain_oom(self, doing: str) -> AbstractContextManager[None]:
+        return explain_generation_oom(doing, self._settings.device, self._settings.cache_bytes)

@@ -13,7 +13,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Sampling
 from runners.models.folder import load_model, save
 from runners.models.tokenizer import word_tokenizer
-from runners.train.crew import together
+from runners.train.launch import train_together
 from tests.train.models import small_model
 
 GREEDY = Sampling(12, temperature=0.0)
@@ -36,7 +36,7 @@ def test_a_checkpoint_of_two_processes_is_served_as_transformers_reads_it(
         lambda told: None,
         Resources(trainers=2),
     )
-    together(job, "tests.train.shared_places:place_all")
+    train_together(job, "tests.train.shared_places:place_all")
     made = tmp_path / "out" / "model-one"
     # The server needs the words of its own vocabulary.
     words.save_pretrained(made)

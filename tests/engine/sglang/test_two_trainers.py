@@ -12,7 +12,7 @@ from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.train.crew import together
+from runners.train.launch import train_together
 from tests.train.models import small_model
 from tests.train.shared_engines import GREEDY, REQUESTS
 
@@ -24,7 +24,7 @@ def test_each_hands_its_weights_to_its_own_server_and_again_where_that_dies(tmp_
     save(small_model(seed=0), word_tokenizer([f"w{i}" for i in range(20)]), tmp_path / "model")
     resources = Resources(engine="sglang", trainers=2, engines=2)
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, lambda told: None, resources)
-    together(job, "tests.train.shared_engines:body")
+    train_together(job, "tests.train.shared_engines:body")
     way, found, again = json.loads((tmp_path / "found.json").read_text())
     assert way == "tensor"
     assert again == found

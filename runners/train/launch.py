@@ -1,0 +1,374 @@
+"""Start, watch and end the processes that train a stage with this one.
+
+On Ray they are actors, which may be on other machines; elsewhere plain processes of this one.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+import runners
+from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.graph.job import Job
+from runners.engine.watch import looking
+from runners.meeting import Port, listen, meet, this_machine
+from runners.seats import seat, seat_of_trainer, shared_devices
+from runners.train.follower import Fault, Part, follow, function, gone, silent
+from runners.train.ranks import COMPUTE, joined
+
+_FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
+"""Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
+_NOTHING = object()
+
+
+class Others(Protocol):
+    """The other processes, ranks 1 and up.
+
+    `devices` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
+    `store` is where all meet; `host` the address at which they reach this process, None where all are on one machine.
+    """
+
+    devices: dict[int, list[object]]
+    store: Store
+    host: str | None
+
+    def dead(self) -> dict[int, str]:
+        """Why each rank that has ended without a result did so, in words, by rank."""
+        ...
+
+    def faults(self) -> dict[int, Fault]:
+        """What ranks that failed have reported, by rank."""
+        ...
+
+    def stop(self, patience: float) -> None:
+        """Ends those that still run after so many seconds."""
+        ...
+
+
+class LostError(RuntimeError):
+    """Another process has ended while this one worked on; why is asked of it."""
+
+
+class ElsewhereError(RuntimeError):
+    """Another process met an error that it did not foresee; its traceback is a note."""
+
+
+def train_together(job: Job, body: str) -> None:
+    """Calls `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
+
+    Raises what the body raises here, or why another process failed: its Problem, E0938 where it went away without a
+    word, or an ElsewhereError.
+    """
+    world = job.resources.trainers
+    with tempfile.TemporaryDirectory(prefix="reodsl-meeting-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "file"
+        parts = [
+            Part(replace(job, progress=silent), body, rank, world, file, 0 if on_ray() else rank)
+            for rank in range(world)
+        ]
+        others: Others = Actors(parts) if on_ray() else Processes(parts)
+        shared = shared_devices(job.resources, others.devices)
+        job = replace(job, resources=replace(job.resources, devices=shared))
+        patience = 0.0
+        try:
+            with watched(others), joined(0, world, others.store, parts[0].device, others.host) as ranks:
+                function(body)(job, ranks)
+            patience = _FAREWELL
+        except Problem:
+            raise
+        except Exception as caught:
+            blame = _blame(others, world)
+            if blame is None:
+                raise
+            raise blame from caught
+        finally:
+            others.stop(patience)
+
+
+@contextmanager
+def watched(others: Others) -> Iterator[None]:
+    """Lets this process's engine stop when another process ends, and its collectives on GPUs; between processors they do so
+    themselves.
+    """
+    over, lost = threading.Event(), threading.Event()
+
+    def notice() -> None:
+        if lost.is_set():
+            raise LostError("another process that trains has ended")
+
+    def watch() -> None:
+        while not over.wait(_LOOK):
+            if others.dead() or others.faults():
+                lost.set()
+                # What the others said is read first; a collective that gloo ends needs no help.
+                if not over.wait(_WORDS) and dist.is_initialized() and "nccl" in dist.get_backend_config():
+                    dist.distributed_c10d._abort_process_group()
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        with looking(notice):
+            yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _blame(others: Others, world: int) -> Exception | None:
+    """Why the others failed, when it is theirs; None when none of them ended."""
+    until = time.monotonic() + _WORDS
+    while time.monotonic() < until and not (others.faults() or others.dead()):
+        time.sleep(0.05)
+    # Where one is killed, the rest report that it no longer answers, and may do so first.
+    time.sleep(0.5)
+    for rank, words in others.dead().items():
+        return gone(rank, world, words)
+    faults = others.faults()
+    for fault in faults.values():
+        if fault.diagnostics:
+            return Problem(*fault.diagnostics)
+    for rank, fault in faults.items():
+        blamed = ElsewhereError(f"process {rank} of {world}: {fault.words}")
+        blamed.add_note(fault.trace)
+        return blamed
+    return None
+
+
+def on_ray() -> bool:
+    """Whether this process is a worker of Ray; Ray is not imported to find out."""
+    ray = sys.modules.get("ray")
+    return (
+        ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
+    )
+
+
+def cluster_address() -> str | None:
+    """The address by which other nodes reach this one; None where Ray has nothing to do with it."""
+    if not on_ray():
+        return None
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
+class Actors:
+    """Other ranks as Ray actors, each with the cores and the GPU of one."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        """Starts all but the first, which is this process, in their bundles of the task's placement group; where it has
+        none, where there is room.
+
+        Raises E0938 where one of them ends before it could begin.
+        """
+        import ray
+
+        self._ray = ray
+        actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
+        self._actors: dict[int, Any] = {}
+        first, *others = parts
+        for part in others:
+            resources = part.job.resources
+            gpus = 0 if resources.device == "cpu" else 1
+            place = seat(seat_of_trainer(resources, part.rank))
+            options = actor_class.options(
+                num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place
+            )
+            self._actors[part.rank] = options.remote()
+        self._parts: dict[int, Any] = {}
+        ready = [self._ready(part) for part in others]
+        # The first rank is this process.
+        self.devices: dict[int, list[object]] = {0: ray.get_gpu_ids()}
+        self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
+        self.store: Store
+        self.host: str | None = None
+        if {machine for _, machine in ready} <= {this_machine()}:
+            self.store = meet(first.meeting, first.world, COMPUTE)
+        else:
+            self.host = host = str(ray.util.get_node_ip_address())
+            self.store, port = listen(host, COMPUTE)
+            others = [replace(part, meeting=port) for part in others]
+        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in others}
+
+    def _ready(self, part: Part) -> tuple[list[object], str]:
+        """What a rank says that has loaded its packages; the others are ended where it did not live to."""
+        try:
+            said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
+        except self._ray.exceptions.RayError as caught:
+            self.stop(0.0)
+            raise gone(part.rank, part.world, first_line(caught)) from caught
+        return said
+
+    def dead(self) -> dict[int, str]:
+        """See `Others.dead`."""
+        errors = {}
+        for rank, ref in self._ended().items():
+            try:
+                self._ray.get(ref)
+            except self._ray.exceptions.RayError as caught:
+                errors[rank] = first_line(caught)
+        return errors
+
+    def faults(self) -> dict[int, Fault]:
+        """See `Others.faults`."""
+        faults = {}
+        for rank, ref in self._ended().items():
+            try:
+                fault = self._ray.get(ref)
+            except self._ray.exceptions.RayError:
+                continue
+            if fault is not None:
+                faults[rank] = fault
+        return faults
+
+    def _ended(self) -> dict[int, Any]:
+        refs = list(self._parts.values())
+        if not refs:
+            return {}
+        ended, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        return {rank: ref for rank, ref in self._parts.items() if ref in ended}
+
+    def stop(self, patience: float) -> None:
+        """See `Others.stop`."""
+        refs = list(self._parts.values())
+        if refs and patience:
+            self._ray.wait(refs, num_returns=len(refs), timeout=patience)
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+
+
+class _Actor:
+    """A follower inside Ray."""
+
+    def ready(self) -> tuple[list[object], str]:
+        """The devices that Ray gave this rank, by their numbers on its node, and its machine, once packages are loaded."""
+        import ray
+
+        return list(ray.get_gpu_ids()), this_machine()
+
+    def follow(self, part: Part) -> Fault | None:
+        """Does the part to its end."""
+        return follow(part, cluster_address() if isinstance(part.meeting, Port) else None)
+
+
+class Processes:
+    """Other ranks as processes of this machine."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        """Starts all but the first, which is this process, and waits until each has loaded its packages.
+
+        Raises E0938 where one does not.
+        """
+        self.devices: dict[int, list[object]] = {}
+        self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
+        self.host: str | None = None
+        self._faults: dict[int, Fault] = {}
+        self._ended: dict[int, str] = {}
+        self._stopping = False
+        self._running = {part.rank: _Process(part) for part in parts[1:]}
+        self._threads = []
+        for rank, process in self._running.items():
+            if process.hear() != "ready":
+                words = _status(process.child.wait())
+                self.stop(0.0)
+                raise problem(
+                    "E0938",
+                    f"process {rank} of {len(parts)} that train together did not start: {words}",
+                    help="see how much memory is free, and run again to go on from there",
+                )
+            thread = threading.Thread(target=self._listen, args=(rank, process), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _listen(self, rank: int, process: _Process) -> None:
+        """Waits for a report; an end without one is an early end."""
+        report = process.hear()
+        if isinstance(report, Fault):
+            self._faults[rank] = report
+        elif report is _NOTHING and not self._stopping:
+            self._ended[rank] = _status(process.child.wait())
+
+    def dead(self) -> dict[int, str]:
+        """See `Others.dead`."""
+        return dict(self._ended)
+
+    def faults(self) -> dict[int, Fault]:
+        """See `Others.faults`."""
+        return dict(self._faults)
+
+    def stop(self, patience: float) -> None:
+        """See `Others.stop`."""
+        self._stopping = True
+        until = time.monotonic() + patience
+        for process in self._running.values():
+            process.end(max(0.0, until - time.monotonic()))
+        for thread in self._threads:
+            thread.join()
+        for process in self._running.values():
+            process.close()
+
+
+class _Process:
+    """One follower as its parent sees it."""
+
+    def __init__(self, part: Part) -> None:
+        reads, writes = os.pipe()
+        here = str(Path(runners.__file__).parents[1])
+        path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
+        # Its own session keeps a Ctrl-C at the terminal for the parent, which ends it in order.
+        self.child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(writes,),
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        os.close(writes)
+        self._reports = os.fdopen(reads, "rb")
+        assert self.child.stdin is not None
+        # A process that has ended already is told of by what is not heard from it.
+        with suppress(BrokenPipeError):
+            pickle.dump(part, self.child.stdin)
+            self.child.stdin.flush()
+
+    def hear(self) -> Any:
+        """The next report; `_NOTHING` where the process ended without one."""
+        size = self._reports.read(8)
+        report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
+        return pickle.loads(report) if report else _NOTHING
+
+    def end(self, patience: float) -> None:
+        """Ends the process, by force after `patience` seconds, and reaps it."""
+        try:
+            self.child.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        assert self.child.stdin is not None
+        with suppress(BrokenPipeError):
+            self.child.stdin.close()
+
+    def close(self) -> None:
+        """Gives the pipe of reports back, once nobody listens."""
+        self._reports.close()
+
+
+def _status(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
