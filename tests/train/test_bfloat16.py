@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from runners.engine.embedded.linear import rounded_linear
+from runners.engine.embedded.model import rounded_linear
 from runners.engine.protocol import Sampling
 from runners.rounded import HALF, computes_bfloat16, rounded_inputs
 from runners.train import bfloat16

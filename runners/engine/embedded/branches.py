@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from runners.engine.embedded.cache import Cache
-from runners.engine.embedded.decoder import Decoder
-from runners.engine.embedded.generation import not_finite
-from runners.engine.embedded.sampler import draw
+from runners.engine.embedded.cohort import Cache
+from runners.engine.embedded.generation import draw, not_finite
+from runners.engine.embedded.model import Decoder
 from runners.engine.protocol import Sampling
 from runners.engine.streams import uniforms
 

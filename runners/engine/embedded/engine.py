@@ -9,12 +9,9 @@ from typing import Any
 
 import torch
 
-from runners.engine.embedded.decoder import Decoder
 from runners.engine.embedded.forcing import Key, Row, force, kept_rows
 from runners.engine.embedded.generation import generate
-from runners.engine.embedded.settings import EmbeddedSettings
-from runners.engine.embedded.shape import shape_of
-from runners.engine.embedded.weights import weights_of
+from runners.engine.embedded.model import Decoder, EmbeddedSettings, shape_of, weights_of
 from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Spread, Weights
 from runners.engine.requests import Limits
 from runners.exhaustion import explain_generation_oom

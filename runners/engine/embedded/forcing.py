@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from runners.engine.embedded.branches import Branches, answer
-from runners.engine.embedded.cohort import Cohort
-from runners.engine.embedded.decoder import Decoder
-from runners.engine.embedded.prefill import prefill
-from runners.engine.embedded.settings import EmbeddedSettings
+from runners.engine.embedded.cohort import Cohort, prefill
+from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import Forced, Request, Response, Sampling
 from runners.engine.streams import as_seeds, forced_seeds, starts
 

@@ -1,8 +1,4 @@
-"""The decode loop: from requests to responses, and to the cohorts that still hold their caches.
-
-Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own
-columns. As rows finish, the next cohort is admitted.
-"""
+"""Generate responses: requests are admitted as rows and bytes get free, and every step draws a token for each."""
 
 from __future__ import annotations
 
@@ -15,15 +11,93 @@ import torch
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
-from runners.engine.embedded.admission import Group, groups_of, take
-from runners.engine.embedded.cohort import Cohort
-from runners.engine.embedded.decoder import Decoder
-from runners.engine.embedded.prefill import admit
-from runners.engine.embedded.sampler import draw
-from runners.engine.embedded.settings import EmbeddedSettings
+from runners.engine.embedded.cohort import Cohort, admit
+from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.streams import as_seeds, skipped, starts, uniforms
 from runners.engine.watch import look
+
+# A prompt and the requests that have it.
+Group = tuple[tuple[int, ...], list[int]]
+
+
+def groups_of(requests: Sequence[Request]) -> deque[Group]:
+    """Requests by equal prompt, in rising order of the prompt's length: neighbours waste little padding."""
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for index, request in enumerate(requests):
+        by_prompt.setdefault(request.prompt, []).append(index)
+    return deque(sorted(by_prompt.items(), key=lambda item: len(item[0])))
+
+
+def take(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, alone: bool) -> list[Group]:
+    """Takes the groups of the next cohort from `waiting`: at most `rows` rows and `tokens` tokens of cache.
+
+    Every row has the columns of the longest prompt and `max_tokens` more. A group stays whole, so that its prompt
+    is read once, unless it fits nowhere: `alone`, when nothing runs, splits it, and starts one row at least.
+    """
+    taken: list[Group] = []
+    count = 0
+    while waiting:
+        prompt, members = waiting[0]
+        # Prompts come in rising order of length: this one would set the columns of the whole cohort.
+        room = min(rows, tokens // (len(prompt) + max_tokens)) - count
+        if alone and not taken:
+            room = max(room, 1)
+            if room < len(members):
+                waiting[0] = (prompt, members[room:])
+                return [(prompt, members[:room])]
+        if room < len(members):
+            break
+        taken.append(waiting.popleft())
+        count += len(members)
+    return taken
+
+
+def draw(
+    logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw tokens [n], with log-probabilities [n] and behaviour log-probabilities [n] (see `Response`), fp32.
+
+    A draw inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their ids,
+    or in falling order of probability when top-k or top-p cut the distribution. `logits` is [n, vocab], `uniforms` [n] in
+    double precision. Logits that are not finite give a log-probability that is not finite, which the caller reports.
+    """
+    model = torch.log_softmax(logits.float(), -1)
+    if sampling.temperature == 0.0:
+        tokens = model.argmax(-1, keepdim=True)
+        logprobs = model.gather(1, tokens)
+        # NaN minus itself stays NaN, so a broken row shows in both.
+        return tokens[:, 0], logprobs[:, 0], (logprobs - logprobs)[:, 0]
+    tempered = (
+        model if sampling.temperature == 1.0 else torch.log_softmax(logits.float() / sampling.temperature, -1)
+    )
+    if sampling.top_p >= 1.0 and sampling.top_k <= 0:
+        tokens = _invert(tempered.exp(), uniforms)
+        logprobs = model.gather(1, tokens)[:, 0]
+        behaviour = logprobs if tempered is model else tempered.gather(1, tokens)[:, 0]
+        return tokens[:, 0], logprobs, behaviour
+    ordered, ids = torch.sort(tempered, dim=-1, descending=True, stable=True)
+    if 0 < sampling.top_k < ordered.shape[1]:
+        ordered, ids = ordered[:, : sampling.top_k], ids[:, : sampling.top_k]
+        ordered = torch.log_softmax(ordered, -1)
+    mass = ordered.exp()
+    before = torch.cumsum(mass, -1, dtype=torch.float64) - mass
+    kept = before < sampling.top_p
+    kept[:, 0] = True
+    ordered = torch.log_softmax(ordered.masked_fill(~kept, -torch.inf), -1)
+    ranks = _invert(ordered.exp(), uniforms)
+    tokens = ids.gather(1, ranks)
+    return tokens[:, 0], model.gather(1, tokens)[:, 0], ordered.gather(1, ranks)[:, 0]
+
+
+def _invert(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """The first index [n, 1] whose cumulative probability passes `uniforms` of the total."""
+    cumulative = torch.cumsum(probabilities, -1, dtype=torch.float64)
+    target = uniforms.unsqueeze(1) * cumulative[:, -1:]
+    ranks = torch.searchsorted(cumulative, target, right=True)
+    # Only a row that is not finite can run past the end.
+    return ranks.clamp_(max=probabilities.shape[1] - 1)
+
 
 Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
@@ -93,7 +167,11 @@ def generate(
     settings: EmbeddedSettings,
     version: int,
 ) -> tuple[list[Response], list[Cohort]]:
-    """Responses in the order of the requests, and the finished cohorts that fit in the cache's memory."""
+    """Return responses in the order of the requests, and the finished cohorts that fit in the cache's memory.
+
+    Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own columns.
+    As rows finish, the next cohort is admitted.
+    """
     waiting = groups_of(requests)
     drawn = as_seeds(request.drawn for request in requests)
     streams = skipped(starts(as_seeds(request.seed for request in requests)), drawn)

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.engine.embedded.admission import groups_of, take
+from runners.engine.embedded.generation import groups_of, take
 from runners.engine.protocol import Request
 
 requests = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 2)), max_size=30).map(

@@ -178,7 +178,7 @@ def test_the_first_token_follows_the_softmax(one_model: Any) -> None:
 
 
 def test_a_prompt_is_read_once_for_its_group(one_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runners.engine.embedded import prefill
+    from runners.engine.embedded import cohort as prefill
 
     read = prefilled(monkeypatch, prefill)
     engine_of(one_model).generate(make_requests(3, 8), Sampling(2))

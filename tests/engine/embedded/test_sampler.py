@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from runners.engine.embedded.sampler import draw
+from runners.engine.embedded.generation import draw
 from runners.engine.protocol import Sampling
 from runners.engine.streams import as_seeds, starts, uniforms
 from tests.engine.engine_reference import reference_draw

@@ -1,0 +1,365 @@
+"""Run a decoder in plain torch: its settings and shape, its weights, and a pass through its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch.nn import functional
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from reodsl.diagnostics import Problem, problem
+from runners.models.names import TOGETHER
+from runners.rounded import HALF, computes_bfloat16, rounded, rounded_inputs
+from runners.rows import filled
+
+_SHARE = 3
+"""The part of a GPU's free memory that caches may take; the rest is for passes, and for a trainer beside."""
+_HALF_CACHES = 3 << 30
+"""Bytes of caches in bfloat16 on a processor: products of a real model want hundreds of rows, each with its keys and
+values. No machine chooses its own, since the batches are part of the result's last bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSettings:
+    """Where and how the embedded engine runs. The defaults were measured on one CPU thread.
+
+    At most `rows` responses are decoded at once; others start when half of them have ended. `cache_bytes` bounds
+    the memory of key-value caches, those kept for `force` included (one row always starts). `prefill_tokens`
+    bounds the tokens that are read in one pass. `dtype` is what layers multiply; sums, norms, the residual stream and logits
+    are float32 either way. `linear` picks the matrix product: "onednn" repacks weights
+    on CPU, "plain" never does, "auto" is the first where it is available.
+    """
+
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    rows: int = 512
+    cache_bytes: int = 1 << 30
+    prefill_tokens: int = 8192
+    linear: Literal["auto", "onednn", "plain"] = "auto"
+
+    @staticmethod
+    def on(device: str, precision: str = "auto") -> EmbeddedSettings:
+        """What suits a device and a model's precision: on a GPU caches go by the memory that is free there now."""
+        half = precision == "bfloat16"
+        dtype: Literal["float32", "bfloat16"] = "bfloat16" if half else "float32"
+        if device == "cpu":
+            return EmbeddedSettings(dtype=dtype, cache_bytes=_HALF_CACHES) if half else EmbeddedSettings()
+        free, _ = torch.get_device_module(device).mem_get_info(device)
+        return EmbeddedSettings(device=device, dtype=dtype, cache_bytes=free // _SHARE)
+
+
+FAMILIES = ("qwen3", "llama")
+# The rotary scalings whose frequencies are the same at every length.
+_STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of one Qwen3 or Llama decoder. `inverse_frequencies` is [head_dim / 2], fp32."""
+
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    context: int
+    norm_eps: float
+    qk_norm: bool
+    tied: bool
+    inverse_frequencies: torch.Tensor
+    rope_factor: float
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key-value head."""
+        return self.heads // self.kv_heads
+
+    def cache_bytes(self, itemsize: int) -> int:
+        """Bytes of key-value cache for one token of one row."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
+
+
+def shape_of(config: Any) -> Shape:
+    """Reads a transformers config.
+
+    Raises E0801 for another architecture, or for a variant of these two whose arithmetic differs.
+    """
+    family = getattr(config, "model_type", None)
+    if family not in FAMILIES:
+        raise problem(
+            "E0801",
+            f"the embedded engine cannot run the architecture `{family}`",
+            help=f"it runs {' and '.join(FAMILIES)}; other models run on the SGLang engine",
+        )
+    if config.hidden_act not in ("silu", "swish"):
+        raise _variant(family, f"hidden_act = {config.hidden_act}", "silu")
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise _variant(family, f"layers of type {', '.join(sorted(kinds))}", "full_attention")
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    frequencies, factor = _rotary(config, family, head_dim)
+    return Shape(
+        family=family,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=head_dim,
+        intermediate=config.intermediate_size,
+        vocab=config.vocab_size,
+        context=config.max_position_embeddings,
+        norm_eps=config.rms_norm_eps,
+        qk_norm=family == "qwen3",
+        tied=bool(config.tie_word_embeddings),
+        inverse_frequencies=frequencies,
+        rope_factor=factor,
+    )
+
+
+def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, float]:
+    rope = config.rope_parameters
+    kind = rope.get("rope_type", "default")
+    if kind not in _STATIC_ROPE:
+        raise _variant(family, f"rope_type = {kind}", ", ".join(_STATIC_ROPE))
+    if kind == "default":
+        steps = torch.arange(0, head_dim, 2, dtype=torch.float32)
+        return 1.0 / (rope["rope_theta"] ** (steps / head_dim)), 1.0
+    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    return frequencies.float(), float(factor)
+
+
+def _variant(family: str, variant: str, supported: str) -> Problem:
+    return problem(
+        "E0801",
+        f"the embedded engine cannot run this {family} model: {variant}",
+        help=f"it supports {supported}; other models run on the SGLang engine",
+    )
+
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+
+
+def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether repacked weights can be used here: in float32, and in bfloat16 where the processor has it."""
+    return (
+        device.type == "cpu"
+        and (dtype == torch.float32 or (dtype == HALF and computes_bfloat16()))
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def linear(
+    weight: torch.Tensor, bias: torch.Tensor | None, kind: Literal["auto", "onednn", "plain"]
+) -> Linear:
+    """Return the product `rows [n, in] -> rows [n, out]` for `weight` [out, in], which is not kept when it is repacked.
+
+    On the processors measured, oneDNN with repacked weights is 1.8 to 2.4 times torch's default fp32 product from 64 rows
+    up, with differences of rounding alone.
+    """
+    if kind != "plain" and onednn_available(weight.device, weight.dtype):
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+
+        def by_onednn(rows: torch.Tensor) -> torch.Tensor:
+            return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+
+        return by_onednn
+
+    def by_torch(rows: torch.Tensor) -> torch.Tensor:
+        return functional.linear(rows, weight, bias)
+
+    return by_torch
+
+
+def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
+    """Return `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16; a GPU rounds the sums as well."""
+    if weight.device.type != "cpu":
+        half = linear(weight.to(HALF), None, kind)
+        return lambda rows: half(rows.to(HALF)).float()
+    with rounded_inputs():
+        by_rounding = linear(rounded(weight), None, kind)
+
+    def by_inputs(rows: torch.Tensor) -> torch.Tensor:
+        with rounded_inputs():
+            return by_rounding(rounded(rows))
+
+    return by_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One block. `qkv` gives queries, keys and values side by side, `gate_up` the two halves of the MLP.
+
+    `qk_norm` is [heads + kv_heads, head_dim], the norm weights of queries and keys; None without QK-norm. The other norms
+    have none where they are folded into the product that follows, as the trainer folds them: one rounding, not two.
+    """
+
+    attention_norm: torch.Tensor | None
+    qkv: Linear
+    qk_norm: torch.Tensor | None
+    output: Linear
+    mlp_norm: torch.Tensor | None
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All weights of one model; copies, so that a trainer may go on changing its own. `products` is what layers multiply."""
+
+    embedding: torch.Tensor
+    layers: tuple[Layer, ...]
+    norm: torch.Tensor
+    head: Linear
+    products: torch.dtype = torch.float32
+
+
+def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
+    """Copies and fuses a state dict to the engine's device and precision.
+
+    Raises E0806 for a missing tensor or one of another shape.
+    """
+    device, products = torch.device(settings.device), getattr(torch, settings.dtype)
+    half = products == HALF
+
+    def take(name: str, *size: int) -> torch.Tensor:
+        tensor = state.get(name)
+        if tensor is None:
+            raise problem("E0806", f"the weights have no tensor `{name}`", help=TOGETHER)
+        if tuple(tensor.shape) != size:
+            given, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
+            raise problem(
+                "E0806", f"the tensor `{name}` is {given}, and the config says {wanted}", help=TOGETHER
+            )
+        return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
+
+    def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:
+        weight = torch.cat([take(f"{prefix}{part}.weight", rows, width) for part, rows in parts.items()])
+        if half:
+            weight = (weight if norm is None else weight * norm).to(HALF)
+        biased = f"{prefix}{next(iter(parts))}.bias" in state
+        bias = (
+            torch.cat([take(f"{prefix}{part}.bias", rows) for part, rows in parts.items()])
+            if biased
+            else None
+        )
+        return linear(weight, bias if bias is None else bias.to(products), settings.linear)
+
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+
+    def layer(index: int) -> Layer:
+        prefix = f"model.layers.{index}."
+        qk_norm = None
+        if shape.qk_norm:
+            q_norm = take(f"{prefix}self_attn.q_norm.weight", shape.head_dim)
+            k_norm = take(f"{prefix}self_attn.k_norm.weight", shape.head_dim)
+            qk_norm = torch.stack([q_norm] * shape.heads + [k_norm] * shape.kv_heads)
+        attention = prefix + "self_attn."
+        before = take(f"{prefix}input_layernorm.weight", shape.hidden)
+        between = take(f"{prefix}post_attention_layernorm.weight", shape.hidden)
+        return Layer(
+            attention_norm=None if half else before,
+            qkv=fused(attention, {"q_proj": queries, "k_proj": keys, "v_proj": keys}, shape.hidden, before),
+            qk_norm=qk_norm,
+            output=fused(attention, {"o_proj": shape.hidden}, queries),
+            mlp_norm=None if half else between,
+            gate_up=fused(
+                prefix + "mlp.",
+                {"gate_proj": shape.intermediate, "up_proj": shape.intermediate},
+                shape.hidden,
+                between,
+            ),
+            down=fused(prefix + "mlp.", {"down_proj": shape.hidden}, shape.intermediate),
+        )
+
+    embedding = take("model.embed_tokens.weight", shape.vocab, shape.hidden)
+    head = embedding if shape.tied else take("lm_head.weight", shape.vocab, shape.hidden)
+    return Weights(
+        embedding=embedding,
+        layers=tuple(layer(index) for index in range(shape.layers)),
+        norm=take("model.norm.weight", shape.hidden),
+        head=rounded_linear(head, settings.linear) if half else linear(head, None, settings.linear),
+        products=products,
+    )
+
+
+class Attend(Protocol):
+    """Attention of one layer: takes the keys and values of the new tokens in, and answers the queries."""
+
+    def __call__(
+        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        """Queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim]; returns [n, heads × head_dim]."""
+        ...
+
+
+class Decoder:
+    """A model ready to run: its shape, its weights and a table of rotary angles.
+
+    One pass over flat tokens and positions serves prefill, decoding and forced branches: they differ in the attention alone,
+    which the caller gives. The arithmetic is that of transformers' Qwen3 and Llama models.
+    """
+
+    def __init__(self, shape: Shape, weights: Weights) -> None:
+        self.shape = shape
+        self.weights = weights
+        self.device = weights.embedding.device
+        self.like = torch.empty(0, device=self.device, dtype=weights.products)
+        self._cos = torch.empty(0, shape.head_dim, device=self.device)
+        self._sin = self._cos
+
+    def cover(self, positions: int) -> None:
+        """Makes the rotary table reach `positions` rows; growing it changes no row."""
+        if positions <= self._cos.shape[0]:
+            return
+        rows = max(positions, 2 * self._cos.shape[0], 256)
+        angles = torch.outer(torch.arange(rows, dtype=torch.float32), self.shape.inverse_frequencies)
+        cos, sin = angles.cos() * self.shape.rope_factor, angles.sin() * self.shape.rope_factor
+        # The sine carries the sign of the rotated half, so that a rotation is y·cos + swap(y)·sin.
+        self._cos = torch.cat((cos, cos), -1).to(self.device)
+        self._sin = torch.cat((-sin, sin), -1).to(self.device)
+
+    def run(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        attend: Attend,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
+
+        Every token's keys and values reach `attend`, wanted or not; rows that `filled` adds do not. What is multiplied
+        has the weights' `products` as its type; the residual stream, norms, rotations and logits are float32.
+        """
+        shape, weights, products = self.shape, self.weights, self.weights.products
+        count = len(tokens)
+        tokens, positions = filled(tokens), filled(positions)
+        cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        rotated = shape.heads + shape.kv_heads
+        size, width = (shape.hidden,), shape.head_dim
+        x = weights.embedding[tokens]
+        for index, layer in enumerate(weights.layers):
+            rows = functional.rms_norm(x, size, layer.attention_norm, shape.norm_eps).to(products)
+            qkv = layer.qkv(rows).view(-1, rotated + shape.kv_heads, width)
+            qk = qkv[:, :rotated].float()
+            if layer.qk_norm is not None:
+                qk = functional.rms_norm(qk, (width,), None, shape.norm_eps) * layer.qk_norm
+            swapped = torch.cat((qk[..., width // 2 :], qk[..., : width // 2]), -1)
+            qk = torch.addcmul(qk * cos, swapped, sin).to(products)
+            keys, values = qk[:count, shape.heads :], qkv[:count, rotated:]
+            mixed = attend(index, qk[:count, : shape.heads], keys, values)
+            if wanted is not None and index == shape.layers - 1:
+                count = len(wanted)
+                x, mixed = filled(x[wanted]), mixed[wanted]
+            x = x + layer.output(filled(mixed))
+            rows = functional.rms_norm(x, size, layer.mlp_norm, shape.norm_eps).to(products)
+            gate, up = layer.gate_up(rows).chunk(2, -1)
+            x = x + layer.down(functional.silu(gate).mul_(up))
+        return weights.head(functional.rms_norm(x, size, weights.norm, shape.norm_eps))[:count]
