@@ -58,9 +58,8 @@ def _sglang(
 
     from runners.engine.sglang.account import given
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.hosts import hosts
+    from runners.engine.sglang.hosts import colocated_settings, hosts
     from runners.engine.sglang.settings import Settings, patience
-    from runners.engine.sglang.turns import turns
 
     context = config.max_position_embeddings
     if longest is not None and longest > context:
@@ -81,7 +80,7 @@ def _sglang(
         patience=patience(),
     )
     if beside is not None and not given():
-        settings = turns(settings, beside)
+        settings = colocated_settings(settings, beside)
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     try:

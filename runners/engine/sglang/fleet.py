@@ -11,8 +11,8 @@ from pathlib import Path
 
 from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Spread, Weights
-from runners.engine.sglang import occupancy, weights
-from runners.engine.sglang.control import Refused, together
+from runners.engine.sglang import weights
+from runners.engine.sglang.control import Lines, Refused, together
 from runners.engine.sglang.handing import hand
 from runners.engine.sglang.host import Host
 from runners.engine.sglang.server import Address
@@ -26,6 +26,8 @@ _DEATHS = 3
 """Times that servers may be lost one after another without an answer in between."""
 _PAUSE = 1.0
 """Seconds, times how often it was lost, until a server that seems alive is asked again: one may take a while to end."""
+_IDLE = 60.0
+"""Seconds until a server has put away what it has answered."""
 
 
 class Fleet:
@@ -62,9 +64,9 @@ class Fleet:
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
         self._weights = (state, version)
-        self._switch(occupancy.take_weights, self._away)
+        self._switch(resume_weights, self._away)
         self._renew(range(len(self.hosts)))
-        self._switch(occupancy.take_caches, self._away)
+        self._switch(resume_kv_cache, self._away)
         self._away = set()
 
     def release(self) -> None:
@@ -76,7 +78,7 @@ class Fleet:
         self._weights = (self._settings.model, 0)
         if self._settings.in_turn:
             self._away = set(range(len(self.hosts)))
-            self._away = self._switch(occupancy.release, self._away)
+            self._away = self._switch(release_memory, self._away)
 
     def revive(self, number: int, fault: Lost, deaths: int) -> None:
         """Starts a server again that was lost, and brings it the present weights. Raises E0827 after too many deaths."""
@@ -221,3 +223,33 @@ class Fleet:
         _LOG.warning(words)
         for number in range(len(self.hosts)) if numbers is None else numbers:
             self.hosts[number].note(words)
+
+
+# A server that was started with a memory saver unmaps its keys, values and weights, and maps other memory at the same
+# addresses later; one without it, as on a CPU, keeps its memory and only forgets what it had cached. What is mapped again
+# has no content: weights are mapped first, then sent, and caches last, when nothing else needs the room any more.
+
+
+def release_memory(address: Address) -> None:
+    """Let a server finish, take nothing new, and give back its weights, keys and values. Raises `Refused`, `Lost`.
+
+    A server that is asked to give memory back while its scheduler still holds an answered request ends. A flush answers
+    when it holds none.
+    """
+    with Lines([address]) as lines:
+        lines.ask("/pause_generation", {"mode": "abort"})
+        lines.ask(f"/flush_cache?timeout={_IDLE:g}", {})
+        lines.ask("/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+
+
+def resume_weights(address: Address) -> None:
+    """Map memory for weights again, which have to be sent next. Raises `Refused`, `Lost`."""
+    with Lines([address]) as lines:
+        lines.ask("/resume_memory_occupation", {"tags": ["weights"]})
+
+
+def resume_kv_cache(address: Address) -> None:
+    """Map memory for keys and values again, and resume generation. Raises `Refused`, `Lost`."""
+    with Lines([address]) as lines:
+        lines.ask("/resume_memory_occupation", {"tags": ["kv_cache"]})
+        lines.ask("/continue_generation", {})

@@ -1,10 +1,15 @@
-"""Choose who keeps a server: a process of ours, an actor of Ray's, or someone else at a given address."""
+"""Choose who keeps a server: a process of ours, an actor of Ray's, or someone else at a given address.
+
+A server may take turns with a trainer on its devices.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +20,16 @@ from reodsl.graph.job import Resources
 from runners.engine.sglang.account import given
 from runners.engine.sglang.given import Given
 from runners.engine.sglang.host import Host
-from runners.engine.sglang.interpreter import interpreter
+from runners.engine.sglang.interpreter import interpreter, saves_memory
 from runners.engine.sglang.kept import kept
 from runners.engine.sglang.server import Address, Server
-from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.settings import Settings, fraction_beside
 from runners.meeting import LOOPBACK
 from runners.seats import seat, seat_of_engine
+
+_LOG = logging.getLogger("reodsl.engine")
+_KEPT_SHARE = 0.5
+"""Of what is free on a GPU: the share of a server that keeps it while the trainer works."""
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
@@ -49,6 +58,28 @@ def devices_here(resources: Resources) -> list[str | None]:
     seen = shown.split(",") if shown else [str(number) for number in range(torch.cuda.device_count())]
     places = range(first, len(seen) - wide + 1, wide)
     return [",".join(seen[at : at + wide]) for at in places[: resources.engines]] or [None]
+
+
+def colocated_settings(settings: Settings, beside: float) -> Settings:
+    """Return the settings of servers on devices that a trainer uses between rollouts.
+
+    `beside` are bytes of a device that the trainer does not hold yet and will keep while servers generate. On a CPU no
+    memory can be given back. On a GPU it can where SGLang's Python has `torch_memory_saver`. Raises E0820.
+    """
+    if settings.on_cpu:
+        return replace(settings, in_turn=True)
+    if not saves_memory(interpreter()):
+        _LOG.warning(
+            "SGLang's Python has no torch_memory_saver: servers keep half of what is free on a GPU while training runs;"
+            " install it there, or place engines apart"
+        )
+        return replace(settings, in_turn=True, memory_fraction=_KEPT_SHARE)
+    keeping = kept()
+    if keeping is not None:
+        keeping.make_room()
+    free, total = torch.cuda.mem_get_info()
+    share = fraction_beside(free, total, beside)
+    return replace(settings, in_turn=True, memory_saver=True, memory_fraction=share)
 
 
 def owns_gpus(resources: Resources) -> bool:

@@ -24,12 +24,12 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
+from runners.engine.sglang.hosts import colocated_settings
 from runners.engine.sglang.kept import Kept
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spelt_out
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
-from runners.engine.sglang.turns import turns
 from runners.engine.sglang.weights import ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -122,13 +122,13 @@ def test_servers_that_take_turns_give_memory_back_where_they_can(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
     made = Kept()
     monkeypatch.setattr(made, "end", lambda: ended.append(True))
-    monkeypatch.setattr("runners.engine.sglang.turns.kept", lambda: made)
+    monkeypatch.setattr("runners.engine.sglang.hosts.kept", lambda: made)
     ended: list[bool] = []
     assert "--enable-memory-saver" not in SETTINGS.arguments("127.0.0.1", 20_001)
-    on_cpu = turns(SETTINGS, 40.0 * GIB)
+    on_cpu = colocated_settings(SETTINGS, 40.0 * GIB)
     assert on_cpu == replace(SETTINGS, in_turn=True)
     assert "--enable-memory-saver" not in on_cpu.arguments("127.0.0.1", 20_001)
-    found = turns(replace(SETTINGS, device="cuda"), 40.0 * GIB)
+    found = colocated_settings(replace(SETTINGS, device="cuda"), 40.0 * GIB)
     assert found.in_turn
     # What another task has left on the device would be counted as in use.
     assert ended == ([True] if there else [])

@@ -15,7 +15,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from runners.engine.protocol import Request, Sampling
 from runners.engine.requests import Limits
-from runners.engine.sglang import occupancy, rounds, weights
+from runners.engine.sglang import fleet, rounds, weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
@@ -220,8 +220,8 @@ class Turns:
         self.told: list[str] = []
         self.failing: dict[str, Exception] = {}
         monkeypatch.setattr(engine.fleet, "_settings", replace(engine.settings, in_turn=True))
-        for name in ("release", "take_weights", "take_caches"):
-            monkeypatch.setattr(occupancy, name, partial(self.call, name))
+        for name in ("release_memory", "resume_weights", "resume_kv_cache"):
+            monkeypatch.setattr(fleet, name, partial(self.call, name))
         monkeypatch.setattr(weights, "update", self.update)
         monkeypatch.setattr(weights, "from_disk", lambda _, servers, __: self.update("folder", {}, servers))
 
@@ -260,14 +260,14 @@ def test_weights_are_sent_after_room_for_them_and_before_room_for_caches(
     engine.load_weights(state, 3)
     assert turns.since() == [f"{way} 1 3"]
     engine.release()
-    assert sorted(turns.since()) == ["release 1", "release 3"]
+    assert sorted(turns.since()) == ["release_memory 1", "release_memory 3"]
     # A copy of the old weights may be on the trainer's device.
     assert engine.fleet._weights == (engine.settings.model, 0)
     engine.load_weights(state, 4)
     found = turns.since()
-    assert sorted(found[:2]) == ["take_weights 1", "take_weights 3"]
+    assert sorted(found[:2]) == ["resume_weights 1", "resume_weights 3"]
     assert found[2] == f"{way} 1 3"
-    assert sorted(found[3:]) == ["take_caches 1", "take_caches 3"]
+    assert sorted(found[3:]) == ["resume_kv_cache 1", "resume_kv_cache 3"]
     engine.load_weights(state, 5)
     assert turns.since() == [f"{way} 1 3"]
     engine.close()
@@ -285,7 +285,7 @@ def test_the_first_weights_are_sent_again_after_memory_was_given_back(
 
 
 @pytest.mark.parametrize("fault", [Refused("no"), Lost("gone")], ids=["refused", "lost"])
-@pytest.mark.parametrize("call", ["release", "take_weights"])
+@pytest.mark.parametrize("call", ["release_memory", "resume_weights"])
 def test_a_server_that_does_not_do_so_is_started_again_for_the_next_weights(
     engine: SGLangEngine, turns: Turns, call: str, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,24 +293,30 @@ def test_a_server_that_does_not_do_so_is_started_again_for_the_next_weights(
     turns.failing[f"{call} 3"] = fault
     engine.release()
     engine.load_weights(MODEL.state_dict(), 3)
-    other = ["release 3"] if call == "take_weights" else []
-    assert sorted(turns.since()) == ["release 1", *other, "take_caches 1", "take_weights 1", "tensor 1 4"]
+    other = ["release_memory 3"] if call == "resume_weights" else []
+    assert sorted(turns.since()) == [
+        "release_memory 1",
+        *other,
+        "resume_kv_cache 1",
+        "resume_weights 1",
+        "tensor 1 4",
+    ]
     assert str(fault) in caplog.text
     engine.release()
-    assert sorted(turns.since()) == ["release 1", "release 4"]
+    assert sorted(turns.since()) == ["release_memory 1", "release_memory 4"]
     engine.close()
 
 
 def test_a_server_that_died_meanwhile_has_nothing_to_take_again(engine: SGLangEngine, turns: Turns) -> None:
     engine.release()
     engine.fleet.hosts[1].kill()
-    turns.failing["take_weights 3"] = Lost("gone")
+    turns.failing["resume_weights 3"] = Lost("gone")
     engine.load_weights(MODEL.state_dict(), 3)
     assert sorted(turns.since()) == [
-        "release 1",
-        "release 3",
-        "take_caches 1",
-        "take_weights 1",
+        "release_memory 1",
+        "release_memory 3",
+        "resume_kv_cache 1",
+        "resume_weights 1",
         "tensor 1 4",
     ]
     engine.close()
