@@ -104,17 +104,17 @@ def load_state(
     Raises E0939 where it cannot be read, as that of an older version.
     """
     try:
-        index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
+        facts: Mapping[str, Any] = {"rows": [], "seconds": []}
         stored = Stored([work / _WHOLE]) if (work / _WHOLE).is_file() else None
-        if stored is not None and (index is None or len(stored.facts["rows"]) > len(index["rows"])):
-            index = stored.facts
-        elif index is not None:
-            world = int(index["world"])
+        if stored is not None:
+            facts = stored.facts
+        index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
+        if index is not None and (stored is None or len(facts["rows"]) <= len(index["rows"])):
+            facts, world = index, int(index["world"])
             stored = Stored([work / index["folder"] / _file(rank, world) for rank in range(world)])
-        if stored is None:
-            return TrainingState([], [])
-        _restore(iter_local_shards(stored, model, ranks), model, optimizers)
-        rows, seconds = index["rows"], index["seconds"]
+        if stored is not None:
+            _restore(iter_local_shards(stored, model, ranks), model, optimizers)
+        rows, seconds = facts["rows"], facts["seconds"]
         assert isinstance(rows, list)
         assert isinstance(seconds, list)
         return TrainingState(rows, seconds)

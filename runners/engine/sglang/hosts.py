@@ -91,42 +91,26 @@ def owns_gpus(resources: Resources) -> bool:
     return resources.apart or not ray.get_gpu_ids()
 
 
-class Keeper:
+class ServerActor(Server):
     """The actor's side: a server process on the node where Ray put it."""
 
     def __init__(self, settings: Settings, log: Path, asker: str) -> None:
         """`asker` is the node that the server is asked from: another one reaches it at this node's address."""
         import ray
 
-        self.near = ray.get_runtime_context().get_node_id() == asker
+        self.by_asker = ray.get_runtime_context().get_node_id() == asker
         here = str(ray.util.get_node_ip_address())
         others = sum(node["Alive"] for node in ray.nodes()) > 1
-        host, reach = LOOPBACK if self.near else here, here if others else None
-        self.server = Server(settings, interpreter(), log, host, reach=reach)
+        host, reach = LOOPBACK if self.by_asker else here, here if others else None
+        super().__init__(settings, interpreter(), log, host, reach=reach)
 
     def is_near(self) -> bool:
-        """Whether asker and server share a node."""
-        return self.near
+        """Return whether asker and server share a node."""
+        return self.by_asker
 
-    def start(self) -> Address:
-        """See `Server.start`."""
-        return self.server.start()
-
-    def alive(self) -> bool:
-        """See `Server.alive`."""
-        return self.server.alive
-
-    def said(self) -> list[str]:
-        """See `Server.said`."""
-        return self.server.said()
-
-    def note(self, words: str) -> None:
-        """See `Server.note`."""
-        self.server.note(words)
-
-    def stop(self) -> None:
-        """See `Server.stop`."""
-        self.server.stop()
+    def is_alive(self) -> bool:
+        """Return whether the process runs: an actor is asked by calls."""
+        return self.alive
 
 
 class Actor:
@@ -173,7 +157,7 @@ class Actor:
     def alive(self) -> bool:
         """Whether the actor and its server run."""
         try:
-            return self.keeper is not None and bool(self.ray.get(self.keeper.alive.remote()))
+            return self.keeper is not None and bool(self.ray.get(self.keeper.is_alive.remote()))
         except self.ray.exceptions.RayActorError:
             self.keeper = None
             return False
@@ -223,7 +207,7 @@ class Actor:
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
             if seen:
                 options["runtime_env"] = _seeing(seen)
-        return self.ray.remote(Keeper).options(**options).remote(self.settings, self.log, asker)
+        return self.ray.remote(ServerActor).options(**options).remote(self.settings, self.log, asker)
 
 
 def _seeing(devices: str) -> dict[str, Any]:

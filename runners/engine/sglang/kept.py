@@ -7,8 +7,9 @@ each task brings along. Starting a server takes far longer than that.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,19 @@ _IDLE = 10.0
 Seats = Sequence[tuple[Path, str | None]]
 
 
-class Kept:
+class ServerCache:
     """Servers between tasks: those of the last settings that were asked for, until `end`."""
 
     def __init__(self) -> None:
-        self._servers: list[Server] = []
+        self._servers: list[KeptServer] = []
         self._serves: tuple[Any, ...] = ()
         self._context = 0
-        self._lent: list[Lent] = []
+        self._lent: set[KeptServer] = set()
 
-    def hosts(self, settings: Settings, python: Path, seats: Seats) -> list[Lent] | None:
-        """A host for each log and the GPUs that it is shown; those of other settings are ended before. None while a task
-        has them all.
+    def hosts(self, settings: Settings, python: Path, seats: Seats) -> list[KeptServer] | None:
+        """Lend a server for each log and the GPUs that it is shown; those of other settings are ended before.
+
+        None while a task has them all.
         """
         if self._lent:
             return None
@@ -50,82 +52,55 @@ class Kept:
             # Room for what other tasks may need beyond this one, so that they need no others.
             room = 1 << (settings.context - 1).bit_length()
             self._serves, self._context = serves, max(settings.context, min(room, _positions(settings)))
-            self._servers = [Server(settings, python, log, devices=devices) for log, devices in seats]
-        wider = replace(settings, context=self._context)
-        self._lent = [
-            Lent(self, server, wider, log) for server, (log, _) in zip(self._servers, seats, strict=True)
-        ]
-        return list(self._lent)
-
-    def back(self, host: Lent) -> None:
-        """Takes one of the servers back from its task."""
-        self._lent = [other for other in self._lent if other is not host]
+            self._servers = [KeptServer(settings, python, log, devices=devices) for log, devices in seats]
+        for server, (log, _) in zip(self._servers, seats, strict=True):
+            server.settings = replace(settings, context=self._context)
+            server.use_log(log)
+            server.give_back = partial(self._lent.discard, server)
+        self._lent.update(self._servers)
+        return list(self._servers)
 
     def regain(self) -> None:
-        """Takes back what a task that is over did not give back."""
-        self._lent = []
+        """Take back what a task that is over did not give back."""
+        self._lent.clear()
 
     def make_room(self) -> None:
-        """Ends all servers, unless a task has them: what comes next needs their memory."""
+        """End all servers, unless a task has them: what comes next needs their memory."""
         if not self._lent:
             self.end()
 
     def end(self) -> None:
-        """Ends all servers."""
+        """End all servers."""
         for server in self._servers:
-            server.stop()
+            server.kill()
         self._servers, self._serves, self._context = [], (), 0
 
 
-class Lent:
-    """A kept server as a task's host: started where it does not run, given other weights where it does."""
+class KeptServer(Server):
+    """A server that a task starts where it does not run, gives other weights where it does, and stops by giving it back."""
 
-    near = True
+    give_back: Callable[[], None]
 
-    def __init__(self, kept: Kept, server: Server, settings: Settings, log: Path) -> None:
-        self.kept, self.server, self.settings, self.log = kept, server, settings, log
-
-    def begin(self) -> None:
+    def begin(self, port: int | None = None) -> None:
         """See `Host.begin`."""
-        self.server.use_log(self.log)
-        self.server.settings = self.settings
-        if not self.server.alive:
-            self.server.begin()
+        if not self.alive:
+            super().begin(port)
 
     def start(self) -> Address:
         """See `Host.start`. Raises what `Server.start` does."""
-        server = self.server
-        server.use_log(self.log)
-        server.settings = self.settings
-        address = server.address if server.alive else None
-        if address is not None and self._takes_the_model(address):
-            server.note("a server that is there goes on with this task's model")
-            return address
-        return server.start()
-
-    @property
-    def alive(self) -> bool:
-        """See `Server.alive`."""
-        return self.server.alive
-
-    def said(self) -> list[str]:
-        """See `Server.said`."""
-        return self.server.said()
-
-    def note(self, words: str) -> None:
-        """See `Server.note`."""
-        self.server.note(words)
-
-    def kill(self) -> None:
-        """See `Host.kill`."""
-        self.server.stop()
+        if self.alive and self.address is not None:
+            if self._takes_the_model(self.address):
+                self.note("a server that is there goes on with this task's model")
+                return self.address
+            self.kill()
+        return super().start()
 
     def stop(self) -> None:
-        """Gives the server back, which goes on."""
-        self.kept.back(self)
+        """Give the server back, which goes on."""
+        self.give_back()
 
     def _takes_the_model(self, address: Address) -> bool:
-        """Whether the server is at rest and has the model now; one that is not is ended by its next start."""
+        """Return whether the server is at rest and has the model now."""
         try:
             answer = httpx.post(
                 f"{address.url}/flush_cache",
@@ -161,23 +136,23 @@ def _positions(settings: Settings) -> int:
     return int((_config(settings.model / _CONFIGS[0]) or {}).get("max_position_embeddings", settings.context))
 
 
-_now: Kept | None = None
+_now: ServerCache | None = None
 
 
 def keep() -> None:
-    """Before a task: from now on this process keeps the servers that its tasks start, until `end`."""
+    """Keep the servers that this process's tasks start, from before a task on until `end`."""
     global _now
-    _now = _now or Kept()
+    _now = _now or ServerCache()
     _now.regain()
 
 
-def kept() -> Kept | None:
-    """The servers that this process keeps, if it does."""
+def kept() -> ServerCache | None:
+    """Return the servers that this process keeps, if it does."""
     return _now
 
 
 def end() -> None:
-    """Ends the servers that this process keeps; those that tasks start from now on end with them."""
+    """End the servers that this process keeps; those that tasks start from now on end with them."""
     global _now
     if _now is not None:
         _now.end()

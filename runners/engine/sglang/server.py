@@ -102,7 +102,7 @@ class Server:
                 self.address = replace(address, version=version, cuts=cuts_itself(address), room=room)
                 return self.address
             status = self.process.poll() if self.process else None
-            self.stop()
+            self.kill()
             if not port_taken(self.log, self._begin):
                 raise diagnose(self.settings, self.log, self._begin, status)
         raise problem(
@@ -140,12 +140,12 @@ class Server:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"[reodsl] {words}\n")
 
-    def kill(self) -> None:
-        """See `Host.kill`."""
-        self.stop()
-
     def stop(self) -> None:
-        """Ends the server and every process that it started, at once."""
+        """See `Host.stop`."""
+        self.kill()
+
+    def kill(self) -> None:
+        """End the server and every process that it started, at once."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -164,7 +164,7 @@ class Server:
             self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
-        self.stop()
+        self.kill()
         self._open_log()
         self._output = self.log.open("rb")
         self._begin = self.log.stat().st_size
@@ -209,7 +209,7 @@ class Server:
                     pass
                 if time.monotonic() - began > self.settings.patience:
                     lines = last_lines(self.log, self._begin)
-                    self.stop()
+                    self.kill()
                     raise problem(
                         "E0822",
                         f"the SGLang server was not healthy after {self.settings.patience:g} seconds",

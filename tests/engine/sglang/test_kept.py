@@ -18,8 +18,7 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from runners.engine.sglang import kept
 from runners.engine.sglang.hosts import hosts
-from runners.engine.sglang.kept import Kept, Lent
-from runners.engine.sglang.server import Server
+from runners.engine.sglang.kept import KeptServer, ServerCache
 from runners.engine.sglang.settings import Settings
 from runners.execute.local import Local
 from runners.execute.order import Order, Outcome
@@ -39,8 +38,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def keeping() -> Iterator[Kept]:
-    made = Kept()
+def keeping() -> Iterator[ServerCache]:
+    made = ServerCache()
     yield made
     made.end()
 
@@ -53,20 +52,20 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(tmp_path / "one", context=100, token_bytes=64)
 
 
-def of(keeping: Kept, settings: Settings, log: Path) -> Lent:
+def of(keeping: ServerCache, settings: Settings, log: Path) -> KeptServer:
     found = keeping.hosts(settings, PYTHON, [(log, None)])
     assert found is not None
     (host,) = found
     return host
 
 
-def pid(host: Lent) -> int:
-    assert host.server.process is not None
-    return host.server.process.pid
+def pid(host: KeptServer) -> int:
+    assert host.process is not None
+    return host.process.pid
 
 
 def test_tasks_that_train_in_turn_with_a_server_share_it_with_those_that_only_ask(
-    keeping: Kept, settings: Settings, tmp_path: Path
+    keeping: ServerCache, settings: Settings, tmp_path: Path
 ) -> None:
     first = of(keeping, replace(settings, in_turn=True), tmp_path / "log")
     address = first.start()
@@ -80,7 +79,7 @@ def test_tasks_that_train_in_turn_with_a_server_share_it_with_those_that_only_as
 
 
 def test_a_kept_server_is_ended_where_its_state_is_not_known_or_its_room_is_wanted(
-    keeping: Kept, settings: Settings, tmp_path: Path
+    keeping: ServerCache, settings: Settings, tmp_path: Path
 ) -> None:
     host = of(keeping, settings, tmp_path / "log")
     before = host.start()
@@ -96,7 +95,7 @@ def test_a_kept_server_is_ended_where_its_state_is_not_known_or_its_room_is_want
 
 
 def test_a_task_goes_on_with_the_server_of_the_one_before_and_brings_its_own_weights(
-    keeping: Kept, settings: Settings, tmp_path: Path
+    keeping: ServerCache, settings: Settings, tmp_path: Path
 ) -> None:
     first = of(keeping, settings, tmp_path / "a" / "log")
     address = first.start()
@@ -119,14 +118,14 @@ def test_a_task_goes_on_with_the_server_of_the_one_before_and_brings_its_own_wei
     assert not second.alive
 
 
-def option(host: Lent, name: str) -> int:
+def option(host: KeptServer, name: str) -> int:
     words = psutil.Process(pid(host)).cmdline()
     return int(words[words.index(f"--{name}") + 1])
 
 
 @pytest.mark.parametrize("change", ["context", "config", "device settings"])
 def test_a_task_that_needs_another_server_gets_one_and_the_old_one_ends(
-    keeping: Kept, settings: Settings, tmp_path: Path, change: str
+    keeping: ServerCache, settings: Settings, tmp_path: Path, change: str
 ) -> None:
     first = of(keeping, settings, tmp_path / "log")
     first.start()
@@ -146,19 +145,21 @@ def test_a_task_that_needs_another_server_gets_one_and_the_old_one_ends(
     assert second.alive
 
 
-def test_where_a_config_comes_from_changes_nothing(keeping: Kept, settings: Settings, tmp_path: Path) -> None:
+def test_where_a_config_comes_from_changes_nothing(
+    keeping: ServerCache, settings: Settings, tmp_path: Path
+) -> None:
     first = of(keeping, settings, tmp_path / "log")
     first.start()
     first.stop()
     config = json.loads((tmp_path / "two" / "config.json").read_text())
     (tmp_path / "two" / "config.json").write_text(json.dumps(config | {"transformers_version": "0.1"}))
     second = of(keeping, replace(settings, model=tmp_path / "two"), tmp_path / "log")
-    assert second.server is first.server
+    assert second is first
 
 
 @pytest.mark.parametrize("why", ["dead", "busy"])
 def test_a_kept_server_that_cannot_go_on_is_replaced_and_its_last_words_stay(
-    keeping: Kept, settings: Settings, tmp_path: Path, why: str
+    keeping: ServerCache, settings: Settings, tmp_path: Path, why: str
 ) -> None:
     first = of(keeping, settings, tmp_path / "a")
     first.start()
@@ -186,35 +187,35 @@ def test_servers_that_a_task_has_are_no_other_ones(
         (found,) = hosts(settings, SERVED, tmp_path)
         return found
 
-    assert isinstance(one(), Server)
+    assert not isinstance(one(), KeptServer)
     kept.keep()
-    assert isinstance(one(), Lent)
+    assert isinstance(one(), KeptServer)
     # The next task: the one before is over, whatever it did.
     kept.keep()
     lent = one()
-    assert isinstance(lent, Lent)
-    assert isinstance(one(), Server)
+    assert isinstance(lent, KeptServer)
+    assert not isinstance(one(), KeptServer)
     lent.stop()
     again = one()
-    assert isinstance(again, Lent)
-    assert again.server is lent.server
+    assert isinstance(again, KeptServer)
+    assert again is lent
     again.start()
     kept.end()
     assert not again.alive
-    assert isinstance(one(), Server)
+    assert not isinstance(one(), KeptServer)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_run_ends_the_servers_that_it_kept(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
-    served: list[Lent] = []
+    served: list[KeptServer] = []
 
     def serving(order: Order, _: object) -> Outcome:
         if order.resources.engine == "embedded":
             return Outcome("done")
         (host,) = hosts(settings, order.resources, tmp_path)
-        assert isinstance(host, Lent)
+        assert isinstance(host, KeptServer)
         served.append(host)
         host.start()
         if interrupted and len(served) == 2:

@@ -25,7 +25,7 @@ from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import colocated_settings
-from runners.engine.sglang.kept import Kept
+from runners.engine.sglang.kept import ServerCache
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spelt_out
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
@@ -120,7 +120,7 @@ def test_servers_that_take_turns_give_memory_back_where_they_can(
     python = python_with(tmp_path, *("sglang", "torch_memory_saver")[: 2 if there else 1])
     monkeypatch.setenv(interpreter.VARIABLE, str(python))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
-    made = Kept()
+    made = ServerCache()
     monkeypatch.setattr(made, "end", lambda: ended.append(True))
     monkeypatch.setattr("runners.engine.sglang.hosts.kept", lambda: made)
     ended: list[bool] = []
