@@ -52,7 +52,7 @@ def bare_task(root: str, n: int) -> None:
 def processor_seconds() -> float:
     """Return the processor time of this process and of everything it started, so far."""
     total = 0.0
-    for each in (own := psutil.Process(), *own.children(recursive=True)):
+    for each in (this := psutil.Process(), *this.children(recursive=True)):
         with suppress(psutil.Error):
             spent = each.cpu_times()
             total += spent.user + spent.system + spent.children_user + spent.children_system

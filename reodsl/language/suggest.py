@@ -22,6 +22,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     if len(among) > MOST_COMPARED:
         return min((each for each in _one_off(name) if each in among), default=None)
     pool = sorted(each for each in among if len(each) <= 2 * LONGEST)
+    begun = [each for each in pool if each.startswith(name + "_")]
+    if len(begun) == 1:
+        return begun[0]
     folded = {each.lower().replace("-", "_"): each for each in pool}
     matches = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.65)
     if matches:

@@ -139,6 +139,9 @@ _TRAINING_CALLED = {
     "model": "base",
     "dataset": "data",
     "suite": "eval",
+    "evaluation": "eval",
+    "evaluate": "eval",
+    "gpus": "cluster",
     "kl_coef": "kl",
     "num_steps": "steps",
     "learning_rate": "optim { lr = … }",
@@ -201,6 +204,12 @@ CALLED: Mapping[str, Mapping[str, str]] = {
         "mean": "loss_mean",
         "kl_estimator": "estimator",
         "importance_sampling_level": "ratio",
+    },
+    "suite": {
+        "max_length": "max_tokens",
+        "max_new_tokens": "max_tokens",
+        "n": "samples",
+        "num_samples": "samples",
     },
     "data": {
         "path": 'source = file("…")',

@@ -517,6 +517,8 @@ def block_without_parent(place: Place) -> Diagnostic | None:
     advice = "write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`"
     if place.read == "any_name EQUAL" and place.first.type == "NAME":
         advice = f"write `{place.first.text} {{ … }}`, without the `=`"
+    if place.opener() in ("LPAR", "LSQB"):
+        advice = 'values that belong together are a call, such as `columns(question: "problem")`, or have a name above'
     return error(
         "E0140", "there is no value before this block that it could amend", place.token.span, help=advice
     )

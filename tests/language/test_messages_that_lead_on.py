@@ -35,6 +35,9 @@ def amended(line: str) -> str:
         ("loss_type = dapo", "did you mean `loss { … }`?"),
         ("scale_rewards = false", "did you mean `advantage { normalise = … }`?"),
         ("optimiser = adam", "did you mean `optim`?"),
+        ("evaluation = 1", "did you mean `eval`?"),
+        ("gpus = 8", "did you mean `cluster`?"),
+        ("save = 2", "did you mean `save_every`?"),
     ],
 )
 def test_an_objective_of_other_tools_leads_to_the_setting_for_it(

@@ -65,6 +65,7 @@ MISTAKES = {
     "parenthesis_never_closed": "study s {\n  a = max(1, (2\n  b = 1\n}\nstudy t { c = }\n",
     "brace_never_closed": "study s {\n  batch { a = 1\n  b = 1\n}\nstudy t { c = }\n",
     "brace_never_closed_before_declaration": "study s {\n  b = 1\n\nexperiment e = ppo {\n  lr = \n}\n",
+    "braces_in_a_call": 'data d { source = file("a.jsonl", columns: {question: "q"}) }\n',
     "brace_never_opened": "experiment e = ppo  reward = outcome }\n",
     "brace_never_closed_at_end": "study s {\n  batch {\n    a = 1\n  }\n",
     "wrong_bracket": "study s {\n  a = f(1]\n  b = [1, 2)\n  c = [f(1], 2]\n}\n",
