@@ -42,7 +42,7 @@ R = TypeVar("R", bound=Record)
 def lay_block(
     ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str, kind: Kind | None = None
 ) -> R:
-    """`start` with a block's settings laid over its own. What is wrong in the block is reported and left out."""
+    """Return `start` with a block's settings laid over its own; wrong settings are reported, and not laid."""
     kind = kind or KINDS[start.kind]
     seen: dict[str, Span] = {}
     result = start if start.doc == doc else replace(start, doc=doc)
@@ -96,7 +96,7 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
 
 
 def stands_inside(kind: str) -> str | None:
-    """The help that names the kinds which hold declarations of this one; None where none does."""
+    """Return the help that names the kinds which hold declarations of this one; None where none does."""
     homes = [f"`{each.name}`" for each in KINDS.values() if kind in each.children]
     return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
 
@@ -163,7 +163,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
 
 
 def _inside(block: Block, value: tree.Expr) -> str:
-    """A value as the first setting of a block that is of its type."""
+    """Return a value as the first setting of a block that is of its type."""
     written = {tree.Number: Num, tree.String: Text}.get(type(value))
     for name, field in KINDS[block.kind].fields.items():
         if written is not None and isinstance(field.type, written):
@@ -309,7 +309,7 @@ def _example_inside(target: str, parts: Mapping[str, Child], name: str | None = 
 
 
 def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
-    """The help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
+    """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
     match before, item:
         case (
             tree.Setting(value=tree.Number(unit=None) as head),
@@ -328,7 +328,7 @@ def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
 
 
 def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
-    """The stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
+    """Return the stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
@@ -344,7 +344,7 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
 
 
 def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
-    """The stage of `stage NAME { … }`; None with the reason reported."""
+    """Return the stage of `stage NAME { … }`; None with the reason reported."""
     if item.block is None:
         return ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
@@ -355,7 +355,7 @@ def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
 def replace_stages(
     old: Iterable[Stage | StagesOver], new: Iterable[Stage | StagesOver]
 ) -> tuple[Stage | StagesOver, ...]:
-    """New stages, which know the ones of the same names that they stand in for."""
+    """Return new stages, with the places of those of the same names that they replace."""
     before = {each.name: each.span for each in old if isinstance(each, Stage)}
     return tuple(
         replace(each, replaced=before.get(each.name)) if isinstance(each, Stage) else each for each in new

@@ -70,7 +70,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
 
 
 def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
-    """What to write instead of a path that leads nowhere."""
+    """Return what to write instead of a path that leads nowhere."""
     head = path[0]
     if "" in path:
         return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
@@ -85,12 +85,12 @@ def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
 
 
 def _inner(type_: Type) -> Iterable[str]:
-    """The settings of the block that a setting is."""
+    """Return the settings of the block that a setting is."""
     return KINDS[type_.kind].fields if isinstance(type_, Block) else ()
 
 
 def _pointed(target: str) -> str:
-    """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
+    """Return a path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
 
     def point(match: re.Match[str]) -> str:
         text = match[1].strip()
@@ -114,7 +114,7 @@ def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
 
 
 def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
-    """The params that can be set: those of the file, and those that it imports, with where they are declared."""
+    """Return the params of the file and of its imports, with the places of their declarations."""
     params = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         target = ctx.modules.loaded.get(imported.module or "")
@@ -149,7 +149,7 @@ def _declarations(main: Loaded) -> list[str]:
 
 
 def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """The declarations that a dotted path changes, each with the rest of the path, and whether only where it is set.
+    """Return the declarations that a dotted path changes, with the rest of the path, and whether it must be set there.
 
     The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
     setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
@@ -187,7 +187,7 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
 def _drawn(
     main: Loaded, studies: Iterable[tree.Decl], path: tuple[str, ...]
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """The tables and charts that `report.NAME.SETTING` names."""
+    """Return the tables and charts that `report.NAME.SETTING` names."""
     if path[0] != "report" or len(path) < 3:
         return []
     return [
@@ -198,7 +198,7 @@ def _drawn(
 
 
 def _report_names(study: tree.Decl) -> list[str]:
-    """The names of a study's tables and charts."""
+    """Return the names of a study's tables and charts."""
     blocks = [
         item.block
         for item in (study.block.items if study.block is not None else ())
@@ -208,7 +208,7 @@ def _report_names(study: tree.Decl) -> list[str]:
 
 
 def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
-    """The arms that are checkpoints, or experiments of the library: what evaluates them is behind them."""
+    """Return the arms that are checkpoints, or experiments of the library, whose suites are behind them."""
     return [
         (main.key, f"{study.name.name}.{member.name.name}")
         for study in studies

@@ -34,7 +34,7 @@ def _tokens(count: float) -> str:
 
 @ppo_check
 def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
+    """Report E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
     longest = stage["rollout.max_tokens"]
     for least, span in stage.typed.cuts:
         if least <= longest.number:
@@ -48,7 +48,7 @@ def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_shared_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0606: budgets estimated from arms with tokens of another vocabulary."""
+    """Report W0606: budgets estimated from arms with tokens of another vocabulary."""
     split = stage.typed.split
     if split is not None and split.kind == "question_budgets":
         arms, at = items_of(split, "rollouts"), stage["reward"].place
@@ -57,7 +57,7 @@ def check_shared_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a split past the longest response. W0402: responses that go on past the last split."""
+    """Report E0402: a split past the longest response. W0402: responses that go on past the last split."""
     split, longest = stage.typed.split, stage["rollout.max_tokens"]
     if split is None:
         return
@@ -81,7 +81,7 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
-    """E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
+    """Report E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
     frontier = split.sub("frontier")
     envelope = frontier.envelope if isinstance(frontier, Frontier) else None
     end = envelope.data("to") if envelope is not None else longest
@@ -95,8 +95,7 @@ def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0405: an arm that is not trained with RL. E0409: all arms end before the longest response. W0404: none is trained on
-    the stage's questions."""
+    """Report E0405, E0409, W0404: arms without RL, that end before the longest response, or that met other questions."""
     split = stage.typed.split
     if split is None or split.kind != "question_budgets":
         return
@@ -131,7 +130,7 @@ def _stages_behind(ctx: Context, record: Record) -> list[Record] | None:
 
 
 def _sampled_short(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
-    """E0409: all arms end before the longest response."""
+    """Report E0409: all arms end before the longest response."""
     to = split.fields.get("to") or stage.record.at("rollout.max_tokens")
     longest = Setting("to", to, split.span).number
     ends = [end for each in sampled if (end := View(each)["rollout.max_tokens"]).slot is not None]
@@ -151,7 +150,7 @@ def _sampled_short(split: Record, stage: StageCase, sampled: Sequence[Record]) -
 def _sampled_elsewhere(
     case: Case, stage: StageCase, values: Sequence[Value], sampled: Sequence[Record]
 ) -> Iterator[Diagnostic]:
-    """W0404: no arm is trained on the stage's questions."""
+    """Report W0404: no arm is trained on the stage's questions."""
     wanted = stage.record.sub("data")
     # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
     every = questions_of(wanted)
@@ -173,7 +172,7 @@ def _sampled_elsewhere(
 
 @case_check
 def check_grid(case: Case) -> Iterator[Diagnostic]:
-    """E0404, E0407: the grid of the suite against its longest response and `reg_to`. E0304: a grid without a forcing."""
+    """Report E0304, E0404, E0407: a grid without a forcing, or that does not fit `reg_to` and the longest response."""
     grid = grid_of(case.suite)
     suite, name = case.evaluation, case.evaluation.record.name
     if not grid:
@@ -205,7 +204,7 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
 
 @case_check
 def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
-    """W0403: budgets that are trained on, and that the suite's grid does not resolve."""
+    """Report W0403: budgets that are trained on, and that the suite's grid does not resolve."""
     grid = grid_of(case.suite)
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None
@@ -237,7 +236,7 @@ def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[
 
 @case_check
 def check_benchmarks(case: Case) -> Iterator[Diagnostic]:
-    """E0208: curves are kept by a benchmark's name."""
+    """Report E0208: curves are kept by a benchmark's name."""
     seen: dict[str, Label] = {}
     named = zip(records_of(case.suite, "benchmarks"), items_of(case.suite, "benchmarks"), strict=True)
     for benchmark, each in named:
@@ -250,7 +249,7 @@ def check_benchmarks(case: Case) -> Iterator[Diagnostic]:
 
 @case_check
 def check_draws(case: Case) -> Iterator[Diagnostic]:
-    """W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
+    """Report W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
     suite = case.evaluation.record
     if (suite.data("samples") or 1) < 2:
         return

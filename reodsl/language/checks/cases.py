@@ -199,13 +199,13 @@ class Case:
 
 
 def root_model(record: Record | None) -> Record | None:
-    """The model that an experiment or a checkpoint goes back to."""
+    """Return the model that an experiment or a checkpoint goes back to."""
     sources = (source for source, _ in islice(ancestry(record), LONGEST_CHAIN))
     return next((source for source in sources if source.kind == "model"), None)
 
 
 def cases(program: Program) -> list[Case]:
-    """The experiments of the main file, then the arms of its studies."""
+    """Return the experiments of the main file, then the arms of its studies."""
     alone = {
         id(record): _case(program, name, record, own_suite(record), None)
         for name, record in program.of_type(Experiment, "experiment").items()
@@ -255,14 +255,14 @@ def wordings_of(record: Record | None) -> list[Record]:
 
 
 def place(slot: Slot | None, fallback: Span) -> Span:
-    """Where a setting's value stands, or the declaration where it is a default."""
+    """Return the place of a setting's value, or the declaration where it is a default."""
     return fallback if slot is None or slot.span is None else slot.value.span
 
 
 def finding_at(
     make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
 ) -> Diagnostic:
-    """A finding at several places. The first that is in the user's own files leads, for that is what can be changed."""
+    """Return a finding at several places. The first in the user's own files leads, as the user can change that one."""
     in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
     lead = in_user_files[0] if in_user_files else labels[0]
     others = [label for label in labels if label is not lead]

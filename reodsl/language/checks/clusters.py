@@ -14,7 +14,7 @@ from reodsl.language.values import Experiment, Record, Study, as_written
 
 
 def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
-    """E0615 for every experiment of the study whose cluster is not part of the study's.
+    """Report E0615 for every experiment of the study whose cluster is not part of the study's.
 
     A study without a cluster is all on this machine, whatever its experiments run on by themselves.
     """
@@ -41,9 +41,7 @@ def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
 
 @study_check
 def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
-    """W0615 for clusters of a study's arms that nothing runs on: those of experiments where the study names none itself,
-    and of what is only evaluated.
-    """
+    """Report W0615: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
     study, whole, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
     if whole is None:
         trained = (each for arm in study.arms for each in _trained(case.ctx, arm.experiment, seen))
@@ -79,7 +77,7 @@ def _all_here(study: Record, named: list[Record]) -> Diagnostic:
 
 @case_check
 def check_staged(case: Case) -> Iterator[Diagnostic]:
-    """W0615 for the cluster of a stage: all stages run on that of their experiment."""
+    """Report W0615 for the cluster of a stage: all stages run on that of their experiment."""
     whole = case.record.sub("cluster")
     for stage in case.stages:
         named = stage.record.sub("cluster")
@@ -98,7 +96,7 @@ def _same(one: Record, whole: Record) -> bool:
 
 
 def _lacks(part: Record, whole: Record) -> str:
-    """Why a cluster is not part of another; nothing where it is."""
+    """Return why a cluster is not part of another; nothing where it is."""
     if part.data("gpu") != whole.data("gpu"):
         return f"has no {part.data('gpu')}"
     if _gpus(part) > _gpus(whole):
@@ -115,7 +113,7 @@ def _words(cluster: Record) -> str:
 
 
 def _trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
-    """The experiments that a checkpoint stands on, each once: what it starts from, and what samples its data."""
+    """Yield the experiments behind a checkpoint, each once: those it starts from, and those that sample its data."""
     source, _ = source_of(record)
     if not isinstance(source, Experiment) or id(source) in seen:
         return

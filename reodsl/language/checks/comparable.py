@@ -12,7 +12,7 @@ from reodsl.language.values import Arm, Compound, Record, Study, Value, items_of
 
 
 def content(record: Record | None) -> object:
-    """What a record says, apart from names and places, to tell whether two say the same."""
+    """Return a record's settings without names and places; two records that mean the same have equal ones."""
     if record is None:
         return None
 
@@ -27,13 +27,13 @@ def content(record: Record | None) -> object:
 
 
 def key(suite: Record) -> object:
-    """Equal for suites that say the same, what they say for the price alone left out."""
+    """Return a key that is equal for suites of the same settings, but for those that the price alone reads."""
     fields = {name: slot for name, slot in suite.fields.items() if name != "expected_length"}
     return repr(content(replace(suite, fields=fields)))
 
 
 def difference(one: Record, two: Record, *, but: Sequence[str] = ()) -> str:
-    """The settings in which two suites differ, in words; empty where they do in none but these."""
+    """Return the settings in which two suites differ, in words; empty where they differ in `but` alone."""
     names = [name for name in one.fields if repr(_field(one, name)) != repr(_field(two, name))]
     return ", ".join(f"`{name}`" for name in names if name not in (*but, "expected_length"))
 
@@ -47,7 +47,7 @@ def _field(record: Record, name: str) -> object:
 
 
 def one_suite(study: Study, arm: Arm, wanted: Record) -> str:
-    """What to write so that an arm is evaluated on a suite that others are: the study's, which holds for all arms."""
+    """Return what to write so that an arm is evaluated on the same suite as others."""
     shared = study.sub("eval")
     if shared is not None and content(shared) == content(wanted):
         return f"take `eval` out of `{arm.name}`: it has the study's suite then, `{shared.name}`"
@@ -57,7 +57,7 @@ def one_suite(study: Study, arm: Arm, wanted: Record) -> str:
 
 
 def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
-    """W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
+    """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
     Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
     """
@@ -82,7 +82,7 @@ def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Itera
 
 
 def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
-    """W0607: a suite of the study that no arm is evaluated on, for each has its own."""
+    """Report W0607: a suite of the study that no arm is evaluated on, for each has its own."""
     slot, shared = study.fields.get("eval"), study.sub("eval")
     if slot is None or slot.span is None or shared is None or not arms:
         return
@@ -101,7 +101,7 @@ def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
 
 
 def check_scored(study: Study, arms: Sequence[Arm], members: Sequence[Arm]) -> Iterator[Diagnostic]:
-    """E0601: an arm scored against a frontier of arms that were evaluated otherwise, ways to ask apart."""
+    """Report E0601: an arm scored against a frontier of arms that were evaluated otherwise, ways to ask apart."""
     first = next((arm for arm in members if arm_suite(study, arm) is not None), None)
     wanted = arm_suite(study, first) if first is not None else None
     inside = {arm.name for arm in members}
@@ -130,7 +130,7 @@ class Vocabulary:
 
 
 def vocabulary(record: Record | None) -> Vocabulary | None:
-    """The vocabulary behind an arm or a checkpoint, as far as the spec says; None where it does not."""
+    """Return the vocabulary behind an arm or a checkpoint; None where the spec does not have it."""
     model = root_model(record)
     source = model.sub("source") if model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None else None
@@ -145,7 +145,7 @@ def vocabulary(record: Record | None) -> Vocabulary | None:
 
 @stage_check
 def check_pool(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0606: a pool's responses may have words that the model that is trained on them does not know."""
+    """Report W0606: a pool's responses may have words that the model that is trained on them does not know."""
     if stage.pool is None:
         return
     theirs, ours = vocabulary(stage.pool.sub("of")), vocabulary(case.record)
@@ -166,7 +166,7 @@ def check_pool(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_vocabularies(
     what: str, arms: Sequence[Value], model: Record | None, at: Span
 ) -> Iterator[Diagnostic]:
-    """W0606: budgets shared by arms whose tokens are of different vocabularies.
+    """Report W0606: budgets shared by arms whose tokens are of different vocabularies.
 
     `model` is the arm that the budgets are for, where there is one; else arms are compared with the first.
     """

@@ -28,7 +28,7 @@ _UNTRACED = {
 
 
 def check_data(program: Program) -> Iterator[Diagnostic]:
-    """Every declaration of a task, a tokenizer, a model or data in the main file."""
+    """Check every declaration of a task, a tokenizer, a model or data in the main file."""
     for task in program.of_kind("task").values():
         yield from _task(task)
     for tokenizer in program.of_kind("tokenizer").values():
@@ -66,7 +66,7 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
 
 
 def _patterns(data: Record) -> Iterator[Diagnostic]:
-    """Regular expressions by which answers are read, and that cannot be used."""
+    """Report E0722: regular expressions by which answers are read, and that cannot be used."""
     for reader in records_of(data, "answer"):
         if reader.kind == "regex":
             fault = pattern_fault(reader.data("pattern"))
@@ -137,7 +137,7 @@ def _misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
 
 
 def _tools(data: Record) -> Iterator[Diagnostic]:
-    """E0533 where the tools of data are those of no environment."""
+    """Report E0533 where the tools of data are those of no environment."""
     tools = data.sub("tools")
     code = tools.sub("code") if tools is not None else None
     if code is None or "function" not in code.fields or str(code.data("function")).endswith(ENVIRONMENT):
@@ -153,7 +153,7 @@ def _tools(data: Record) -> Iterator[Diagnostic]:
 
 @case_check
 def check_overlap(case: Case) -> Iterator[Diagnostic]:
-    """E0603: an experiment evaluated on what it was trained on. W0603: on what may hold questions that it was trained on."""
+    """Report E0603: an experiment evaluated on what it was trained on. W0603: one that may be."""
     ctx, suite = case.ctx, case.suite
     judged = ctx.once_of("judged", suite, lambda: _asked(ctx, suite)) if suite is not None else {}
     if suite is None or not judged:
@@ -181,7 +181,7 @@ def check_overlap(case: Case) -> Iterator[Diagnostic]:
 
 
 def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
-    """The benchmarks of a suite by where their questions come from, the first of each."""
+    """Return the benchmarks of a suite by the origins of their questions, the first of each."""
     benchmarks: dict[str, Record] = {}
     for each in records_of(suite, "benchmarks"):
         for source in records_of(each.sub("data"), "source"):
@@ -192,7 +192,7 @@ def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
 def _may_share(
     ctx: Context, case: Case, source: Record, judged: list[tuple[Record, Record]], span: Span
 ) -> Iterator[Diagnostic]:
-    """W0603, once a source that is trained on: a benchmark is drawn from questions that this one is drawn from as well."""
+    """Report W0603, once for a source that is trained on: a benchmark is drawn from the same questions."""
     for benchmark, asked in judged:
         if _shared(ctx, source, asked):
             yield warning(
@@ -207,7 +207,7 @@ def _may_share(
 
 
 def _shared(ctx: Context, source: Record, asked: Record) -> bool:
-    """Whether some question may be drawn from either source. Arms share their sources, so a pair is compared once."""
+    """Return whether some question may be drawn from either source. Arms share sources, so a pair is compared once."""
     with_source = ctx.once_of("shared", source, dict[int, tuple[Record, bool]])
     if id(asked) not in with_source:
         with_source[id(asked)] = asked, _one_pool(source, asked) and not _apart(source, asked)
@@ -215,7 +215,7 @@ def _shared(ctx: Context, source: Record, asked: Record) -> bool:
 
 
 def _one_pool(one: Record, other: Record) -> bool:
-    """Whether some question may be drawn from either source."""
+    """Return whether some question may be drawn from either source."""
     if one.kind != other.kind:
         return False
     if one.kind == "package":
@@ -239,12 +239,12 @@ def _one_pool(one: Record, other: Record) -> bool:
 
 
 def _apart(one: Record, other: Record) -> bool:
-    """Whether the sources are of two sides of the split."""
+    """Return whether the sources are of two sides of the split."""
     return {one.data("split"), other.data("split")} == {"train", "held_out"}
 
 
 def _origin(ctx: Context, source: Record) -> str:
-    """Where questions come from. Generated ones of a task are the same pool whatever their count and seed."""
+    """Return the origin of questions. Generated ones of a task are the same pool whatever their count and seed."""
     return ctx.once_of("origin", source, lambda: _origin_of(source))
 
 

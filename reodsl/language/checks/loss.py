@@ -20,7 +20,7 @@ WIDE = 0.1
 
 @ppo_check
 def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
+    """Report E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
     old = stage["old_logprobs"]
     if old.word != "engine":
         return
@@ -41,7 +41,7 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0521: parts of the loss that nothing reads."""
+    """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
     used = {
         "cap": clip.word == "dual",
@@ -76,7 +76,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
-    """E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
+    """Report E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
     mode, prefixes = stage["loss.mode_tokens"], _prefixes(stage)
     unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
     if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
@@ -100,7 +100,7 @@ def _prefixes(stage: StageCase) -> list[object]:
 
 @ppo_check
 def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0522: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
+    """Report W0522: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
     ratio = stage["loss.ratio"]
     # A mode's first token may be far from its share, and short responses with it.
     if (
@@ -124,7 +124,7 @@ def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0523: a bound that no z-score over so few rollouts reaches.
+    """Report W0523: a bound that no z-score over so few rollouts reaches.
 
     The largest of n z-scores is sqrt(n - 1), where one rollout differs from all others (Samuelson 1968), and the
     sample's deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores know no such limit.
@@ -147,7 +147,7 @@ def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0527: ratios or weights by the trainer's own log-probabilities, which are those of newer weights than sampled."""
+    """Report E0527: ratios or weights by the trainer's own log-probabilities, though older weights sampled."""
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:
         return

@@ -45,9 +45,9 @@ def check_curves(frontier: Frontier) -> Iterator[Diagnostic]:
 
 
 def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
-    """E0616: a published frontier of another model or other benchmarks than the arms, or points that lie too far apart.
+    """Report E0616: a published frontier of another model or other benchmarks than the arms, or too coarse.
 
-    W0616 where `approximate` allows that.
+    It is W0616 where `approximate` allows that.
     """
     score = owner.part("score")
     if isinstance(against, Frontier):
@@ -115,7 +115,7 @@ def _unmeasured(
 
 
 def check_published(table: Compound) -> Iterator[Diagnostic]:
-    """E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
+    """Report E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
     benchmarks = table.data("benchmarks")
     rows = table.parts
     names = [row.name for row in rows]
@@ -152,7 +152,7 @@ def _misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
 
 
 def rows_of(study: Study, table: Record) -> list[Arm]:
-    """The arms that a table shows."""
+    """Return the arms that a table shows."""
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
         return list(study.arms)
@@ -160,7 +160,7 @@ def rows_of(study: Study, table: Record) -> list[Arm]:
 
 
 def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
-    """E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
+    """Report E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield error(
             "E0614",
@@ -199,7 +199,7 @@ def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
 
 
 def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
-    """E0613: changes of REG from one arm here, and from another in print."""
+    """Report E0613: changes of REG from one arm here, and from another in print."""
     score, base = study.sub("score"), printed.data("relative_to")
     relative = score.sub("relative_to") if score is not None else None
     if (
@@ -224,7 +224,7 @@ def _benchmarks(suite: Record) -> list[str]:
 
 
 def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
-    """N0501, once for each experiment and arm."""
+    """Report N0501, once for each experiment and arm."""
     compared: set[int] = set()
     for case in cases:
         # An arm that is an experiment as it stands may be beside the paper's numbers in its study alone.
@@ -234,7 +234,7 @@ def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
 
 
 def _check_table(case: Case) -> Iterator[Diagnostic]:
-    """N0501: one note for an experiment with everything in which it leaves the paper's table.
+    """Report N0501: one note for an experiment with everything in which it leaves the paper's table.
 
     The table is for the paper's models: one with fresh weights is of another size, and nothing is said.
     """
@@ -271,8 +271,9 @@ def _check_table(case: Case) -> Iterator[Diagnostic]:
 
 
 def _compared(case: Case) -> bool:
-    """Whether a case stands beside numbers in print: it is scored against a published frontier, or a row of a table that
-    names a published one has its name.
+    """Return whether a case is compared with published numbers.
+
+    It is scored against a published frontier, or a row of a table that names a published one has its name.
     """
     score = (case.study or case.record).sub("score")
     against = score.sub("against") if score is not None else None

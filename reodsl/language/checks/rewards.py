@@ -35,7 +35,7 @@ TRAINS_ON = {
 
 @ppo_check
 def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0309: statistics of a question's responses need more than one."""
+    """Report E0309: statistics of a question's responses need more than one."""
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.typed.uses
     if rollouts.number != 1 or not (grouped or stage["advantage.normalise"].word not in ("", "none")):
         return
@@ -51,7 +51,7 @@ def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0504: a reward that forces answers needs a forcing."""
+    """Report E0504: a reward that forces answers needs a forcing."""
     if "forced" in stage.typed.uses and stage.record.sub("forcing") is None:
         yield stage["reward"].error(
             "E0504",
@@ -63,7 +63,7 @@ def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0520, E0505: samples of the starting model that nothing reads, or that a reward reads and there are none."""
+    """Report W0520, E0505: samples of the starting model that nothing reads, or that a reward reads and there are none."""
     samples, read = stage["reference_samples"], "ref" in stage.typed.uses
     if not read and samples.given and samples.number:
         yield samples.warning(
@@ -84,7 +84,7 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
+    """Report E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
     read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
     if read and monitor is None:
         yield stage["reward"].error(
@@ -105,7 +105,7 @@ def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
+    """Report E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
 
     Wordings, taken in turn, make prompts that differ.
     """
@@ -127,7 +127,7 @@ def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0510: rewards train on questions, SFT on traces, preferences on pairs. E0512: a pool whose wording draws budgets."""
+    """Report E0510: rewards train on questions, SFT on traces, preferences on pairs. E0512: budgets in a pool."""
     data, selection = stage.record.sub("data"), stage.selection
     if data is None or data.kind != "selected":
         if stage.method in PAIRS:
@@ -153,7 +153,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def _small(stage: StageCase, data: Record, record: Record, selection: TypedSelection) -> Iterator[Diagnostic]:
-    """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
+    """Report E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
     pool, ways = View(record), max(1, len(wordings_of(record)))
     samples = pool["samples"].number * ways
     if selection.gives == "pairs" and samples < 2:
@@ -189,7 +189,7 @@ def _count_questions(data: Record) -> int | None:
 
 @ppo_check
 def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0511: wordings that rollouts do not share evenly."""
+    """Report E0511: wordings that rollouts do not share evenly."""
     wordings, rollouts = wordings_of(stage.record.sub("rollout")), stage["batch.rollouts"]
     if wordings and stage["rollout.wordings_per"].word == "rollout" and rollouts.number % len(wordings):
         yield rollouts.error(
@@ -202,7 +202,7 @@ def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0511: questions and wordings that lack what the reward reads of them."""
+    """Report E0511: questions and wordings that lack what the reward reads of them."""
     wordings, reward, uses = wordings_of(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
     # Questions drawn from a task are a text and an answer.
     tasks = [source.sub("task") for source in records_of(questions_of(stage.record.sub("data")), "source")]
@@ -242,14 +242,14 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @case_check
 def check_asked(case: Case) -> Iterator[Diagnostic]:
-    """E0512: a suite whose wording draws budgets."""
+    """Report E0512: a suite whose wording draws budgets."""
     wording = case.suite.sub("wording") if case.suite is not None else None
     if wording is not None and wording.get("budget") is not None:
         yield _budget_in(wording, "a suite asks every question alike")
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
-    """E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
+    """Report E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
         helps = "put `{question}` where it belongs"
@@ -271,8 +271,7 @@ def _budget_in(wording: Record, why: str) -> Diagnostic:
 
 @stage_check
 def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, for the responses that
-    there can be.
+    """Report W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, in this stage.
 
     Findings that hold for any responses are reported at the declaration instead.
     """

@@ -43,7 +43,7 @@ def members(frontier: Frontier) -> list[tuple[Arm, Span]]:
 
 @study_check
 def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0601, E0607, W0602: every frontier over the study's arms."""
+    """Report E0601, E0607, W0602: every frontier over the study's arms."""
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:
             yield from _alike(case.study, frontier, frontier.envelope)
@@ -52,7 +52,7 @@ def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
 
 
 def _alike(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
-    """E0601: the arms of a frontier share a suite, the one it names where it names one."""
+    """Report E0601: the arms of a frontier share a suite, the one it names where it names one."""
     wanted, where = envelope.sub("on"), None
     if wanted is not None:
         where = Label(wanted.span, f"`on: {wanted.name}`")
@@ -74,7 +74,7 @@ def _alike(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagn
 
 
 def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
-    """E0607: a frontier ends where its arms are evaluated."""
+    """Report E0607: a frontier ends where its arms are evaluated."""
     end = envelope.data("to")
     for suite in [arm_suite(study, arm) for arm, _ in members(frontier)[:1]]:
         grid = grid_of(suite)
@@ -92,7 +92,7 @@ def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Dia
 
 
 def _judged(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
-    """W0602: an arm trained on the measure itself, inside the frontier that scores it."""
+    """Report W0602: an arm trained on the measure itself, inside the frontier that scores it."""
     if "score.against" not in case or case.against.name != frontier.name:
         return
     rewards = [(each.name, stage.reward) for each in case.cases for stage in each.stages]
@@ -118,7 +118,7 @@ def _judged(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
 
 @study_check
 def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
-    """W0606: in a frontier, and among all arms where they are scored or shown together.
+    """Report W0606: in a frontier, and among all arms where they are scored or shown together.
 
     What stands beside published numbers is compared as it was in print, whatever its tokens.
     """
@@ -136,7 +136,7 @@ def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0608, E0616: the study's score."""
+    """Report E0608, E0616: the study's score."""
     suites = [
         (arm.name, suite) for arm in case.study.arms if (suite := arm_suite(case.study, arm)) is not None
     ]
@@ -145,7 +145,7 @@ def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
 
 
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
-    """E0608: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
+    """Report E0608: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
     score = owner.sub("score")
     against = score.sub("against") if score is not None else None
     if score is None or against is None:
@@ -200,7 +200,7 @@ def _without_grid(code: str, what: str, suite: Record, at: Span, text: str) -> D
 
 @study_check
 def check_columns(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0609: REG in a table or a chart of a study that scores nothing."""
+    """Report E0609: REG in a table or a chart of a study that scores nothing."""
     parts = (*case.study.tables, *case.study.charts)
     for each, name in [(each, name) for each in parts for name in ("columns", "y")]:
         columns = each.data(name)
@@ -212,7 +212,7 @@ def check_columns(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0609: a chart over budgets of arms that are evaluated at none."""
+    """Report E0609: a chart over budgets of arms that are evaluated at none."""
     for chart in case.study.charts:
         for arm in records_of(chart, "lines") if chart.data("x") == "budget" else ():
             suite = arm_suite(case.study, arm) if isinstance(arm, Arm) else None
@@ -224,7 +224,7 @@ def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0601, E0613, E0614, W0605: the arms of each table, and those of the frontier of the score."""
+    """Report E0601, E0613, E0614, W0605: the arms of each table, and those of the frontier of the score."""
     study = case.study
     for table in study.tables:
         yield from check_table_of(study, table)
@@ -238,7 +238,7 @@ def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
+    """Report E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
     seeds = case.study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
         yield case["replicate"].error(
@@ -257,7 +257,7 @@ def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
-    """E0617: a checkpoint for all seeds that nothing trained, or that no arm goes back to."""
+    """Report E0617: a checkpoint for all seeds that nothing trained, or that no arm goes back to."""
     for named in items_of(case.study, "replicate_from"):
         checkpoint = trained_checkpoint(named.data if isinstance(named.data, Record) else None)
         if checkpoint is None:
@@ -289,7 +289,7 @@ def _goes_back(arm: Arm, experiment: Experiment, stage: int | None) -> bool:
 
 @study_check
 def check_unreported(case: StudyCase) -> Iterator[Diagnostic]:
-    """W0604: an arm in no table, chart or frontier, and feeding no other."""
+    """Report W0604: an arm in no table, chart or frontier, and feeding no other."""
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
     if not (rows or study.charts) or any(each is None or isinstance(each.data, Symbol) for each in rows):
         return

@@ -46,7 +46,7 @@ class Amounts:
 
 @study_check
 def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
-    """W0608: arms that begin at one checkpoint and learn from rewards, one of them for another amount than the others.
+    """Report W0608: arms that begin at one checkpoint and learn from rewards for unequal amounts.
 
     What ends at a plateau is not known before the run, and SFT, preferences and other starts are not compared.
     """

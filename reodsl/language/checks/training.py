@@ -32,7 +32,7 @@ CHARACTERS_PER_TOKEN = 3
 
 @stage_check
 def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0506: settings of another method than the experiment's stages use."""
+    """Report E0506: settings of another method than the experiment's stages use."""
     if case.methods is None:
         return  # A method that is none has been reported.
     for name, slot in stage.record.fields.items():
@@ -75,7 +75,7 @@ def _suggest_block(name: str, of: str, method: str) -> str:
 
 @stage_check
 def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0507: Muon without a rule for what is no matrix. E0532: Muon beside adapters, or on the host."""
+    """Report E0507: Muon without a rule for what is no matrix. E0532: Muon beside adapters, or on the host."""
     algorithm = stage["optim.algorithm"]
     if algorithm.word != "muon":
         return
@@ -100,7 +100,7 @@ def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0518: two windows are compared, and the stage has fewer steps than those."""
+    """Report W0518: two windows are compared, and the stage has fewer steps than those."""
     until = stage.record.sub("until")
     watched = until.plateau if isinstance(until, Until) else until
     if watched is None:
@@ -120,7 +120,7 @@ def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @case_check
 def check_untrained(case: Case) -> Iterator[Diagnostic]:
-    """E0506: settings of training where a checkpoint is evaluated as it is."""
+    """Report E0506: settings of training where a checkpoint is evaluated as it is."""
     if case.record.is_trained:
         return
     helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
@@ -136,7 +136,7 @@ def check_untrained(case: Case) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0508: SFT trains on worked solutions, which every source of its data has to have."""
+    """Report E0508: SFT trains on worked solutions, which every source of its data has to have."""
     for source in records_of(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
         # What a function of the user's gives is known once it is run.
@@ -154,7 +154,7 @@ def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0502: prompts x rollouts must fall into equal minibatches."""
+    """Report E0502: prompts x rollouts must fall into equal minibatches."""
     prompts, rollouts, parts = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
     a, b, c = prompts.number, rollouts.number, parts.number
     if (a * b) % c == 0:
@@ -172,7 +172,7 @@ def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_segments(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0524, E0525: segments without a lag, or that a reward cannot have."""
+    """Report E0524, E0525: segments without a lag, or that a reward cannot have."""
     segment = stage["segment"]
     if segment.number and not ((lag := stage["lag"]).slot and lag.number):
         yield segment.error(
@@ -186,7 +186,7 @@ def check_segments(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0526: segments that cut nothing, or too finely."""
+    """Report E0526: segments that cut nothing, or too finely."""
     segment = stage["segment"]
     length, text = segment.number, written(Quantity(int(segment.number), TOKENS))
     most = stage["rollout.max_tokens"]
@@ -217,7 +217,7 @@ def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_segment_modes(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0524: a reward that compares modes, in segments."""
+    """Report E0524: a reward that compares modes, in segments."""
     if stage["segment"].number and {"group", "mode"} <= stage.typed.uses:
         yield stage["segment"].error(
             "E0524",
@@ -230,7 +230,7 @@ def check_segment_modes(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
+    """Report W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
     cluster = case.cluster(stage.record)
     if cluster is None or not stage["lag"].number or stage.record.data("segment") is not None:
         return
@@ -248,7 +248,7 @@ def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_sequence(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0501: traces or pairs that are longer than the model's context."""
+    """Report E0501: traces or pairs that are longer than the model's context."""
     if stage.method == "ppo":
         return
     room, longest = case.context, stage["max_tokens"]
@@ -260,7 +260,7 @@ def check_sequence(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0501: a prompt, a response and a forced answer that are longer than the model's context."""
+    """Report E0501: a prompt, a response and a forced answer that are longer than the model's context."""
     room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
     if stage.reward is not None and "forced" in stage.reward.uses and forcing is not None:
@@ -291,7 +291,7 @@ def _count_forcing_tokens(forcing: Record, model: Record | None) -> int:
 
 @stage_check
 def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0606: a cluster that is too small for the weights and the optimiser's state."""
+    """Report E0606: a cluster that is too small for the weights and the optimiser's state."""
     cluster, model = case.cluster(case.record), case.model
     dimensions = model.sub("dimensions") if model is not None else None
     if cluster is None or model is None or dimensions is None:
@@ -318,7 +318,7 @@ def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_turns(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0533: a stage that would cut turns into segments, or learn from the text of several turns."""
+    """Report E0533: a stage that would cut turns into segments, or learn from the text of several turns."""
     pool = stage.pool
     source = pool.sub("data") if pool is not None else stage.record.sub("data")
     if source is None or source.sub("tools") is None:

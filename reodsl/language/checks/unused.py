@@ -10,7 +10,7 @@ from reodsl.syntax import tree
 
 
 def check_unused(program: Program) -> Iterator[Diagnostic]:
-    """W0201 for imports, W0202 for declarations and params that nothing uses."""
+    """Report W0201 for imports, W0202 for declarations and params that nothing uses."""
     main, ctx = program.main, program.context
     if main is None or not program.sound:
         return

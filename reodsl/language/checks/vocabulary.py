@@ -22,7 +22,7 @@ ASKED = (*OF_WORDINGS, "budget")
 
 @case_check
 def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
-    """E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
+    """Report E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
     ctx = case.ctx
     yield from _lacked(ctx, case.model, _texts(case))
     for source in _sources(case):
@@ -41,7 +41,7 @@ def _tokenizer(model: Record | None) -> Record | None:
 
 
 def _lacked_in(ctx: Context, model: Record | None, source: Record) -> list[Diagnostic]:
-    """The findings in a source's texts. Arms share their sources, so each is looked at once with a tokenizer."""
+    """Return the findings in a source's texts. Arms share sources, so each is checked once with a tokenizer."""
     tokenizer = _tokenizer(model)
     if tokenizer is None:
         return []
@@ -87,7 +87,7 @@ def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Itera
 
 
 def _first_lacked(ctx: Context, tokenizer: Record, record: Record, name: str) -> str | None:
-    """The first word of a text that a tokenizer does not know. Arms share their texts, so each is read once."""
+    """Return the first word of a text that a tokenizer lacks. Arms share texts, so each is read once."""
     known = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
 
     def first() -> str | None:
@@ -103,13 +103,13 @@ def _known(tokenizer: Record) -> frozenset[str]:
 
 
 def _words(text: object) -> tuple[str, ...]:
-    """The words of a text or of a tuple of them, each once."""
+    """Return the words of a text or of a tuple of them, each once."""
     parts = text if isinstance(text, tuple) else (text,)
     return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
 
 
 def _words_of_budgets(wording: Record) -> Iterator[str]:
-    """The words that a wording's texts hold once a budget is written in, for every budget that may be drawn.
+    """Yield the words of a wording's texts with a budget in them, for every budget that may be drawn.
 
     The bounds of a range may be far apart. A vocabulary is small, so a word that it lacks comes early.
     """
@@ -140,7 +140,7 @@ _Text = tuple[Record, str, Span, _Use | None]
 
 
 def _asked_in(pool: Record) -> Iterator[_Text]:
-    """The questions of a pool, as the model that answers them reads them."""
+    """Yield the questions of a pool, as the model that answers them reads them."""
     data = pool.sub("data")
     for source in records_of(data, "source") if data is not None else ():
         task = source.sub("task")
@@ -154,7 +154,7 @@ def _asked_in(pool: Record) -> Iterator[_Text]:
 
 
 def _sources(case: Case) -> Iterator[Record]:
-    """What the model of a case is asked, while it trains and in evaluation."""
+    """Yield the sources of the questions of a case, in training and in evaluation."""
     data = [questions_of(stage.record.sub("data")) for stage in case.stages]
     data += [benchmark.sub("data") for benchmark in records_of(case.suite, "benchmarks")]
     for table in data:
@@ -162,9 +162,7 @@ def _sources(case: Case) -> Iterator[Record]:
 
 
 def _texts(case: Case) -> Iterator[_Text]:
-    """How the model of a case is asked and made to answer: texts, each with its place and, where it is the library's, its
-    use.
-    """
+    """Yield the texts that ask the model of a case and make it answer, with places, and uses of the library's."""
     forcings = [
         (stage.record.sub("forcing"), stage.record)
         for stage in case.stages
@@ -187,7 +185,7 @@ def _texts(case: Case) -> Iterator[_Text]:
 
 
 def _wordings(case: Case) -> Iterator[tuple[Record, Span]]:
-    """The ways in which the model of a case is asked, while it trains, in its own pools and in evaluation, and where."""
+    """Yield the wordings of a case, with their places: of its rollouts, its own pools and its suite."""
     for stage in case.stages:
         data = stage.record.sub("data")
         pool = data.sub("pool") if data is not None else None

@@ -264,7 +264,7 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
 
 
 def _call(body: Body, expr: tree.Call) -> Typed | None:
-    """A call inside a reward."""
+    """Return a call inside a reward in types."""
     if not isinstance(expr.function, tree.Name):
         return fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
@@ -324,7 +324,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
 
 
 def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None:
-    """A call of the reward's own function: its body in types, with the arguments in place of its parameters."""
+    """Return a call of the reward's own function: its body in types, with the arguments for its parameters."""
     written = f"{function.name}({', '.join(each.name for each in function.params)})"
     if len(expr.args) != len(function.params):
         count = len(function.params)
@@ -392,7 +392,7 @@ def _response(body: Body, expr: tree.Expr) -> str:
 
 
 def _own_code(body: Body, expr: tree.Call) -> Typed | None:
-    """What a function of the user's gives a response."""
+    """Return the number that a function of the user's gives a response."""
     example = 'python("style.py:score", y)'
     nameless = [arg for arg in expr.args if not arg.name]
     first, second = nameless if len(nameless) == 2 else (None, None)
@@ -516,7 +516,7 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
 
 
 def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
-    """The coefficient of a split: of the one at hand, or of the one that a statistic is at."""
+    """Return the coefficient of a split: of the one at hand, or of the one that a statistic is at."""
     argument = _of_splits(body, expr, rule)
     value = _type(body, argument)
     if is_at_hand(value):
@@ -530,7 +530,7 @@ def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
 
 
 def _before(body: Body, expr: tree.Call) -> Typed | None:
-    """The last split before a number of tokens."""
+    """Return the last split before a number of tokens."""
     argument = _of_splits(body, expr, "before")
     return before(body, _type(body, argument), argument)
 
@@ -571,7 +571,7 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
 
 
 def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed | None:
-    """A statistic over responses or splits; None with what is wrong reported."""
+    """Return a statistic over responses or splits; None with the reason reported."""
     source = _source(body, over.over)
     if source is None:
         return _nowhere(body, name, over.over)
@@ -641,7 +641,7 @@ OVER_STEPS = "steps(20 steps)"
 
 
 def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed | None:
-    """A statistic of a track, over the responses of steps before or of the monitor set."""
+    """Return a statistic of a track, over the responses of steps before or of the monitor set."""
     window = _window(body, over.over)
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, tracked="z")
@@ -716,7 +716,7 @@ def _window(body: Body, over: tree.Expr) -> int:
 
 
 def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
-    """The share of a quantile; None where there is none, or with what is wrong reported."""
+    """Return the share of a quantile; None where there is none, or with the reason reported."""
     given = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
     if name != "quantile":
         for arg in given:
@@ -735,7 +735,7 @@ def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
 
 
 def _source(body: Body, over: tree.Expr) -> Source | None:
-    """What a statistic runs over."""
+    """Return the source that a statistic runs over."""
     match over:
         case tree.Name("group"):
             return "group"
@@ -773,7 +773,7 @@ def _nowhere(body: Body, name: str, at: tree.Expr) -> Typed | None:
 
 
 def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
-    """The inside of a statistic, where its variable is a response or a split's place, and its name in the result."""
+    """Return the inside of a statistic, where its variable is a response or a split, and its name in the result."""
     name = over.var.name
     if source != "splits":
         body.uses.add(source)
