@@ -41,6 +41,8 @@ def test_a_folders_name_is_no_pattern(tmp_path: Path) -> None:
     chunks = Chunks(tmp_path / "run[1]*")
     chunks.put(0, {"samples": frame(2, 3)})
     assert chunks.get(0, "samples", ["a"])["a"].to_list() == [2, 3]
+    chunks.join(1, "samples", tmp_path / "whole.parquet")
+    assert pl.read_parquet(tmp_path / "whole.parquet")["a"].to_list() == [2, 3]
 
 
 def test_a_chunk_is_on_the_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
