@@ -98,7 +98,7 @@ def test_an_answer_is_checked_once_and_every_verdict_counted(math: PooledVerifie
 
 
 def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
-    math = PooledVerifier("math", workers=2, seconds=2.0, memory_mib=1024, fast=True)
+    math = PooledVerifier("math", workers=2, seconds=0.5, memory_mib=1024, fast=True)
     math.grade([Answer("x+1", "1+x"), Answer("x+2", "2+x")])
     workers = math.pids()
     verdicts = math.grade([Answer("x+3", "3+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
