@@ -12,7 +12,6 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import arm_scores
-from reodsl.report.examples import _rows
 from runners.evaluate.summary import curves, summary
 
 GRID = (0, 4, 8)
@@ -71,7 +70,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "scores": lambda folder: arm_scores(folder, "arm"),
     "curves": lambda folder: curves(folder / "forced.parquet", ["easy"]),
     "summary": lambda folder: summary(folder / "samples.parquet", folder / "forced.parquet", ["easy"]),
-    "examples": _rows,
 }
 
 
