@@ -91,6 +91,7 @@ class Mutant:
     name: str
     area: str
     path: str
+    source: str
     number: int
     at: int
     code: str
@@ -163,7 +164,7 @@ def mutants(area: str, path: str, source: str) -> Iterator[Mutant]:
         within = [one for one in functions if one.body[0].lineno <= old.lineno <= (one.end_lineno or 0)]
         for around in [*within, *(one for one in constants if one.lineno == at)][:1]:
             code = hashlib.sha256(ast.unparse(around).encode()).hexdigest()[:8]
-            yield Mutant(name, area, path, number, at, code, not within)
+            yield Mutant(name, area, path, source, number, at, code, not within)
 
 
 def files(names: str) -> list[str]:
@@ -223,7 +224,7 @@ def put(code: CodeType, functions: Functions) -> None:
 
 def put_mutant(one: Mutant, functions: Functions) -> None:
     """Put a mutant in the place of what is loaded: a constant wherever it was imported."""
-    tree, file = changed((ROOT / one.path).read_text(), one.number), str(ROOT / one.path)
+    tree, file = changed(one.source, one.number), str(ROOT / one.path)
     if not one.constant:
         put(compile(tree, file, "exec"), functions)
         return
@@ -323,12 +324,11 @@ class Trial:
 
         What a fixture reaches that tests share counts for each of them.
         """
-        lines: defaultdict[str, set[int]] = defaultdict(set)
+        lines: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         for one in self.todo:
-            lines[one.path].add(one.at)
-        for path, of_path in lines.items():
-            tree = probed((ROOT / path).read_text(), path, of_path)
-            put(compile(tree, str(ROOT / path), "exec"), functions)
+            lines[one.path, one.source].add(one.at)
+        for (path, source), of_path in lines.items():
+            put(compile(probed(source, path, of_path), str(ROOT / path), "exec"), functions)
         vars(builtins)["__reached__"] = lambda path, line: self.reached[self.now].add((path, line))
         seconds = {}
         for item, following in zip_longest(items, items[1:]):
@@ -396,7 +396,7 @@ def main() -> None:
         print(f"{time.strftime('%H:%M:%S')} {outcome:9}{one.name}", flush=True)
         if outcome == "failed":
             return
-        line = (ROOT / one.path).read_text().splitlines()[one.at - 1].strip()
+        line = one.source.splitlines()[one.at - 1].strip()
         known[one.name] = {
             "mutant": one.name,
             "area": one.area,
