@@ -1,7 +1,7 @@
 """Inputs that were slow to check: each in a process of its own, by the time of the processor.
 
-What they are held to is four seconds, twice what the slowest takes, and 300 MB, on a core that nobody else uses. Where others do, a second of processor is
-less work: a loop beside each check tells how much less.
+What they are held to is four seconds, twice what the slowest takes, and 300 MB, on a core that nobody else uses. Where
+others do, a second of processor is less work: a loop beside each check tells how much less.
 """
 
 from __future__ import annotations
