@@ -8,6 +8,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -102,7 +103,12 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
     except Problem as caught:
         # A process that trained with this one went away: as if it had been this one.
         lost = any(refusal.code == "E0938" for refusal in caught.diagnostics)
-        return Outcome("died" if lost else "failed", diagnostics=caught.diagnostics)
+        # The folder of a result that is not made is taken away: nobody would find it.
+        named = tuple(
+            replace(each, where=order.task.id) if (each.where or "").startswith(str(out)) else each
+            for each in caught.diagnostics
+        )
+        return Outcome("died" if lost else "failed", diagnostics=named)
     except BaseException as caught:
         if type(caught).__module__ == "pyo3_runtime":
             # The tokenizers library panics, on a text that nobody tried, with what is no Exception.

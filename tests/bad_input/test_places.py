@@ -71,8 +71,8 @@ def used(place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: 
     api = Api(Store(folder / ".reodsl"))
     for each in records(api.store):
         run = {"run": each.name}
-        assert api.curves(run)["unread"] == []
         assert api.responses(run)["total"] > 0
+        assert 'id="training"' in api.report(each.name)
     return codes, pl.read_parquet(folder / "out" / "tables" / "main.parquet", glob=False).to_dict(
         as_series=False
     )

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from reodsl.cli.main import main
-from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view.api import Api
 from tests.cli.test_json import SMALL
@@ -45,7 +44,7 @@ def test_the_verdict_is_said_wherever_a_run_is_shown(
     assert output(capsys, "ls", "small").splitlines()[: 1 + len(rest)] == [headline, *rest]
     assert output(capsys, "ls", "small", "tiny").splitlines()[0] != headline
     store = Store(Path(".reodsl"))
-    assert Api(store).run({"run": records(store)[0].name})["verdict"] == [headline, *rest]
+    assert {run["verdict"] for run in Api(store).runs({})["runs"]} == {headline}
     # A report that is drawn anew has the names that arms have now.
     Path("small.reo").write_text(SMALL.replace("arm tiny", "arm renamed"))
     renamed = facts(capsys, "run", "small.reo", "--local")["verdict"]
