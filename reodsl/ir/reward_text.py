@@ -44,7 +44,7 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
 
 _LET = re.compile(r"\blet\d+\b(?![.:])")
 _VARIABLE = re.compile(r"[zM]\d*")
-"""What the representation calls a response of a group, and a split: a let that is written so keeps its own name."""
+"""Names that the representation gives to a response and to a split; a let that is written so keeps its own name."""
 
 
 def let_names(lets: Iterable[Let]) -> dict[str, str]:

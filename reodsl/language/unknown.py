@@ -18,7 +18,7 @@ from reodsl.syntax import tree
 WORDS_ELSEWHERE = {
     "grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO"),
 }
-"""What other tools call a word, in small letters, with what that is here."""
+"""Words of other tools, in small letters, with what to write here."""
 ELSEWHERE = {
     **dict.fromkeys(("True", "yes", "Yes", "on"), "write `true`"),
     **dict.fromkeys(("False", "no", "No", "off"), "write `false`"),

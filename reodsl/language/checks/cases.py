@@ -73,12 +73,12 @@ class Setting(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether a file sets it; a default of the language is not given."""
+        """Return whether a file sets it; a default of the language is not given."""
         return self.slot is not None and self.slot.span is not None
 
     @property
     def is_true(self) -> bool:
-        """Whether the setting is a flag that is true."""
+        """Return whether the setting is a flag that is true."""
         return self.slot is not None and self.slot.value.data is True
 
     @property

@@ -13,7 +13,7 @@ NEEDS = {
     "estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
     "entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
 }
-"""What each of these settings of `loss` needs, and why."""
+"""Needs of some settings of `loss`, each with its reason."""
 WIDE = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 

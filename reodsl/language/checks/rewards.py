@@ -30,7 +30,7 @@ TRAINS_ON = {
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
     **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
 }
-"""What each method learns from, and how a selection gives that."""
+"""Data that each method learns from, and the selection that gives it."""
 
 
 @ppo_check

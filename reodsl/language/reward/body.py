@@ -442,7 +442,7 @@ def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart
 
 
 def own_name(ctx: Context, name: tree.Ident) -> bool:
-    """Whether a let or a parameter has a name that means nothing else in a reward."""
+    """Return whether a let or a parameter has a name that means nothing else in a reward."""
     if name.name not in TAKEN:
         return True
     ctx.fail(

@@ -230,7 +230,7 @@ RESPONSE = ("len", "correct", "answer", "mode", "python")
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
 
 HISTORIES = ("quantile", "steps", "monitor", "step")
-"""What a track alone may say: its own statistic, what it runs over, and the number of steps that are done."""
+"""Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""
 
 _INSTEAD: Mapping[str, str] = {
     'a reward measures no text; a function of yours does: `python("style.py:score", y)`': (
