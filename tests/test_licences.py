@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,20 @@ def test_a_package_is_judged_by_what_it_names(licences: Any) -> None:
     assert licences.judged(component({"id": "GPL-3.0-only"}), [])[1]
     assert "names no licence" in licences.judged(component(), [])[1]
     assert licences.judged(component({"name": "NVIDIA"}, name="nvidia-cublas"), [])[1] == ""
+
+
+@pytest.mark.parametrize("name", ["prime-pydantic-config", "protobuf-py-ext"])
+def test_a_package_whose_files_alone_name_its_licence_fits(licences: Any, name: str) -> None:
+    component = {"name": name, "version": "1"}
+    assert licences.judged(component, []) == ([], "")
+    assert licences.judged(component | {"name": f"{name}-other"}, [])[1] == "names no licence"
+
+
+def test_a_package_that_is_excepted_is_in_a_list(licences: Any) -> None:
+    """Of a package that no list names any more, the exception goes."""
+    listed = "\n".join(path.read_text() for path in PATH.parent.glob("*.txt"))
+    for pattern in licences.EXCEPTIONS:
+        assert pattern == "reodsl" or re.search(rf"(?m)^({pattern})==", listed), pattern
 
 
 def test_an_old_field_of_metadata_is_read_where_the_package_is_installed(
