@@ -1,154 +1,53 @@
-"""Read GGUF files: metadata and tensors. Every length is checked against the file first.
-
-The layout is that of the GGUF specification, version 2 and 3, little-endian: a header, key-value pairs, one record a tensor,
-then the tensors' data from a multiple of the alignment on. Offsets and shapes of the file are not trusted.
-"""
+"""Read GGUF files with the package `gguf`: settings and tensors. Every length is checked against the file first."""
 
 from __future__ import annotations
 
-import mmap
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf.constants import GGUFValueType
+from gguf.gguf_reader import GGUFReader
+from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from reodsl.diagnostics import Problem, problem
-from runners.models.blocks import BLOCKS, Block
+from reodsl.diagnostics import Problem, first_line, problem
 
-_SCALARS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
-_STRING, _ARRAY = 8, 9
-_ALIGNMENT = 32
-_MOST_TENSORS, _MOST_PAIRS, _MOST_DIMENSIONS = 100_000, 10_000, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor of a file: its shape with rows first, how it is stored, and where its bytes begin."""
-
-    shape: tuple[int, ...]
-    block: Block
-    start: int
-    size: int
+_MOST_PIECES = 4_000_000
+"""Lengths, numbers and texts of a header: a vocabulary of 256K tokens with its merges has about two million."""
 
 
 class Gguf:
-    """An open GGUF file: `metadata` by key, `tensors` by name; `read` gives a tensor's numbers."""
+    """An open GGUF file: `metadata` by key, `tensors` by name."""
 
     def __init__(self, path: Path) -> None:
-        """Read everything but the tensors' data. Raises E0851 for another kind of file or of tensors."""
+        """Read everything but the tensors' numbers. Raises E0851 for another kind of file or of tensors."""
         self.path = path
         try:
-            with path.open("rb") as file:
-                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as fault:
-            raise self._broken(f"it cannot be opened: {fault}") from fault
-        self._at = 0
-        try:
-            self.metadata, self.tensors = self._header()
-        except (struct.error, UnicodeDecodeError, IndexError, OverflowError) as fault:
-            raise self._broken("it ends too early or holds no text where text belongs") from fault
+            with np.errstate(over="raise"):
+                reader = _Reader(path)
+            self.metadata = {name: field.contents() for name, field in reader.fields.items()}
+        # The reader raises whatever the bytes lead it into, and the bytes may be anyone's.
+        except Exception as fault:
+            raise self._broken(first_line(fault)) from fault
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape, rows first. Raises E0851 if the file does not have it."""
+        if name not in self.tensors:
+            raise self._broken(f"it has no tensor `{name}`")
+        # The file names the fastest dimension first.
+        return tuple(reversed(self.tensors[name].shape.tolist()))
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """A tensor's numbers in float32, shape as stored with rows first. Raises E0851 where there is none."""
-        stored = self.tensors.get(name)
-        if stored is None:
-            raise self._broken(f"it has no tensor `{name}`")
-        raw = np.frombuffer(self._bytes, dtype=np.uint8, count=stored.size, offset=stored.start)
-        return stored.block.decode(raw).reshape(stored.shape)
-
-    def _header(self) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
-        if self._bytes[:4] != b"GGUF":
-            raise self._broken("it does not begin with the mark of a GGUF file")
-        self._at = 4
-        version = self._scalar("<I")
-        if version not in (2, 3):
-            raise self._broken(f"it is of version {version}, and 2 and 3 are read")
-        count, pairs = self._scalar("<Q"), self._scalar("<Q")
-        if count > _MOST_TENSORS or pairs > _MOST_PAIRS:
-            raise self._broken(f"it claims {count} tensors and {pairs} settings")
-        metadata = {}
-        for _ in range(pairs):
-            key = self._text()
-            metadata[key] = self._value(self._scalar("<I"))
-        records = [self._record() for _ in range(count)]
-        alignment = metadata.get("general.alignment", _ALIGNMENT)
-        if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
-            raise self._broken(f"its alignment is {alignment!r:.40}")
-        begin = -(-self._at // alignment) * alignment
-        return metadata, {
-            name: self._placed(name, shape, kind, begin + offset) for name, shape, kind, offset in records
-        }
-
-    def _record(self) -> tuple[str, tuple[int, ...], int, int]:
-        name = self._text()
-        dimensions = self._scalar("<I")
-        if not 1 <= dimensions <= _MOST_DIMENSIONS:
-            raise self._broken(f"the tensor `{name:.80}` has {dimensions} dimensions")
-        sizes = tuple(self._scalar("<Q") for _ in range(dimensions))
-        # The file names the fastest dimension first.
-        return name, sizes[::-1], self._scalar("<I"), self._scalar("<Q")
-
-    def _placed(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> Stored:
-        block = BLOCKS.get(kind)
-        if block is None:
-            known = ", ".join(each.name for each in BLOCKS.values())
-            raise self._broken(f"the tensor `{name:.80}` is stored as type {kind}, and {known} are read")
-        numbers = 1
-        for size in shape:
-            numbers *= size
-        if shape[-1] % block.numbers:
-            raise self._broken(f"the rows of `{name:.80}` are no whole blocks of {block.name}")
-        size = numbers // block.numbers * block.bytes
-        if numbers < 1 or start + size > len(self._bytes):
-            raise self._broken(f"the tensor `{name:.80}` does not lie inside the file")
-        return Stored(shape, block, start, size)
-
-    def _value(self, kind: int) -> Any:
-        if kind == _STRING:
-            return self._text()
-        if kind == _ARRAY:
-            inner, count = self._scalar("<I"), self._scalar("<Q")
-            if count > len(self._bytes) - self._at:
-                raise self._broken(f"a list claims {count} values")
-            if inner in _SCALARS:
-                shape = f"<{count}{_SCALARS[inner][1]}"
-                values = struct.unpack_from(shape, self._bytes, self._at)
-                self._at += struct.calcsize(shape)
-                return values
-            if inner == _STRING:
-                return tuple(self._text() for _ in range(count))
-        elif kind in _SCALARS:
-            return self._scalar(_SCALARS[kind])
-        raise self._broken(f"a setting is of type {kind}")
-
-    def _scalar(self, shape: str) -> Any:
-        (value,) = struct.unpack_from(shape, self._bytes, self._at)
-        self._at += struct.calcsize(shape)
-        return value
-
-    def _text(self) -> str:
-        size = self._scalar("<Q")
-        if size > len(self._bytes) - self._at:
-            raise self._broken(f"a text claims {size} bytes")
-        text = self._bytes[self._at : self._at + size]
-        self._at += size
-        return text.decode("utf-8")
+        """Return a tensor's numbers, shape as `shape`. Raises E0851 if the file does not have it or stores it otherwise."""
+        shape, tensor = self.shape(name), self.tensors[name]
+        try:
+            return np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32).reshape(shape)
+        except NotImplementedError as fault:
+            kind = tensor.tensor_type.name
+            raise self._broken(f"the tensor `{name}` is stored as {kind}, which is not read") from fault
 
     def _broken(self, why: str) -> Problem:
         return problem(
@@ -157,3 +56,37 @@ class Gguf:
             where=str(self.path),
             help="copy or install it again; weights as safetensors are read from a `folder(…)`",
         )
+
+
+class _Reader(GGUFReader):
+    """The package's reader within bounds: by itself it goes on past the end of a file as long as a forged length says."""
+
+    def __init__(self, path: Path) -> None:
+        self._pieces = 0
+        self._in_list = False
+        super().__init__(path)
+        if self.byte_order != "I":
+            raise ValueError("its numbers have their bytes in the other order")
+        for tensor in self.tensors:
+            # The product of the sizes overflows without an error.
+            if prod(tensor.shape.tolist()) != tensor.n_elements or tensor.n_elements < 1:
+                raise ValueError(f"the tensor `{tensor.name:.80}` has a size that no tensor has")
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+        """Return a setting's parts. Raises ValueError for a list of lists, whose parts are copied at each depth."""
+        outside, self._in_list = self._in_list, int(raw_type) == GGUFValueType.ARRAY
+        if outside and self._in_list:
+            raise ValueError("a setting is a list of lists")
+        parts = super()._get_field_parts(orig_offs, raw_type)
+        self._in_list = outside
+        return parts
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> NDArray[Any]:
+        """Return `count` numbers at a place of the file. Raises ValueError if the file ends before."""
+        self._pieces += 1
+        if self._pieces > _MOST_PIECES:
+            raise ValueError(f"its header has more than {_MOST_PIECES:,} parts")
+        end = int(offset) + np.dtype(dtype).itemsize * int(count)
+        if end > len(self.data):
+            raise ValueError(f"it claims a byte {end:,} and has {len(self.data):,}")
+        return super()._get(offset, dtype, count, override_order)

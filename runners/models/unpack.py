@@ -58,7 +58,7 @@ def _model(file: Gguf) -> Any:
     )
     tied = "output.weight" not in file.tensors
     config = LlamaConfig(
-        vocab_size=file.tensors["token_embd.weight"].shape[0],
+        vocab_size=file.shape("token_embd.weight")[0],
         hidden_size=int(metadata["llama.embedding_length"]),
         intermediate_size=int(metadata["llama.feed_forward_length"]),
         num_hidden_layers=int(metadata["llama.block_count"]),

