@@ -59,6 +59,7 @@ def test_curves_without_common_budgets_have_no_average():
         ((0, 1), (0.1, True), "E0422", "not a number"),
         ((0, 1), (6.1, 49.2), "E0422", "looks like percent"),
         ((0, 1), (6.1, 100.0), "E0422", "looks like percent"),
+        ((0, 1), (6.1, 100.5), "E0422", "accuracies are fractions from 0 to 1"),
         ((0, 1), (0.1, -0.2), "E0422", "outside 0 to 1"),
         ((0, 1), (0.1, 4000.0), "E0422", "outside 0 to 1"),
     ],

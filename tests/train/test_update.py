@@ -12,7 +12,7 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
-from reodsl.ir.training import Advantage, Batch, Loss, Optimizer, Ppo, Sampling
+from reodsl.ir.training import Advantage, Batch, Lora, Loss, Optimizer, Ppo, Sampling
 from runners.draws import permutation
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
@@ -21,6 +21,7 @@ from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train import logprobs
 from runners.train import update as module
+from runners.train.adapters import adapt, merged_state
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
@@ -397,3 +398,33 @@ def test_what_is_reported_of_a_step():
     assert columns["question"][4:6] == ["q1", "q1"]
     assert columns["rollout"][:5] == [0, 1, 2, 3, 0]
     assert columns["correct"][:4] == [True, False, True, False]
+
+
+def test_forced_verdicts_are_told_beside_the_response_they_were_forced_out_of():
+    found = experience(small_model())
+    verdicts = [{4: True}, {}, {2: False, 9: True}, *({} for _ in found.rollouts[3:-1]), {1: True}]
+    told = [(at, cut, verdict) for at, each in enumerate(verdicts) for cut, verdict in each.items()]
+    scored = score(replace(found, forced=CutVerdicts.of(told, 13)), method())
+    columns = rollout_columns(scored, 1)
+    assert columns["cuts"] == [sorted(each) for each in verdicts]
+    assert columns["forced"] == [[each[cut] for cut in sorted(each)] for each in verdicts]
+
+
+def test_weights_are_whole_by_the_names_of_transformers():
+    plain = small_model()
+    whole = {name: value.clone() for name, value in plain.state_dict().items()}
+    kept = Learner.of(plain, (), 0.0).weights()
+    assert kept.keys() == whole.keys()
+    assert all(torch.equal(kept[name], value) for name, value in whole.items())
+    adapt(plain, Lora(rank=2), 5)
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            if name.endswith("lora_B"):
+                parameter.fill_(0.1)
+    learner = Learner.of(plain, (), 0.0)
+    assert learner.adapted
+    merged = learner.weights()
+    assert merged.keys() == whole.keys()
+    changed = {name for name, value in whole.items() if not torch.equal(merged[name], value)}
+    assert changed == {name for name in whole if name.endswith("_proj.weight")}
+    assert all(torch.equal(merged[name], value) for name, value in merged_state(plain).items())
