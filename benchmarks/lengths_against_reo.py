@@ -1,9 +1,10 @@
-"""The preregistered study of docs/PREREGISTERED.md: finished runs' tables in, the page's tables out.
+"""Write the tables of the preregistered study in docs/PREREGISTERED.md from the tables of finished runs.
 
-    python -m benchmarks.lengths_against_reo STEPS=RUN…  # keep runs' numbers in benchmarks/tables/, and write the tables
+    python -m benchmarks.lengths_against_reo STEPS=RUN…  # add the seeds of runs to benchmarks/tables/, and write the tables
     python -m benchmarks.lengths_against_reo             # write the tables from the numbers that are kept
 
-STEPS is 4, 8, 16 or 36. Seeds 1 to 5 choose the constants of the rewards; the seeds after them test.
+STEPS is 4, 8, 16 or 36. Each seed may be a run of its own (`8=RUN 8=RUN`). Seeds 1 to 5 choose the constants of the
+rewards; the seeds after them test.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""docs/EVIDENCE.md's tables of the two ways and of the readings: finished runs' tables in, the page's tables out.
+"""Write docs/EVIDENCE.md's tables of the two ways and of the readings from the tables of finished runs.
 
-    python -m benchmarks.miniature TABLE=RUN…   # keep runs' numbers in benchmarks/tables/, and write the page's tables
+    python -m benchmarks.miniature TABLE=RUN…   # add the seeds of runs to benchmarks/tables/, and write the page's tables
     python -m benchmarks.miniature              # write the page's tables from the numbers that are kept
 
-Tables are `two_ways`, `two_ways_early`, `two_ways_tuned` and `readings`. Two arms are compared seed by seed, so that what
+Tables are `two_ways`, `two_ways_early`, `two_ways_tuned` and `readings`. Each seed may be a run of its own
+(`two_ways=RUN two_ways=RUN`); a seed that a table has already is replaced. Two arms are compared seed by seed, so that what
 a seed does to both drops out, with Student's 95% interval over seeds. With one seed there is no interval, and no pair
 counts as apart.
 """
@@ -63,13 +64,40 @@ def compare(one: Mapping[int, float], two: Mapping[int, float]) -> Difference:
 
 
 def keep(table: str, run: Path) -> None:
-    """Write a run's numbers by arm, seed and benchmark into `benchmarks/tables/`."""
+    """Add the seeds of a run to a table in `benchmarks/tables/`; a seed that the table has already is replaced.
+
+    A run has all arms of the table, else this ends with a message: only arms of one run have the same frontier, which
+    then drops out of their difference, and means of arms are comparable over the same seeds alone.
+    """
     import polars as pl
 
-    frame = pl.read_parquet(run / "tables" / "per_seed.parquet")
+    path = KEPT / f"{table}.csv"
     rounded = [pl.col(measure).round(4) for measure in MEASURES]
+    added = pl.read_parquet(run / "tables" / "per_seed.parquet").select("arm", "seed", "benchmark", *rounded)
+    parts = [added]
+    if path.exists():
+        kept = pl.read_csv(path, schema=added.schema)
+        check_same_arms(path, kept["arm"].to_list(), run, added["arm"].to_list())
+        parts.insert(0, kept.filter(~pl.col("seed").is_in(added["seed"].unique().to_list())))
     KEPT.mkdir(exist_ok=True)
-    frame.select("arm", "seed", "benchmark", *rounded).write_csv(KEPT / f"{table}.csv")
+    ranks = [
+        pl.col(name).replace_strict(names, range(len(names)))
+        for name in ("arm", "benchmark")
+        for names in [added[name].unique(maintain_order=True).to_list()]
+    ]
+    pl.concat(parts).sort(*ranks, "seed").write_csv(path)
+
+
+def check_same_arms(path: Path, kept: Sequence[str], run: Path, added: Sequence[str]) -> None:
+    """End with a message if a run has other arms than a kept table."""
+    differing = [
+        *(f"no `{arm}`" for arm in dict.fromkeys(kept) if arm not in added),
+        *(f"`{arm}`, which the table lacks" for arm in dict.fromkeys(added) if arm not in kept),
+    ]
+    if differing:
+        raise SystemExit(
+            f"{run} has {', '.join(differing)}: add runs of the same arms to {path}, or delete it to begin anew"
+        )
 
 
 def numbers(study: str, measure: str, benchmark: str = "mean") -> Numbers:

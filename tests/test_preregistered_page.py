@@ -10,6 +10,9 @@ import pytest
 
 import benchmarks.lengths_against_reo as study
 from benchmarks import miniature
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Task
+from reodsl.language import compile_file
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = {"base": 50.0, "vanilla": 20.0, "exp_5": 2.0, "exp_10": 2.1, "oracle": 6.0, "linear_5": 3.0}
@@ -62,6 +65,21 @@ def test_constants_are_chosen_by_the_first_seeds_and_tested_on_the_others(
     assert [cell.strip() for cell in rows["exp_5, exp_10"][-3:-1]] == ["yes", "yes"]
     assert [cell.strip() for cell in rows["exp_5, oracle"][-3:-1]] == ["no", "no"]
     assert "(20 seeds)" in text
+
+
+def test_a_seed_is_computed_alike_alone_and_among_others() -> None:
+    """So seeds may be runs of their own: trainings, evaluations and the oracle's budgets are those of one run of all."""
+
+    def tasks(seeds: str) -> dict[str, Task]:
+        found = compile_file(
+            ROOT / "specs" / "miniature" / "lengths_against_reo.reo", sets={"seeds": seeds}
+        ).spec
+        assert found is not None
+        return {task.id: task for task in lower(found).tasks if task.kind not in ("score", "report")}
+
+    alone, among = tasks("[7]"), tasks("[1,2,7]")
+    assert {task.kind for task in alone.values()} >= {"train", "evaluate", "budgets"}
+    assert alone == {name: among[name] for name in alone}
 
 
 def test_few_seeds_say_how_many_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,21 @@ def test_plain_reg_is_the_papers_in_every_seed_and_the_mean_of_those():
             assert gap == pytest.approx(own - base, abs=1e-9)
 
 
+def test_a_difference_within_a_seed_needs_no_other_seed():
+    """REG is linear in curves, so that a frontier drops out of a difference, be it of all seeds or of one."""
+    together = rows_of(THREE, ["base", "short"])
+    for index, seed in enumerate(SEEDS):
+        alone = rows_of({name: [of_seeds[index]] for name, of_seeds in THREE.items()}, ["base", "short"])
+        for m, b, _ in alone:
+            one, same = alone[m, b, None], together[m, b, seed]
+            assert one.reg_plain == pytest.approx(same.reg_plain, abs=1e-9)
+            assert one.difference.value == pytest.approx(same.difference.value, abs=1e-9)
+            gaps = [each.reg.value for each in (one, alone["base", b, None], same, together["base", b, seed])]
+            assert gaps[0] - gaps[1] == pytest.approx(gaps[2] - gaps[3], abs=1e-8)
+        moved = alone["base", "mean", None].reg.value - together["base", "mean", seed].reg.value
+        assert abs(moved) > 0.1, "REG itself is against another frontier"
+
+
 def test_the_mean_over_seeds_is_the_studys_value():
     rows = rows_of(THREE, ["base", "short"])
     for m in THREE:
