@@ -23,7 +23,6 @@ from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from runners.models.bounds import require_bounded, require_small_tables
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
-from runners.models.spellings import spell_for_both
 from runners.models.taken import class_of, taken
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import Watched, readable
@@ -209,7 +208,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Writes a folder that transformers 5 and 4 load alike; it appears whole or not at all, and replaces an older one.
+    """Write a folder that transformers 5 loads; it appears whole or not at all, and replaces an older one.
 
     `state` are the weights by name where the model does not hold them whole.
 
@@ -223,7 +222,6 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
                 model.generation_config = _saved(model.generation_config)
             model.save_pretrained(written, safe_serialization=True, state_dict=state)
             tokenizer.save_pretrained(written)
-            spell_for_both(written, model, tokenizer)
             os.chmod(written, 0o755)
             if folder.exists():
                 aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
