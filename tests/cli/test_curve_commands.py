@@ -317,3 +317,25 @@ def test_no_name_in_a_file_reaches_the_terminal_as_it_is(capsys: pytest.CaptureF
         out, err = capsys.readouterr()
         assert "m\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{d}" in out
         assert not {"\x1b", "\x07", "\r"} & set(out + err)
+
+
+@pytest.mark.parametrize(
+    ("frontier", "base", "code"),
+    [
+        ({"easy": ONE["mine"]["easy"]}, ("--base", "Qwen/Qwen3-4B"), "E0433"),
+        ({"m1": ONE["mine"], "m2": ONE["mine"]}, ("--base", "MODEL"), "E0421"),
+        ({"frontiers": {"A": ONE["mine"], "B": ONE["mine"]}}, (), "E0421"),
+    ],
+)
+def test_the_command_of_a_help_makes_the_frontier_that_is_missing(
+    frontier: object, base: tuple[str, ...], code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("given.json").write_text(json.dumps(frontier))
+    options = (*base, "--l-max", "64")
+    told = refused(capsys, "reg", "one.json", "--frontier", "given.json", *options)
+    assert f"error[{code}]" in told
+    (line,) = re.findall(r"`reodsl (frontier [^`]+ -o edge.json)`", told)
+    Path("edge.json").unlink()
+    printed(capsys, *line.split())
+    options = options if base else ("--base", "A", *options)
+    printed(capsys, "reg", "one.json", "--frontier", "edge.json", *options)
