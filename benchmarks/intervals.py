@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.ordering import placed
+from benchmarks.tables import KEPT as TABLES
+from benchmarks.tables import ROOT, markdown, rewrite
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.intervals import ArmScores, Interval, score_arms
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "SCIENCE.md"
 KEPT = ROOT / "runs" / "intervals.json"
-TABLE = ROOT / "benchmarks" / "tables" / "intervals.json"
+TABLE = TABLES / "intervals.json"
 """The data of the page's tables: by scenario the number of studies and the sum of each measure over them."""
 
 BENCHMARKS, QUESTIONS, SAMPLES = ("first", "second"), 48, 2
@@ -296,38 +296,33 @@ def run(scenario: Scenario, studies: int, kept: Tally | None = None, every: floa
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
-    """The table of docs/SCIENCE.md on intervals and biases."""
-    lines = [
-        "| scenario | studies | difference: in interval | bias | percentile bootstrap | REG: in interval "
-        "| bias, cross-fitted | bias, plain | percentile bootstrap, plain |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for name, tally in ((each.name, tallies[each.name]) for each in SCENARIOS if each.name in tallies):
-        shares = {
-            m: f"{100 * tally.mean(m):.1f}%" for m in ("difference", "usual_difference", "reg", "usual")
-        }
-        biases = {m: f"{tally.mean(m):+.2f}" for m in ("difference_bias", "reg_bias", "plain_bias")}
-        lines.append(
-            f"| {name} | {tally.studies:,} | {shares['difference']} | {biases['difference_bias']} "
-            f"| {shares['usual_difference']} | {shares['reg']} | {biases['reg_bias']} | {biases['plain_bias']} "
-            f"| {shares['usual']} |"
+    """Return the table of docs/SCIENCE.md on intervals and biases."""
+
+    def share(tally: Tally, measure: str) -> str:
+        return (
+            f"{tally.mean(measure):+.2f}" if measure.endswith("bias") else f"{100 * tally.mean(measure):.1f}%"
         )
-    return "\n".join(lines)
+
+    rows = [
+        (each.name, f"{tally.studies:,}", *(share(tally, measure) for measure in MEASURES))
+        for each in SCENARIOS
+        if (tally := tallies.get(each.name)) is not None
+    ]
+    differences = (">difference: in interval", ">bias", ">percentile bootstrap")
+    gaps = (">REG: in interval", ">bias, cross-fitted", ">bias, plain", ">percentile bootstrap, plain")
+    return markdown(("scenario", ">studies", *differences, *gaps), rows)
 
 
 def star_table(tallies: Mapping[str, Tally]) -> str:
-    """The table of docs/SCIENCE.md on stars."""
-    lines = [
-        "| scenario | studies | difference: in interval | first arm | last arm | studies with an interval that excludes 0 "
-        "| studies with a star |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    """Return the table of docs/SCIENCE.md on stars."""
+    rows = [
+        (each.name, f"{tally.studies:,}", *(f"{100 * tally.mean(measure):.1f}%" for measure in STAR_MEASURES))
+        for each in STARS
+        if (tally := tallies.get(each.name)) is not None
     ]
-    for scenario in STARS:
-        if scenario.name in tallies:
-            tally = tallies[scenario.name]
-            shares = (f"{100 * tally.mean(measure):.1f}%" for measure in STAR_MEASURES)
-            lines.append(f"| {scenario.name} | {tally.studies:,} | {' | '.join(shares)} |")
-    return "\n".join(lines)
+    held = (">difference: in interval", ">first arm", ">last arm")
+    found = (">studies with an interval that excludes 0", ">studies with a star")
+    return markdown(("scenario", ">studies", *held, *found), rows)
 
 
 def ends(tallies: Mapping[str, Tally]) -> str:
@@ -343,10 +338,9 @@ def ends(tallies: Mapping[str, Tally]) -> str:
     )
 
 
-def written(page: str, tallies: Mapping[str, Tally]) -> str:
-    """The page with both tables in their places."""
-    lines = f"{table(tallies)}\n\n{ends(tallies)}"
-    return placed(placed(page, "intervals", lines), "stars", star_table(tallies))
+def texts(tallies: Mapping[str, Tally]) -> dict[str, str]:
+    """Return both tables by the names of their markers in the page."""
+    return {"intervals": f"{table(tallies)}\n\n{ends(tallies)}", "stars": star_table(tallies)}
 
 
 def committed() -> dict[str, Tally]:
@@ -387,7 +381,7 @@ def main() -> None:
             for name, each in tallies.items()
         }
         TABLE.write_text(json.dumps(rounded, indent=1) + "\n")
-        PAGE.write_text(written(PAGE.read_text(), committed()))
+        rewrite(PAGE, texts(committed()))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,22 @@ rewards; the seeds after them test.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
-from benchmarks.miniature import KEPT, Difference, Numbers, compare, keep, numbers
-from benchmarks.ordering import ROOT, placed
-from reodsl.numbers.probabilities import holm, t_quantile
+from benchmarks.miniature import (
+    Difference,
+    Numbers,
+    compare,
+    gaps_of,
+    keep,
+    numbers,
+    signed,
+    standard_error,
+)
+from benchmarks.tables import ROOT, markdown, rewrite
+from reodsl.numbers.probabilities import holm, t_probability, t_quantile
 
 PAGE = ROOT / "docs" / "PREREGISTERED.md"
 LOOKS = (8, 4, 16, 36)
@@ -48,39 +56,33 @@ def choose(rivals: Sequence[str], reg: Numbers, accuracy: Numbers) -> str:
 
 def p_value(one: Mapping[int, float], two: Mapping[int, float]) -> float:
     """Return the two-sided probability of a paired difference at least as large if the two were equal (Student)."""
-    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
-    t = abs(fmean(gaps)) / (stdev(gaps) / math.sqrt(len(gaps)))
-    low, high = 0.5, 1.0 - 1e-12
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_quantile(middle, len(gaps) - 1) < t else (low, middle)
-    return 2 * (1 - low)
+    gaps = gaps_of(one, two)
+    return 2 * (1 - t_probability(abs(fmean(gaps)) / standard_error(gaps), len(gaps) - 1))
 
 
 def same_within(one: Mapping[int, float], two: Mapping[int, float]) -> float:
     """Return the least margin within which two one-sided 5% tests find two arms the same: the 90% interval's far end."""
-    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
-    return abs(fmean(gaps)) + t_quantile(0.95, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+    gaps = gaps_of(one, two)
+    return abs(fmean(gaps)) + t_quantile(0.95, len(gaps) - 1) * standard_error(gaps)
 
 
 def primary(reg: Numbers, accuracy: Numbers) -> str:
     """Return the table of the primary comparisons, each with Holm's probability over all of them."""
-    chosen = {
-        what: choose(arms, among(reg, CHOOSING), among(accuracy, CHOOSING)) for what, arms in RIVALS.items()
-    }
+    among_choosing = among(reg, CHOOSING), among(accuracy, CHOOSING)
+    chosen = {what: choose(arms, *among_choosing) for what, arms in RIVALS.items()}
     test, right = among(reg, TESTING), among(accuracy, TESTING)
     adjusted = holm([p_value(test["exp_5"], test[arm]) for arm in chosen.values()])
-    lines = [
-        f"| REO-RL (Exp, N = 5) against | chosen on seeds 1 to 5 | REG, tokens ({len(test['exp_5'])} seeds) | p (Holm) |"
-        " accuracy, points | verdict |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
-    ]
+    rows = []
     for (what, arm), p in zip(chosen.items(), adjusted, strict=True):
         gap, points = compare(test["exp_5"], test[arm]), compare(right["exp_5"], right[arm])
-        lines.append(
-            f"| {what} | {arm} | {spread(gap)} | {p:.3f} | {spread(points, 100)} | {verdict(gap, points, p)} |"
-        )
-    return "\n".join(lines)
+        called = verdict(gap, points, p)
+        rows.append((what, arm, signed(gap, digits=2), f"{p:.3f}", signed(points, 100, 2), called))
+    head = (
+        "REO-RL (Exp, N = 5) against",
+        "chosen on seeds 1 to 5",
+        f">REG, tokens ({len(test['exp_5'])} seeds)",
+    )
+    return markdown((*head, ">p (Holm)", ">accuracy, points", "verdict"), rows)
 
 
 def verdict(gap: Difference, points: Difference, p: float) -> str:
@@ -95,36 +97,35 @@ def verdict(gap: Difference, points: Difference, p: float) -> str:
 def equivalence(reg: Numbers) -> str:
     """Return the table of the two equivalences."""
     test = among(reg, TESTING)
-    lines = [
-        "| pair | REG, tokens | the same within | within 1.5 | within 1 |",
-        "| --- | ---: | ---: | --- | --- |",
-    ]
+    rows = []
     for one, two in SAME:
         least = same_within(test[one], test[two])
-        within = " | ".join("yes" if least < margin else "no" for margin in MARGINS)
-        lines.append(f"| {one}, {two} | {spread(compare(test[one], test[two]))} | {least:.2f} | {within} |")
-    return "\n".join(lines)
+        within = ("yes" if least < margin else "no" for margin in MARGINS)
+        rows.append(
+            (f"{one}, {two}", signed(compare(test[one], test[two]), digits=2), f"{least:.2f}", *within)
+        )
+    return markdown(("pair", ">REG, tokens", ">the same within", "within 1.5", "within 1"), rows)
 
 
 def arms(look: int, reg: Numbers, accuracy: Numbers, length: Numbers) -> str:
     """Return a row for each arm over the testing seeds."""
     reg, accuracy, length = (among(each, TESTING) for each in (reg, accuracy, length))
-    lines = [
-        f"| {look} steps, {len(reg['vanilla'])} seeds | accuracy | length | REG | less vanilla RL's |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for arm in reg:
-        less = "" if arm == "vanilla" else spread(compare(reg[arm], reg["vanilla"]))
-        lines.append(
-            f"| {arm} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} |"
-            f" {fmean(reg[arm].values()):.2f} | {less} |"
+    rows = [
+        (
+            *(arm, f"{100 * fmean(accuracy[arm].values()):.1f}%", f"{fmean(length[arm].values()):.1f}"),
+            f"{fmean(of_arm.values()):.2f}",
+            "" if arm == "vanilla" else signed(compare(of_arm, reg["vanilla"]), digits=2),
         )
-    return "\n".join(lines)
-
-
-def spread(difference: Difference, scale: float = 1.0) -> str:
-    """Return a difference with its interval to two digits."""
-    return f"{scale * difference.mean:+.2f} ± {scale * (difference.reach or math.nan):.2f}"
+        for arm, of_arm in reg.items()
+    ]
+    head = (
+        f"{look} steps, {len(reg['vanilla'])} seeds",
+        ">accuracy",
+        ">length",
+        ">REG",
+        ">less vanilla RL's",
+    )
+    return markdown(head, rows)
 
 
 def chosen(reg: Numbers, accuracy: Numbers) -> str:
@@ -133,35 +134,28 @@ def chosen(reg: Numbers, accuracy: Numbers) -> str:
     return ", ".join(f"`{choose(rivals, *among_choosing)}` ({kind})" for kind, rivals in RIVALS.items())
 
 
-def tables() -> dict[str, str]:
+def texts() -> dict[str, str]:
     """Return the page's tables by the names of their markers; one that lacks seeds says how many are done."""
-    texts = {}
+    made = {}
     for look in LOOKS:
         name = f"lengths_{look}"
-        kept = (KEPT / f"{name}.csv").exists()
-        reg = numbers(name, "reg") if kept else {}
+        reg = numbers(name, "reg")
         done = len(reg.get("vanilla", {}))
         if done < CHOOSING.stop - 1 + 2:
-            texts[name] = f"{done} of {len(CHOOSING) + len(TESTING)} seeds are done."
+            made[name] = f"{done} of {len(CHOOSING) + len(TESTING)} seeds are done."
             if look == LOOKS[0] and done == len(CHOOSING):
-                texts[name] += f" They chose {chosen(reg, numbers(name, 'accuracy'))}."
+                made[name] += f" They chose {chosen(reg, numbers(name, 'accuracy'))}."
             continue
         accuracy, length = numbers(name, "accuracy"), numbers(name, "length")
         parts = [arms(look, reg, accuracy, length)]
         if look == LOOKS[0]:
             parts = [primary(reg, accuracy), equivalence(reg), *parts]
-        texts[name] = "\n\n".join(parts)
-    return texts
-
-
-def written(page: str) -> str:
-    """Return the page with all tables in their places."""
-    for name, text in tables().items():
-        page = placed(page, name, text)
-    return page
+        made[name] = "\n\n".join(parts)
+    return made
 
 
 def main() -> None:
+    """Keep the runs that are named, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -171,7 +165,7 @@ def main() -> None:
         if look not in map(str, LOOKS):
             raise SystemExit(f"there is no look at `{look}` steps: write one of 4, 8, 16, 36, then `=RUN`")
         keep(f"lengths_{look}", Path(run))
-    PAGE.write_text(written(PAGE.read_text()))
+    rewrite(PAGE, texts())
 
 
 if __name__ == "__main__":

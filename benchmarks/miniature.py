@@ -12,7 +12,6 @@ counts as apart.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,12 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.ordering import PAGE, ROOT, placed
+import polars as pl
+
+from benchmarks.tables import ROOT, markdown, number, path_of, read_rows, rewrite
 from reodsl.numbers.probabilities import t_quantile
 
-KEPT = ROOT / "benchmarks" / "tables"
+PAGE = ROOT / "docs" / "EVIDENCE.md"
 CONFIDENCE = 0.95
 MEASURES = ("accuracy", "length", "reg")
 WAYS = ("two_ways", "two_ways_early", "two_ways_tuned")
@@ -38,29 +39,38 @@ READINGS = {
 }
 
 Numbers = Mapping[str, Mapping[int, float]]
-"""A measure of each arm by seed."""
+"""A measure of each arm by seed, in the study's order of arms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One arm less another: the mean over their common seeds, and how far its interval reaches; None with one seed."""
+    """A mean difference of two arms over their common seeds, and the half width of its interval; None with one seed."""
 
     mean: float
     reach: float | None
 
     @property
     def apart(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Return whether the interval excludes 0."""
         return self.reach is not None and abs(self.mean) > self.reach
 
 
 def compare(one: Mapping[int, float], two: Mapping[int, float]) -> Difference:
-    """`one` less `two`, paired by seed."""
-    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
+    """Return `one` less `two`, paired by seed."""
+    gaps = gaps_of(one, two)
     if len(gaps) < 2:
         return Difference(fmean(gaps), None)
-    quantile = t_quantile((1 + CONFIDENCE) / 2, len(gaps) - 1)
-    return Difference(fmean(gaps), quantile * stdev(gaps) / math.sqrt(len(gaps)))
+    return Difference(fmean(gaps), t_quantile((1 + CONFIDENCE) / 2, len(gaps) - 1) * standard_error(gaps))
+
+
+def gaps_of(one: Mapping[int, float], two: Mapping[int, float]) -> list[float]:
+    """Return the differences at the common seeds."""
+    return [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
+
+
+def standard_error(gaps: Sequence[float]) -> float:
+    """Return the standard error of the mean of two or more differences."""
+    return stdev(gaps) / math.sqrt(len(gaps))
 
 
 def keep(table: str, run: Path) -> None:
@@ -69,9 +79,7 @@ def keep(table: str, run: Path) -> None:
     A run has all arms of the table, else this ends with a message: only arms of one run have the same frontier, which
     then drops out of their difference, and means of arms are comparable over the same seeds alone.
     """
-    import polars as pl
-
-    path = KEPT / f"{table}.csv"
+    path = path_of(table)
     rounded = [pl.col(measure).round(4) for measure in MEASURES]
     added = pl.read_parquet(run / "tables" / "per_seed.parquet").select("arm", "seed", "benchmark", *rounded)
     parts = [added]
@@ -79,7 +87,7 @@ def keep(table: str, run: Path) -> None:
         kept = pl.read_csv(path, schema=added.schema)
         check_same_arms(path, kept["arm"].to_list(), run, added["arm"].to_list())
         parts.insert(0, kept.filter(~pl.col("seed").is_in(added["seed"].unique().to_list())))
-    KEPT.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     ranks = [
         pl.col(name).replace_strict(names, range(len(names)))
         for name in ("arm", "benchmark")
@@ -101,56 +109,48 @@ def check_same_arms(path: Path, kept: Sequence[str], run: Path, added: Sequence[
 
 
 def numbers(study: str, measure: str, benchmark: str = "mean") -> Numbers:
-    """A measure of every arm by seed, arms in the study's order."""
+    """Return a measure of every arm by seed; empty for a study that is not kept."""
     by_arm: dict[str, dict[int, float]] = {}
-    with (KEPT / f"{study}.csv").open() as file:
-        for row in csv.DictReader(file):
-            if row["benchmark"] == benchmark and row[measure]:
-                by_arm.setdefault(row["arm"], {})[int(row["seed"])] = float(row[measure])
+    for row in read_rows(study) if path_of(study).exists() else ():
+        value = number(row[measure])
+        if row["benchmark"] == benchmark and value is not None:
+            by_arm.setdefault(row["arm"], {})[int(row["seed"])] = value
     return by_arm
 
 
-def benchmarks_of(study: str) -> list[str]:
-    """The benchmarks of a kept study, their mean left out, in their order."""
-    with (KEPT / f"{study}.csv").open() as file:
-        names = dict.fromkeys(row["benchmark"] for row in csv.DictReader(file))
-    return [name for name in names if name != "mean"]
+def signed(difference: Difference, scale: float = 1.0, digits: int = 1) -> str:
+    """Return a difference with its interval, as in `-3.1 ± 0.8`."""
+    reach = "" if difference.reach is None else f" ± {scale * difference.reach:.{digits}f}"
+    return f"{scale * difference.mean:+.{digits}f}{reach}"
 
 
-def signed(difference: Difference, scale: float = 1.0) -> str:
-    """A difference with its interval, as in `-3.1 ± 0.8`."""
-    text = f"{scale * difference.mean:+.1f}"
-    return text if difference.reach is None else f"{text} ± {scale * difference.reach:.1f}"
+def means(study: str, arm: str, digits: int = 1) -> tuple[str, str, str]:
+    """Return accuracy, length and REG of an arm, each a mean over seeds."""
+    accuracy, length, reg = (fmean(numbers(study, measure)[arm].values()) for measure in MEASURES)
+    return f"{100 * accuracy:.1f}%", f"{length:.1f}", f"{reg:.{digits}f}"
 
 
 def arms_table(study: str) -> str:
-    """A row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
-    accuracy, length, gap = (numbers(study, measure) for measure in MEASURES)
-    parts = benchmarks_of(study)
-    seeds = sorted({seed for of_arm in gap.values() for seed in of_arm})
-    by_part = {part: (numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts}
-    lines = [
-        f"| {counted(len(seeds))} | accuracy | length | REG | less vanilla RL's | "
-        + " | ".join(part.replace("_", " ") for part in parts)
-        + " | REG by seed |",
-        "| --- | ---: | ---: | ---: | ---: |" + " ---: |" * len(parts) + " --- |",
-    ]
-    for arm in gap:
-        cells = [
-            f"{100 * fmean(right[arm].values()):.0f}% in {fmean(long[arm].values()):.0f}"
-            for right, long in by_part.values()
-        ]
-        lines.append(
-            f"| {arm} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} | "
-            f"{fmean(gap[arm].values()):.1f} | "
-            f"{'' if arm == 'vanilla' else signed(compare(gap[arm], gap['vanilla']))} | {' | '.join(cells)} | "
-            f"{', '.join(f'{value:.1f}' for _, value in sorted(gap[arm].items()))} |"
+    """Return a row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
+    gap = numbers(study, "reg")
+    parts = [name for name in dict.fromkeys(row["benchmark"] for row in read_rows(study)) if name != "mean"]
+    by_part = [(numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts]
+    rows = [
+        (
+            *(arm, *means(study, arm), "" if arm == "vanilla" else signed(compare(by_seed, gap["vanilla"]))),
+            *(f"{100 * fmean(a[arm].values()):.0f}% in {fmean(n[arm].values()):.0f}" for a, n in by_part),
+            ", ".join(f"{value:.1f}" for _, value in sorted(by_seed.items())),
         )
-    return "\n".join(lines)
+        for arm, by_seed in gap.items()
+    ]
+    named = (f">{part.replace('_', ' ')}" for part in parts)
+    head = (counted(gap), ">accuracy", ">length", ">REG", ">less vanilla RL's", *named, "REG by seed")
+    return markdown(head, rows)
 
 
-def counted(seeds: int) -> str:
-    """How many seeds a table is of."""
+def counted(measure: Numbers) -> str:
+    """Return how many seeds a table is of."""
+    seeds = len({seed for of_arm in measure.values() for seed in of_arm})
     return "1 seed" if seeds == 1 else f"mean of {seeds} seeds"
 
 
@@ -181,41 +181,30 @@ def separated(study: str, left_out: Sequence[str] = ("base", *UNEQUAL)) -> str:
 
 
 def readings_table() -> str:
-    """A row for each reading: its differences from the usual one, paired by seed."""
-    accuracy, length, gap = (numbers("readings", measure) for measure in MEASURES)
-    seeds = {seed for of_arm in gap.values() for seed in of_arm}
-    lines = [
-        f"| {counted(len(seeds))} | arm | accuracy | length | REG | accuracy, points | length | REG, tokens |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for arm, (usual, what) in READINGS.items():
-        lines.append(
-            f"| {what} | {usual} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} | "
-            f"{fmean(gap[arm].values()):.1f} | {signed(compare(accuracy[arm], accuracy[usual]), 100)} | "
-            f"{signed(compare(length[arm], length[usual]))} | {signed(compare(gap[arm], gap[usual]))} |"
+    """Return a row for each reading: its differences from the usual one, paired by seed."""
+    by_seed = {measure: numbers("readings", measure) for measure in MEASURES}
+    rows = [
+        (
+            *(what, usual, *means("readings", arm)),
+            *(
+                signed(compare(of[arm], of[usual]), 100 if m == "accuracy" else 1)
+                for m, of in by_seed.items()
+            ),
         )
-    return "\n".join(lines)
+        for arm, (usual, what) in READINGS.items()
+    ]
+    names = ("accuracy", "length", "REG", "accuracy, points", "length", "REG, tokens")
+    return markdown((counted(by_seed["reg"]), "arm", *(f">{name}" for name in names)), rows)
 
 
-def tables() -> dict[str, str]:
-    """By the name of its markers in the page, every table whose numbers are kept."""
-    texts = {}
-    for study in WAYS:
-        if (KEPT / f"{study}.csv").exists():
-            texts[study] = f"{arms_table(study)}\n\n{separated(study)}"
-    if (KEPT / "readings.csv").exists():
-        texts["readings"] = readings_table()
-    return texts
-
-
-def written(page: str) -> str:
-    """The page with all tables in their places."""
-    for name, text in tables().items():
-        page = placed(page, name, text)
-    return page
+def texts() -> dict[str, str]:
+    """Return every table whose numbers are kept, by the name of its markers in the page."""
+    kept = {study: f"{arms_table(study)}\n\n{separated(study)}" for study in WAYS if path_of(study).exists()}
+    return kept | ({"readings": readings_table()} if path_of("readings").exists() else {})
 
 
 def main() -> None:
+    """Keep the runs that are named, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -227,7 +216,7 @@ def main() -> None:
                 f"there is no table `{table}`: write one of {', '.join((*WAYS, 'readings'))}, then `=RUN`"
             )
         keep(table, Path(run))
-    PAGE.write_text(written(PAGE.read_text()))
+    rewrite(PAGE, texts())
 
 
 if __name__ == "__main__":

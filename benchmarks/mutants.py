@@ -40,9 +40,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-from benchmarks.ordering import placed
+from benchmarks.tables import ROOT, markdown, rewrite
 
-ROOT = Path(__file__).resolve().parent.parent
 TRIED, EQUAL = ROOT / "benchmarks" / "mutants.jsonl", ROOT / "benchmarks" / "mutants_equal.json"
 PAGE, REACHED = ROOT / "benchmarks" / "MUTANTS.md", ROOT / "build" / "reached.json"
 MOST, OURS = 400, ("reodsl", "runners", "tests")
@@ -363,16 +362,17 @@ def tried() -> dict[str, dict[str, Any]]:
 
 def page(rows: Mapping[str, Mapping[str, Any]], equal: Mapping[str, str]) -> str:
     """Return the table by area, and each survivor by name."""
-    lines = ["| area | tried | change nothing | killed | survived | killed of those that change something |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    shares = []
     for area in (*AREAS, "all"):
         of_area = [row for row in rows.values() if area in ("all", row["area"])]
         same = sum(row["mutant"] in equal for row in of_area)
         alive = sum(row["outcome"] == "survived" and row["mutant"] not in equal for row in of_area)
         dead = len(of_area) - same - alive
         share = f"{100 * dead / (dead + alive):.0f}%" if dead + alive else "–"
-        lines.append(f"| {area} | {len(of_area)} | {same} | {dead} | {alive} | {share} |")
+        shares.append((area, len(of_area), same, dead, alive, share))
+    counts = (">tried", ">change nothing", ">killed", ">survived", ">killed of those that change something")
     left = sorted(name for name, row in rows.items() if row["outcome"] == "survived" and name not in equal)
+    lines = [markdown(("area", *counts), shares)]
     lines += ["", "Survivors:", "", *(f"- `{name}`, in `{rows[name]['line']}`" for name in left)]
     lines += ["", "Changes that change nothing:", ""]
     return "\n".join([*lines, *(f"- `{name}`: {equal[name]}" for name in sorted(equal) if name in rows)])
@@ -413,7 +413,7 @@ def main() -> None:
         if of_area:
             options = ["-s", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--disable-warnings"]
             pytest.main([*options, *files(AREAS[area][1])], [Trial(of_area, keep)])
-    PAGE.write_text(placed(PAGE.read_text(), "mutants", page(known, json.loads(EQUAL.read_text()))))
+    rewrite(PAGE, {"mutants": page(known, json.loads(EQUAL.read_text()))})
 
 
 if __name__ == "__main__":

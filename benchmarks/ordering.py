@@ -1,5 +1,5 @@
-"""docs/EVIDENCE.md's tables of every method: a finished run of `specs/miniature/paper.reo` in, and how far its order is the
-paper's out.
+"""Write docs/EVIDENCE.md's tables of every method: a finished run of `specs/miniature/paper.reo`, and its agreement with the
+paper's order.
 
     python -m benchmarks.ordering RUN   # keep a run's numbers in benchmarks/tables/, and write the page's tables
     python -m benchmarks.ordering       # write the page's tables from the numbers that are kept
@@ -11,28 +11,28 @@ has an interval without 0 count as ordered. Published: the paper's changes of RE
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
+from reodsl.ir import Spec
+from reodsl.ir.study import Study
+from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
+from reodsl.numbers.arm_scores import arm_scores
+from reodsl.numbers.intervals import Interval, pairwise
 from reodsl.numbers.probabilities import incomplete_beta, t_quantile
+from reodsl.store.layout import arm_folder
 
-if TYPE_CHECKING:
-    from reodsl.ir.study import Study
-    from reodsl.numbers.intervals import Interval
-
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 PAPER = {"1.5B": "deepseek_1_5b", "7B": "deepseek_7b", "Qwen3-4B": "qwen3_4b", "Qwen3-8B": "qwen3_8b"}
 BASELINES = {"qwen3_4b": "base", "qwen3_8b": "base"}
 """What the paper's changes are from, where it is not vanilla RL."""
-BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
-
 # Rows of other names: the mildest cap that is printed, and the ablation "Task-Specific-Hard".
 SAME = {"budget_32": "budget_4k", "reo_hard": "reo_task_hard"}
 
@@ -41,12 +41,8 @@ OFFLINE = ("sft_shortest", "sft_tops", "simpo_dast", "simpo_shortest", "simpo_to
 LONG = ("base", "vanilla", "l1_exact", *OFFLINE)
 """Arms that do not press for short responses; the rest do."""
 
-ARMS, PAIRS, ASKED = (
-    ROOT / "benchmarks" / "tables" / f"{name}.csv" for name in ("paper", "paper_pairs", "paper_asked")
-)
 LAST = 4
 """Steps at the end of training over which the lengths of what asks for a length are told."""
-NAME = "arm"
 NUMBERS = (
     *("accuracy", "length", "difference", "difference_low", "difference_high"),
     *("reg", "reg_plain", "change_pct"),
@@ -57,9 +53,9 @@ Pair = tuple[str, str]
 
 
 def published(model: str) -> dict[str, float]:
-    """Each printed row's change of REG from that of vanilla RL, or of the base model where that is the baseline, as a share.
+    """Return each printed row's change of REG, as a share, from that of vanilla RL or of the base model, by what is printed.
 
-    The baseline's own is 0. An order needs no more: it is the same from any baseline.
+    The baseline has 0. An order is the same from any baseline.
     """
     spec = compile_file(ROOT / "specs" / "paper" / f"{model}.reo").spec
     assert spec is not None
@@ -77,10 +73,10 @@ def published(model: str) -> dict[str, float]:
 def agreement(
     signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None = None
 ) -> tuple[int, int, int, list[Pair]]:
-    """How many pairs stand in the paper's order, of how many that are apart, of how many in both; and those that do not.
+    """Return how many pairs have the paper's order, of how many that differ, of how many in both; and the others.
 
-    `signs` says by pair of arms whether the first has the larger REG (1), the smaller (-1), or neither is told (0). `arms`
-    are those that count, all where there are none. A pair that is equal in print has no order, and counts nowhere.
+    `signs` has for each pair of arms whether the first has the larger REG (1), the smaller (-1), or the two do not differ
+    (0). Only `arms` count, or all. A pair that is equal in print has no order, and does not count.
     """
     kept = in_both(signs, paper, arms)
     against = [(a, b) for (a, b), sign in kept.items() if sign * (paper[a] - paper[b]) < 0]
@@ -91,7 +87,7 @@ def agreement(
 def in_both(
     signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None
 ) -> dict[Pair, int]:
-    """The pairs of counted arms that have an order in print."""
+    """Return the pairs of counted arms that have an order in print."""
     return {
         (a, b): sign
         for (a, b), sign in signs.items()
@@ -102,11 +98,11 @@ def in_both(
 def reach(
     signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None = None
 ) -> tuple[float, float] | None:
-    """The 95% interval of the share of separated pairs that agree; None where no pair is apart.
+    """Return the 95% interval of the share of differing pairs that agree; None if no pair differs.
 
-    Pairs share arms, so that they say less than as many independent ones. How many they are worth is told by leaving out one
-    arm at a time (jackknife), and the interval is Clopper and Pearson's for that many (Korn and Graubard 1998). Where the
-    jackknife tells nothing, as where all pairs agree, they are worth the pairs that share no arm with each other.
+    Pairs share arms, so they count as fewer independent pairs: as many as a jackknife over arms gives. The interval is
+    Clopper and Pearson's for that many (Korn and Graubard 1998). If the jackknife gives nothing, as when all pairs agree,
+    they count as the pairs that share no arm with each other.
     """
     names = sorted({arm for pair in signs for arm in pair if arm in paper and (arms is None or arm in arms)})
     alike, apart, _, _ = agreement(signs, paper, names)
@@ -127,7 +123,7 @@ def reach(
 
 
 def disjoint(pairs: Sequence[Pair]) -> int:
-    """How many pairs can be picked that share no arm, by taking first those whose arms are in the fewest pairs."""
+    """Count pairs that share no arm, by taking first those whose arms are in the fewest pairs."""
     left, picked = list(pairs), 0
     while left:
         degree = Counter(arm for pair in left for arm in pair)
@@ -138,7 +134,7 @@ def disjoint(pairs: Sequence[Pair]) -> int:
 
 
 def clopper_pearson(hits: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a share (Clopper and Pearson 1934); `hits` and `trials` need not be whole numbers."""
+    """Return the exact interval of a share (Clopper and Pearson 1934); `hits` and `trials` need not be whole numbers."""
     tail = (1 - confidence) / 2
 
     def quantile(probability: float, a: float, b: float) -> float:
@@ -154,19 +150,12 @@ def clopper_pearson(hits: float, trials: float, confidence: float = 0.95) -> tup
 
 
 def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:
-    """Which of each two arms has the larger REG, by the paper's names; 0 where the interval of their difference holds 0."""
-    return {
-        (SAME.get(a, a), SAME.get(b, b)): 0 if not each.apart else 1 if each.value > 0 else -1
-        for (a, b), each in differences.items()
-    }
+    """Return which of each two arms has the larger REG; 0 if the interval of their difference contains 0."""
+    return {pair: 0 if not each.apart else 1 if each.value > 0 else -1 for pair, each in differences.items()}
 
 
 def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
-    """The paired difference of REG of each two arms of a run, over its seeds and questions."""
-    from reodsl.numbers.arm_scores import arm_scores
-    from reodsl.numbers.intervals import pairwise
-    from reodsl.store.layout import arm_folder
-
+    """Return the paired difference of REG of each two arms of a run, over its seeds and questions."""
     read = {}
     grid: tuple[int, ...] = ()
     for arm in study.arms:
@@ -179,9 +168,7 @@ def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
 
 
 def trained_by_rl(study: Study) -> list[str]:
-    """The arms whose last stage is RL, by the paper's names."""
-    from reodsl.ir.training import FromTraining, Ppo
-
+    """Return the arms whose last stage is RL, by the paper's names."""
     return [
         SAME.get(arm.name, arm.name)
         for arm in study.arms
@@ -190,51 +177,30 @@ def trained_by_rl(study: Study) -> list[str]:
     ]
 
 
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:+.0f}%"
-
-
-def worded(
-    difference: float | None, low: float | None, high: float | None, starred: bool | None = None
-) -> str:
-    """A difference with its interval, and `*` where it has a star; if that is not known, where the interval leaves out 0."""
-    if difference is None or low is None or high is None:
-        return "" if difference is None else f"{difference:+.1f}"
-    star = (low > 0 or high < 0) if starred is None else starred
-    return f"{difference:+.1f}{'*' if star else ''} [{low:.1f}, {high:.1f}]"
-
-
 def keep(run: Path) -> None:
-    """Write a run's arms, and the differences of each two of them, into `benchmarks/tables/`."""
-    import polars as pl
-
-    from reodsl.ir import Spec
-
+    """Keep a run's arms, the differences of each two of them, and the lengths of what asks for a length."""
     study = Spec.model_validate_json((run / "spec.reo.json").read_text("utf-8")).study
     mean = pl.col("benchmark") == "mean"
     main = pl.read_parquet(run / "tables" / "main.parquet").filter(mean)
     seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(mean).sort("arm", "seed")
     reg_by_seed = pl.col("reg").round(4).cast(pl.String).str.join(" ").alias("by_seed")
-    frame = main.select(NAME, *(pl.col(name).round(4) for name in NUMBERS))
-    by_seed = seeds.group_by(NAME, maintain_order=True).agg(reg_by_seed)
-    frame.join(by_seed, on=NAME, maintain_order="left").write_csv(ARMS)
-    pl.DataFrame(
-        [
-            (a, b, *(None if end is None else round(end, 4) for end in (each.value, each.low, each.high)))
-            for (a, b), each in differences_of(run, study).items()
-        ],
-        schema=["one", "two", "difference", "low", "high"],
-        orient="row",
-    ).write_csv(PAIRS)
-    pl.DataFrame(asked_lengths(run, study), schema=["seed", "asked", "length"], orient="row").write_csv(ASKED)
+    frame = main.select("arm", *(pl.col(name).round(4) for name in NUMBERS))
+    by_seed = seeds.group_by("arm", maintain_order=True).agg(reg_by_seed)
+    frame.join(by_seed, on="arm", maintain_order="left").write_csv(path_of("paper"))
+    ends = ("value", "low", "high")
+    pairs = [
+        (*pair, *(None if (end := getattr(each, name)) is None else round(end, 4) for name in ends))
+        for pair, each in differences_of(run, study).items()
+    ]
+    for name, columns, rows in (
+        ("paper_pairs", ["one", "two", "difference", "low", "high"], pairs),
+        ("paper_asked", ["seed", "asked", "length"], asked_lengths(run, study)),
+    ):
+        pl.DataFrame(rows, schema=columns, orient="row").write_csv(path_of(name))
 
 
 def asked_lengths(run: Path, study: Study, arm: str = "l1_exact") -> list[tuple[int, int, float]]:
-    """The mean length in the last steps of an arm's training, by seed and by the length that a question asks for."""
-    import polars as pl
-
-    from reodsl.store.layout import arm_folder
-
+    """Return the mean length in the last steps of an arm's training, by seed and by the length that a question asks for."""
     lengths = []
     for seed in sorted(study.seeds):
         (path,) = (run / arm_folder(arm, str(seed)) / "stages").glob("*/rollouts.parquet")
@@ -245,55 +211,45 @@ def asked_lengths(run: Path, study: Study, arm: str = "l1_exact") -> list[tuple[
     return lengths
 
 
-def kept(path: Path) -> list[dict[str, str]]:
-    """The rows of a kept table."""
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def kept_differences() -> dict[Pair, Interval]:
-    """The kept difference of REG of each two arms."""
-    from reodsl.numbers.intervals import Interval
-
+    """Return the kept difference of REG of each two arms."""
+    ends = ("difference", "low", "high")
     return {
-        (row["one"], row["two"]): Interval(*(number(row[name]) for name in ("difference", "low", "high")))
-        for row in kept(PAIRS)
+        (row["one"], row["two"]): Interval(*(number(row[name]) for name in ends))  # type: ignore[arg-type]
+        for row in read_rows("paper_pairs")
     }
 
 
-def number(text: str) -> Any:
-    """A kept number; None where there was none."""
-    return float(text) if text else None
-
-
 def arms_table(paper: Mapping[str, Mapping[str, float]]) -> str:
-    """A row for each arm, as it came out, with its change in print by each of the paper's models."""
-    heads = [
-        f"paper, {size}" + (f" (to {BASELINES[model]})" if model in BASELINES else "")
-        for size, model in PAPER.items()
-    ]
-    lines = [
-        "| arm | accuracy | length | REG − vanilla's [95% interval] | REG | REG by seed | REG, plain frontier | "
-        f"to vanilla RL | {' | '.join(heads)} |",
-        f"| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | {' | '.join('---:' for _ in paper)} |",
-    ]
-    for row in kept(ARMS):
-        arm, value = row[NAME], {name: number(row[name]) for name in NUMBERS}
-        change = value["change_pct"]
-        difference = worded(value["difference"], value["difference_low"], value["difference_high"])
-        by_seed = ", ".join(f"{float(each):.1f}" for each in row["by_seed"].split())
-        printed = " | ".join(percent(each.get(SAME.get(arm, arm))) for each in paper.values())
-        lines.append(
-            f"| {arm} | {100 * value['accuracy']:.1f}% | {value['length']:.1f} | {difference} | {value['reg']:.1f} | "
-            f"{by_seed} | {value['reg_plain']:.1f} | {percent(None if change is None else change / 100)} | {printed} |"
+    """Return a row for each arm, with its change in print on each of the paper's models."""
+
+    def percent(value: float | None) -> str:
+        return "" if value is None else f"{value:+.0f}%"
+
+    rows = []
+    for row in read_rows("paper"):
+        arm = row["arm"]
+        printed = [each.get(SAME.get(arm, arm)) for each in paper.values()]
+        rows.append(
+            (
+                *(arm, f"{100 * float(row['accuracy']):.1f}%", f"{float(row['length']):.1f}"),
+                difference(row),
+                f"{float(row['reg']):.1f}",
+                ", ".join(f"{float(each):.1f}" for each in row["by_seed"].split()),
+                *(f"{float(row['reg_plain']):.1f}", percent(number(row["change_pct"]))),
+                *(percent(None if each is None else 100 * each) for each in printed),
+            )
         )
-    return "\n".join(lines)
+    head = ("arm", ">accuracy", ">length", ">REG − vanilla's [95% interval]", ">REG", "REG by seed")
+    baselines = {model: f" (to {name})" for model, name in BASELINES.items()}
+    printed_heads = (f">paper, {size}{baselines.get(model, '')}" for size, model in PAPER.items())
+    return markdown((*head, ">REG, plain frontier", ">to vanilla RL", *printed_heads), rows)
 
 
 def groups(differences: Mapping[Pair, Interval]) -> str:
-    """Which pairs of arms are apart in REG, by what the arms have in common."""
+    """Return sentences on the pairs of arms that differ in REG, by what the arms have in common."""
     arms = list(dict.fromkeys(arm for pair in differences for arm in pair))
-    signs = {pair: 0 if not each.apart else 1 if each.value > 0 else -1 for pair, each in differences.items()}
+    signs = signs_of(differences)
     signs |= {(b, a): -sign for (a, b), sign in signs.items()}
     short = [arm for arm in arms if arm not in LONG]
     across = sum(signs[arm, other] < 0 for arm in short for other in OFFLINE)
@@ -311,7 +267,7 @@ def groups(differences: Mapping[Pair, Interval]) -> str:
         but = f", all but {', '.join(left)}" if left and len(left) < len(short) else ""
         sentences.append(f"{len(short) - len(left)} of the {len(short)} are below {called}{but}.")
     asked: dict[int, list[float]] = {}
-    for row in kept(ASKED):
+    for row in read_rows("paper_asked"):
         asked.setdefault(int(row["asked"]), []).append(float(row["length"]))
     lengths = "; ".join(
         f"{length}: {', '.join(f'{each:.0f}' for each in by_seed)}" for length, by_seed in asked.items()
@@ -322,18 +278,19 @@ def groups(differences: Mapping[Pair, Interval]) -> str:
     return "\n".join(f"- {line}" for line in sentences)
 
 
-def tables() -> dict[str, str]:
-    """By the name of its markers in the page, every table of the kept numbers."""
+def texts() -> dict[str, str]:
+    """Return every table of the kept numbers, by the name of its markers in the page."""
     study = compile_file(ROOT / "specs" / "miniature" / "paper.reo").spec
     assert study is not None
     paper = {size: published(model) for size, model in PAPER.items()}
     differences = kept_differences()
-    lines = order(signs_of(differences), trained_by_rl(study.study), paper)
+    signs = {(SAME.get(a, a), SAME.get(b, b)): sign for (a, b), sign in signs_of(differences).items()}
+    lines = order(signs, trained_by_rl(study.study), paper)
     return {"arms": arms_table(paper), "order": lines, "apart": groups(differences)}
 
 
 def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapping[str, float]]) -> str:
-    """The lines on the order: by each of the paper's models, over all arms and over those of RL alone."""
+    """Return the lines on the order on each of the paper's models, over all arms and over those of RL alone."""
     named = {right: left for left, right in SAME.items()}
     lines = []
     for size, printed in paper.items():
@@ -341,11 +298,10 @@ def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapp
             f"{what}: {counted(signs, printed, arms)}"
             for what, arms in (("all arms", None), ("RL alone", rl))
         ]
-        count: dict[str, int] = {}
-        for name in (name for pair in agreement(signs, printed)[3] for name in pair):
-            count[name] = count.get(name, 0) + 1
-        most = sorted(count, key=lambda name: -count[name])[:4]
-        out = ", ".join(f"{named.get(name, name)} ({count[name]})" for name in most) or "none"
+        count = Counter(name for pair in agreement(signs, printed)[3] for name in pair)
+        out = (
+            ", ".join(f"{named.get(name, name)} ({times})" for name, times in count.most_common(4)) or "none"
+        )
         lines.append(f"- {size}: {'; '.join(parts)}. Most often out of order: {out}.")
     both = [
         f"{one} and {two} on {alike} of {of}"
@@ -357,7 +313,7 @@ def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapp
 
 
 def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None) -> str:
-    """`9 of 11 differing pairs have the paper's order (82% [40%, 100%]), of 21`."""
+    """Return `9 of 11 differing pairs have the paper's order (82% [40%, 100%]), of 21`."""
     alike, apart, of, _ = agreement(signs, paper, arms)
     if not apart:
         return f"no pair of {of} differs"
@@ -367,29 +323,14 @@ def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collect
 
 
 def alike_in_print(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int]:
-    """Of the pairs of rows that both of the paper's models order, how many they order alike, and how many there are."""
+    """Return how many pairs of rows two of the paper's models order alike, and how many both order."""
     signs = {(a, b): (one[a] > one[b]) - (one[a] < one[b]) for a, b in combinations(sorted(one), 2)}
     alike, apart, _, _ = agreement(signs, two)
     return alike, apart
 
 
-def placed(page: str, name: str, text: str) -> str:
-    """The page with the text between the markers of that name."""
-    before, begin, rest = page.partition(BEGIN.format(name))
-    _, end, after = rest.partition(END.format(name))
-    if not end:
-        raise SystemExit(f"{PAGE} has no markers named {name}")
-    return f"{before}{begin}\n{text}\n{end}{after}"
-
-
-def written(page: str) -> str:
-    """The page with all tables in their places."""
-    for name, text in tables().items():
-        page = placed(page, name, text)
-    return page
-
-
 def main() -> None:
+    """Keep a run, if one is named, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -397,7 +338,7 @@ def main() -> None:
     run = parser.parse_args().run
     if run is not None:
         keep(run)
-    PAGE.write_text(written(PAGE.read_text()))
+    rewrite(PAGE, texts())
 
 
 if __name__ == "__main__":

@@ -1,103 +1,85 @@
-"""The README's table: a finished study in; its verdict and table between the README's markers out, as they came out.
-
-What it is written from is kept in `benchmarks/tables/`: `study.csv`, `study_seeds.csv` and `study_verdict.json`.
+"""Write the README's verdict and table from a finished study, and draw its pictures into docs/.
 
     python -m benchmarks.study runs/quickstart-…
 
-Also draws the study's curves with all arms into docs/, and pictures the top of its report there where the machine has
-Chromium: each light and dark.
+The numbers are kept in `benchmarks/tables/`: `study.csv`, `study_seeds.csv` and `study_verdict.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.figure import write_figure
-from benchmarks.ordering import worded
-from benchmarks.picture import browser, picture
+import polars as pl
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks import tables
+from benchmarks.pictures import draw_pictures
+from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
+
 README = ROOT / "README.md"
-MAIN, SEEDS = (ROOT / "benchmarks" / "tables" / f"study{end}.csv" for end in ("", "_seeds"))
-VERDICT = MAIN.with_name("study_verdict.json")
-BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
 def keep(run: Path) -> None:
-    """Write the numbers of a run that the table needs into `benchmarks/tables/`."""
-    import polars as pl
-
-    VERDICT.write_text((run / "verdict.json").read_text())
-    for name, path in (("main", MAIN), ("per_seed", SEEDS)):
-        rows = pl.read_parquet(run / "tables" / f"{name}.parquet").filter(pl.col("benchmark") == "mean")
-        rows.with_columns(pl.selectors.float().round(6)).write_csv(path)
+    """Keep the verdict of a run, and its rows of the mean over benchmarks."""
+    (tables.KEPT / "study_verdict.json").write_text((run / "verdict.json").read_text())
+    for table, name in (("main", "study"), ("per_seed", "study_seeds")):
+        rows = pl.read_parquet(run / "tables" / f"{table}.parquet").filter(pl.col("benchmark") == "mean")
+        rows.with_columns(pl.selectors.float().round(6)).write_csv(path_of(name))
 
 
-def table() -> str:
-    """The mean over benchmarks for each arm, over all seeds; the paired difference first, then each seed by itself.
+def text() -> str:
+    """Return the verdict, and a row for each arm: its paired difference, then each seed.
 
-    `±` is one standard deviation over seeds, brackets are the report's intervals over seeds and questions.
+    `±` is one standard deviation over seeds; brackets are intervals over seeds and questions.
     """
-    import polars as pl
-
-    main, seeds = pl.read_csv(MAIN), pl.read_csv(SEEDS)
-    several = seeds["seed"].n_unique()
-    lines = [
-        f"| mean of {several} seeds | REG − vanilla's [95% interval] | REG ± SD | REG, plain frontier | accuracy ± SD "
-        "| length | accuracy by seed | REG by seed |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+    seeds = read_rows("study_seeds")
+    rows = []
+    for row in read_rows("study"):
+        each = sorted((one for one in seeds if one["arm"] == row["arm"]), key=lambda one: int(one["seed"]))
+        rows.append(
+            (
+                row["arm"],
+                difference(row),
+                with_deviation(row, "reg"),
+                f"{float(row['reg_plain']):.1f}",
+                f"{with_deviation(row, 'accuracy', 100)}%",
+                f"{float(row['length']):.1f}",
+                ", ".join(f"{100 * float(one['accuracy']):.1f}" for one in each),
+                ", ".join(f"{float(one['reg']):.1f}" for one in each),
+            )
+        )
+    several = len({one["seed"] for one in seeds})
+    head = [
+        f"mean of {several} seeds",
+        *(
+            ">REG − vanilla's [95% interval]",
+            ">REG ± SD",
+            ">REG, plain frontier",
+            ">accuracy ± SD",
+            ">length",
+        ),
+        *("accuracy by seed", "REG by seed"),
     ]
-    for row in main.iter_rows(named=True):
-        each = seeds.filter(pl.col("arm") == row["arm"]).sort("seed")
-        accuracies = ", ".join(f"{100 * value:.1f}" for value in each["accuracy"])
-        gaps = ", ".join(f"{value:.1f}" for value in each["reg"])
-        difference = worded(
-            row["difference"], row["difference_low"], row["difference_high"], row["difference_star"]
-        )
-        lines.append(
-            f"| {row['arm']} | {difference} | {around(row, 'reg')} | {row['reg_plain']:.1f} "
-            f"| {around(row, 'accuracy', 100)}% | {row['length']:.1f} | {accuracies} | {gaps} |"
-        )
-    return "\n".join(lines)
+    sentences = json.loads((tables.KEPT / "study_verdict.json").read_text())["sentences"]
+    return f"{' '.join(sentences)}\n\n" + markdown(head, rows)
 
 
-def verdict() -> str:
-    """The verdict's sentences, which stand before the table; nothing where the kept run has none."""
-    if not VERDICT.exists():
-        return ""
-    return f"{' '.join(json.loads(VERDICT.read_text())['sentences'])}\n\n"
-
-
-def around(row: dict[str, float | None], measure: str, scale: float = 1.0) -> str:
-    """A mean with its standard deviation over seeds, where there are several."""
-    value, sd = row[measure], row.get(f"{measure}_sd")
-    assert value is not None
-    return f"{scale * value:.1f}" + ("" if sd is None else f" ± {scale * sd:.1f}")
-
-
-def written(page: str) -> str:
-    """The page with the table between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{verdict()}{table()}\n{END}{after}"
+def with_deviation(row: Mapping[str, str], measure: str, scale: float = 1.0) -> str:
+    """Return a mean with its standard deviation over seeds, if there are several."""
+    deviation = number(row.get(f"{measure}_sd"))
+    return f"{scale * float(row[measure]):.1f}" + ("" if deviation is None else f" ± {scale * deviation:.1f}")
 
 
 def main() -> None:
+    """Keep a run, write the README, draw the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
     keep(run)
-    README.write_text(written(README.read_text()))
-    program = browser()
-    if program is None:
-        print("docs/report.png stays as it was: no Chromium here (apt-get install chromium)")
-    else:
-        picture(run / "report.html", ROOT / "docs" / "report.png", program)
-        picture(run / "report.html", ROOT / "docs" / "report-dark.png", program, dark=True)
-    write_figure(run, ROOT / "docs" / "quickstart-curves.png")
-    write_figure(run, ROOT / "docs" / "quickstart-curves-dark.png", dark=True)
+    rewrite(README, {"study": text()})
+    draw_pictures(run, "quickstart-curves", "report")
 
 
 if __name__ == "__main__":

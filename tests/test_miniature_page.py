@@ -9,14 +9,13 @@ import polars as pl
 import pytest
 
 import benchmarks.miniature as miniature
-from benchmarks import ordering
-from benchmarks.ordering import PAGE
+from benchmarks import ordering, tables
+from benchmarks.miniature import PAGE
 
 
 def test_the_page_is_made_of_the_kept_numbers() -> None:
     page = PAGE.read_text()
-    assert miniature.written(page) == page
-    assert ordering.written(page) == page
+    assert tables.place(page, {**miniature.texts(), **ordering.texts()}) == page
 
 
 def test_arms_are_compared_by_their_common_seeds() -> None:
@@ -59,7 +58,7 @@ LEVELS = {"vanilla": 20.0, "base": 50.0, "short": 2.0}
 
 def test_a_run_is_kept_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three seeds of three arms, of which one is far below the others."""
-    monkeypatch.setattr(miniature, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(tables, "KEPT", tmp_path / "kept")
     miniature.keep("two_ways", write_run(tmp_path / "run", LEVELS, (1, 2, 3)))
     table = miniature.arms_table("two_ways").splitlines()
     assert table[0].startswith("| mean of 3 seeds | accuracy")
@@ -70,9 +69,9 @@ def test_a_run_is_kept_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_seeds_may_be_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order they make the table of one run of all seeds; a seed that is added again is replaced."""
     at_once, one_by_one = tmp_path / "at_once", tmp_path / "one_by_one"
-    monkeypatch.setattr(miniature, "KEPT", at_once)
+    monkeypatch.setattr(tables, "KEPT", at_once)
     miniature.keep("two_ways", write_run(tmp_path / "all", LEVELS, (1, 2, 10)))
-    monkeypatch.setattr(miniature, "KEPT", one_by_one)
+    monkeypatch.setattr(tables, "KEPT", one_by_one)
     miniature.keep("two_ways", write_run(tmp_path / "wrong", LEVELS, (10,), shift=5.0))
     for seed in (2, 10, 1):
         miniature.keep("two_ways", write_run(tmp_path / f"seed {seed}", LEVELS, (seed,)))
@@ -83,7 +82,7 @@ def test_the_frontier_of_a_run_drops_out_of_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seed 2 has all its REG 5 tokens higher, as against another frontier."""
-    monkeypatch.setattr(miniature, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(tables, "KEPT", tmp_path / "kept")
     for seed, shift in ((1, 0.0), (2, 5.0), (3, -1.0)):
         miniature.keep("two_ways", write_run(tmp_path / f"seed {seed}", LEVELS, (seed,), shift))
     row = miniature.arms_table("two_ways").splitlines()[-1]
@@ -92,7 +91,7 @@ def test_the_frontier_of_a_run_drops_out_of_differences(
 
 
 def test_a_run_of_other_arms_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(miniature, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(tables, "KEPT", tmp_path / "kept")
     miniature.keep("two_ways", write_run(tmp_path / "run", LEVELS, (1,)))
     before = (tmp_path / "kept" / "two_ways.csv").read_bytes()
     for name, levels, found in (
@@ -109,7 +108,7 @@ def test_several_runs_are_added_by_one_call(tmp_path: Path, monkeypatch: pytest.
     page = tmp_path / "page.md"
     page.write_text("<!-- two_ways: begin -->\n<!-- two_ways: end -->\n")
     monkeypatch.setattr(miniature, "PAGE", page)
-    monkeypatch.setattr(miniature, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(tables, "KEPT", tmp_path / "kept")
     runs = [write_run(tmp_path / f"seed{seed}", LEVELS, (seed,)) for seed in (1, 2)]
     monkeypatch.setattr("sys.argv", ["miniature", *(f"two_ways={run}" for run in runs)])
     miniature.main()

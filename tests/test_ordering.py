@@ -14,11 +14,10 @@ from benchmarks.ordering import (
     counted,
     disjoint,
     order,
-    placed,
     published,
     reach,
-    worded,
 )
+from benchmarks.tables import difference, place
 
 PRINTED = {"a": 2.0, "b": 1.0, "c": 3.0, "e": 4.0}
 
@@ -87,10 +86,22 @@ def test_the_lines_tell_all_arms_and_those_of_rl() -> None:
     assert last.endswith("7B and Qwen3-4B on 0 of 1.")
 
 
-def test_differences_are_told_with_their_interval_and_mark() -> None:
-    assert worded(-2.04, -3.0, -1.0) == "-2.0* [-3.0, -1.0]"
-    assert worded(0.5, -1.0, 2.0) == "+0.5 [-1.0, 2.0]"
-    assert worded(None, None, None) == ""
+@pytest.mark.parametrize(
+    ("cells", "star", "written"),
+    [
+        (("-2.04", "-3", "-1"), None, "-2.0* [-3.0, -1.0]"),
+        (("0.5", "-1", "2"), None, "+0.5 [-1.0, 2.0]"),
+        (("-2.04", "-3", "-1"), "false", "-2.0 [-3.0, -1.0]"),
+        (("0.5", "-1", "2"), "true", "+0.5* [-1.0, 2.0]"),
+        (("0.5", "", ""), None, "+0.5"),
+        (("", "", ""), "", ""),
+    ],
+)
+def test_a_difference_has_its_interval_and_star(
+    cells: tuple[str, ...], star: str | None, written: str
+) -> None:
+    row = dict(zip(("difference", "difference_low", "difference_high"), cells, strict=True))
+    assert difference(row if star is None else row | {"difference_star": star}) == written
 
 
 def test_changes_are_those_of_the_papers_tables() -> None:
@@ -106,6 +117,6 @@ def test_changes_are_those_of_the_papers_tables() -> None:
 
 def test_text_goes_between_its_markers() -> None:
     page = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n"
-    assert placed(page, "x", "new") == page.replace("old", "new")
+    assert place(page, {"x": "new"}) == page.replace("old", "new")
     with pytest.raises(SystemExit):
-        placed(page, "y", "new")
+        place(page, {"y": "new"})

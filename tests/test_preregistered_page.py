@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import benchmarks.lengths_against_reo as study
-from benchmarks import miniature
+from benchmarks import tables
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.language import compile_file
@@ -42,16 +42,15 @@ def keep_numbers(folder: Path, seeds: range) -> None:
 
 def test_the_page_is_made_of_the_kept_numbers() -> None:
     page = study.PAGE.read_text()
-    assert study.written(page) == page
+    assert tables.place(page, study.texts()) == page
 
 
 def test_constants_are_chosen_by_the_first_seeds_and_tested_on_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_numbers(tmp_path, range(1, 26))
-    for module in (miniature, study):
-        monkeypatch.setattr(module, "KEPT", tmp_path)
-    text = study.tables()["lengths_8"]
+    monkeypatch.setattr(tables, "KEPT", tmp_path)
+    text = study.texts()["lengths_8"]
     rows = {
         line.split("|")[1].strip(): line.split("|") for line in text.splitlines() if line.startswith("| ")
     }
@@ -84,9 +83,8 @@ def test_a_seed_is_computed_alike_alone_and_among_others() -> None:
 
 def test_few_seeds_say_how_many_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_numbers(tmp_path, range(1, 4))
-    for module in (miniature, study):
-        monkeypatch.setattr(module, "KEPT", tmp_path)
-    assert study.tables()["lengths_8"] == "3 of 25 seeds are done."
+    monkeypatch.setattr(tables, "KEPT", tmp_path)
+    assert study.texts()["lengths_8"] == "3 of 25 seeds are done."
 
 
 def test_a_probability_is_students() -> None:

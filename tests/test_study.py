@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from benchmarks import figure, study
+from benchmarks import pictures, study, tables
 from reodsl.report import export
 from reodsl.report.material import read
 from reodsl.report.verdict_words import sentences
@@ -18,10 +18,10 @@ from tests.report.synthetic import world
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two arms and three seeds, the columns that the table reads; of several benchmarks only the mean is told."""
-    for name in ("MAIN", "SEEDS", "VERDICT"):
-        monkeypatch.setattr(study, name, tmp_path / f"{name}.csv")
-    tables = tmp_path / "run" / "tables"
-    tables.mkdir(parents=True)
+    kept, read = tmp_path / "kept", tmp_path / "run" / "tables"
+    monkeypatch.setattr(tables, "KEPT", kept)
+    kept.mkdir()
+    read.mkdir(parents=True)
     arms = {"vanilla": (0.97, 53.3, 21.04, None), "reo_exp": (0.974, 29.81, 0.6, -20.44)}
     main = [
         {
@@ -46,21 +46,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for arm, (accuracy, _, reg, _) in arms.items()
         for seed in (3, 1, 2)
     ]
-    pl.DataFrame(main).write_parquet(tables / "main.parquet")
-    pl.DataFrame(seeds).write_parquet(tables / "per_seed.parquet")
+    pl.DataFrame(main).write_parquet(read / "main.parquet")
+    pl.DataFrame(seeds).write_parquet(read / "per_seed.parquet")
     (tmp_path / "run" / "verdict.json").write_text('{"sentences": ["reo_exp leads.", "On 3 seeds."]}')
     return tmp_path / "run"
 
 
 def table_of(run: Path) -> str:
     study.keep(run)
-    return study.table()
+    return study.text().split("\n\n")[1]
 
 
-@pytest.mark.skipif(not study.MAIN.exists(), reason="no run is kept")
 def test_the_readmes_table_is_written_from_the_kept_numbers() -> None:
     page = study.README.read_text()
-    assert study.written(page) == page
+    assert tables.place(page, {"study": study.text()}) == page
 
 
 def test_a_star_is_the_tables_whatever_the_interval(run: Path) -> None:
@@ -90,19 +89,18 @@ def test_of_one_seed_there_is_no_deviation(run: Path) -> None:
 def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run.parent
     (root / "docs").mkdir()
-    (root / "README.md").write_text(f"before\n{study.BEGIN}\nold\n{study.END}\nafter\n")
-    monkeypatch.setattr(study, "ROOT", root)
+    begin, end = "<!-- study: begin -->", "<!-- study: end -->"
+    (root / "README.md").write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    monkeypatch.setattr(pictures, "ROOT", root)
+    monkeypatch.setattr(pictures, "BROWSERS", ())
     monkeypatch.setattr(study, "README", root / "README.md")
-    monkeypatch.setattr(study, "browser", lambda: None)
     monkeypatch.setattr(
-        study, "write_figure", lambda run, image, dark=False: image.write_text(f"{run.name} {dark}")
+        pictures, "draw_chart", lambda run, image, dark: image.write_text(f"{run.name} {dark}")
     )
     monkeypatch.setattr("sys.argv", ["study", str(run)])
     study.main()
     text = (root / "README.md").read_text()
-    assert (
-        text == f"before\n{study.BEGIN}\nreo_exp leads. On 3 seeds.\n\n{table_of(run)}\n{study.END}\nafter\n"
-    )
+    assert text == f"before\n{begin}\nreo_exp leads. On 3 seeds.\n\n{table_of(run)}\n{end}\nafter\n"
     assert (root / "docs" / "quickstart-curves.png").read_text() == "run False"
     assert (root / "docs" / "quickstart-curves-dark.png").read_text() == "run True"
 
@@ -113,17 +111,17 @@ def test_the_figure_has_all_arms_and_says_what_its_data_say(tmp_path: Path) -> N
     export.write_tables(tmp_path / "tables", export.report_tables(material))
     export.write_spec(tmp_path / "spec.reo.json", material)
     export.write_verdict(tmp_path / "verdict.json", material.verdict)
-    spec = figure.chart(tmp_path)
+    spec = pictures.chart(tmp_path)
     drawn = {row["arm"] for rows in spec["datasets"].values() for row in rows if "arm" in row}
     assert drawn == set(material.arms)
     headline = sentences(material.verdict)[0]
     assert " ".join(spec["title"]["text"]) == headline
     (tmp_path / "verdict.json").unlink()
-    assert figure.chart(tmp_path)["title"]["text"] == ["quickstart"]
+    assert pictures.chart(tmp_path)["title"]["text"] == ["quickstart"]
 
 
 def test_the_readmes_pictures_are_there_in_light_and_dark() -> None:
-    text = (study.ROOT / "README.md").read_text()
+    text = study.README.read_text()
     shown = re.findall(r'(?:src|srcset)="([^"]+)"', text)
     assert len(shown) == 4
-    assert all((study.ROOT / name).is_file() for name in shown)
+    assert all((tables.ROOT / name).is_file() for name in shown)

@@ -7,7 +7,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from benchmarks.intervals import PAGE, SCENARIOS, STARS, committed, outcomes, written
+from benchmarks.intervals import PAGE, SCENARIOS, STARS, committed, outcomes, texts
+from benchmarks.tables import place
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import spread_of
@@ -314,7 +315,7 @@ def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
 
 def test_the_committed_tables_are_the_pages():
     page = PAGE.read_text()
-    assert written(page, committed()) == page
+    assert place(page, texts(committed())) == page
     tallies = committed()
     assert {each.name: each.studies for each in (*SCENARIOS, *STARS)} == {
         name: tally.studies for name, tally in tallies.items()
