@@ -56,8 +56,8 @@ def _sglang(
     import tempfile
     from contextlib import suppress
 
-    from runners.engine.sglang.account import given
     from runners.engine.sglang.engine import SGLangEngine
+    from runners.engine.sglang.given import given
     from runners.engine.sglang.hosts import colocated_settings, hosts
     from runners.engine.sglang.settings import Settings, patience
 

@@ -148,7 +148,7 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     if lack is not None:
         yield lack
     if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
-        from runners.engine.sglang.account import Needs, refusals
+        from runners.engine.sglang.given import Needs, refusals
 
         wide = max(task.cluster.tensor_parallel if task.cluster is not None else 1 for task in served)
         yield from refusals(Needs(max(map(_tokens, served)), wide))

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import Problem
 from reodsl.plan.registry import Part
 from runners.engine.sglang.interpreter import ADDRESS, REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
@@ -110,19 +111,18 @@ def _servers() -> Part:
         return Part(
             "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
         )
-    from runners.engine.sglang.account import Needs, Unusable, account_of, given, unfit, unusable
+    from runners.engine.sglang.given import Needs, given, settings_of
 
     says: list[str] = []
     for address in given():
         try:
-            account = account_of(address)
-            wrong = unfit(address, account, Needs(context=1, ranks=account.settings.get("tp_size", 1)))
-        except Unusable as fault:
-            wrong = unusable(address, str(fault))
-        if wrong is not None:
+            # The spec decides how many processes a server may have, and how long a sequence.
+            settings = settings_of(address, Needs(context=1, ranks=None))
+        except Problem as caught:
+            (wrong,) = caught.diagnostics
             why = "; ".join((wrong.message, *wrong.notes))
             return Part("sglang", "broken", f"{address.url}: {why}", wrong.help, needed=False)
-        says.append(f"{account.version} at {address.url}")
+        says.append(f"{settings.get('version', '')} at {address.url}")
     return Part("sglang", "ok", ", ".join(says), needed=False)
 
 

@@ -20,8 +20,8 @@ from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
-from runners.engine.sglang import account
-from runners.engine.sglang.account import Needs
+from runners.engine.sglang import given
+from runners.engine.sglang.given import Needs
 from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.check import check
@@ -270,7 +270,7 @@ def test_sglang_is_wanted_here_where_servers_start_here(
         wanted.append(needs)
         return [unfit]
 
-    monkeypatch.setattr(account, "refusals", refusals)
+    monkeypatch.setattr(given, "refusals", refusals)
     assert found(spec, tmp_path) == ["E0830"]
     assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
     assert wanted == [Needs(25)]

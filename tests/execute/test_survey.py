@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.diagnostics import problem
 from reodsl.plan.registry import Part
-from runners.engine.sglang import account
-from runners.engine.sglang.account import Account
+from runners.engine.sglang import given
 from runners.engine.sglang.server import Address
 from runners.execute import survey as surveying
 from runners.execute.survey import survey
 from tests.engine.sglang.environments import python_with
-from tests.engine.sglang.told import fitting_account
 
 
 @pytest.fixture(autouse=True)
@@ -96,25 +95,26 @@ def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyt
 
 def test_servers_that_run_already_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:30000, http://127.0.0.1:30001/")
-    told = fitting_account()
-    asked: list[str] = []
+    asked: list[tuple[str, given.Needs]] = []
 
-    def ask(address: Address) -> Account:
-        asked.append(address.url)
-        return told
+    def ask(address: Address, needs: given.Needs) -> dict[str, str]:
+        asked.append((address.url, needs))
+        return {"version": "0.5.23"}
 
-    monkeypatch.setattr(account, "account_of", ask)
+    monkeypatch.setattr(given, "settings_of", ask)
     found = surveying._sglang()
     assert found.says == "0.5.23 at http://127.0.0.1:30000, 0.5.23 at http://127.0.0.1:30001"
-    assert asked == ["http://127.0.0.1:30000", "http://127.0.0.1:30001"]
     # How many processes a server may have turns on the spec, and how long a sequence.
-    told = fitting_account(tp_size=4, context_length=64)
-    assert surveying._sglang().state == "ok"
-    told = fitting_account(disable_radix_cache=True)
+    any_size = given.Needs(1, ranks=None)
+    assert asked == [("http://127.0.0.1:30000", any_size), ("http://127.0.0.1:30001", any_size)]
+
+    def refuse(address: Address, needs: given.Needs) -> dict[str, str]:
+        raise problem("E0830", "it does not fit", notes=["its caches are small"], help="start it again")
+
+    monkeypatch.setattr(given, "settings_of", refuse)
     found = surveying._sglang()
-    assert found.state == "broken"
-    assert "its prefix cache is off" in found.says
-    assert "no --disable-radix-cache" in (found.help or "")
+    assert (found.state, found.help) == ("broken", "start it again")
+    assert found.says == "http://127.0.0.1:30000: it does not fit; its caches are small"
 
 
 def test_a_server_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

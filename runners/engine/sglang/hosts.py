@@ -17,8 +17,7 @@ import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from runners.engine.sglang.account import given
-from runners.engine.sglang.given import Given
+from runners.engine.sglang.given import GivenServer, given
 from runners.engine.sglang.host import Host
 from runners.engine.sglang.interpreter import interpreter, saves_memory
 from runners.engine.sglang.kept import kept
@@ -37,7 +36,7 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     task before where this process keeps them.
     """
     if given():
-        return [Given(address, settings) for address in given()]
+        return [GivenServer(address, settings) for address in given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python = interpreter()

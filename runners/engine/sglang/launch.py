@@ -218,6 +218,8 @@ def require_meeting() -> None:
         )
 
 
+# Log-probabilities are those of the model, not of the tempered distribution.
+os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = "1"
 # Before all that takes long.
 end_with_owner()
 if __name__ == "__main__":

@@ -118,8 +118,6 @@ class Settings:
             "HF_HUB_OFFLINE": "1",
             "REODSL_SGLANG_DETERMINISM": self.determinism,
             "TOKENIZERS_PARALLELISM": "false",
-            # Log-probabilities are those of the model, not of the tempered distribution.
-            "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
         }
         if self.on_cpu:

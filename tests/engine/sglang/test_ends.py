@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.requests import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.given import Given
+from runners.engine.sglang.given import GivenServer
 from runners.engine.sglang.interpreter import ADDRESS
 from runners.engine.sglang.server import Address, Server, free_port
 from runners.engine.sglang.settings import KEY, LAUNCHER, Settings
@@ -73,7 +73,7 @@ def test_an_engine_without_a_place_leaves_none(
         open_engine(model, Resources(engine="sglang"), 64)
     refusal("engine/E0828.txt", caught.value)
     assert not list(place.iterdir())
-    monkeypatch.setattr(Given, "start", lambda host: host.address)
+    monkeypatch.setattr(GivenServer, "start", lambda host: host.address)
     engine = open_engine(model, Resources(engine="sglang"), 64)
     (own,) = place.iterdir()
     (own / "sglang-0.log").touch()
@@ -98,7 +98,7 @@ def test_the_log_that_a_problem_names_stays(
 def test_a_host_that_cannot_be_ended_keeps_no_other_one(model: Path, tmp_path: Path) -> None:
     ended: list[int] = []
 
-    class Stuck(Given):
+    class Stuck(GivenServer):
         def __init__(self, number: int) -> None:
             self.number = number
 
@@ -138,14 +138,16 @@ def launched(port: int, fakes: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_port_that_is_taken_is_found_before_anything_is_imported(taken_port: int, tmp_path: Path) -> None:
-    """The import alone takes as long as a whole small run."""
-    (tmp_path / "sglang.py").write_text("print('imported')\nraise SystemExit(7)")
+    """The import alone takes as long as a whole small run. By then log-probabilities are the model's own."""
+    (tmp_path / "sglang.py").write_text(
+        "import os; print(os.environ['SGLANG_RETURN_ORIGINAL_LOGPROB'])\nraise SystemExit(7)"
+    )
     done = launched(taken_port, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     (tmp_path / "log").write_text(done.stderr)
     assert port_taken(tmp_path / "log")
     done = launched(free_port("127.0.0.1"), tmp_path)
-    assert (done.returncode, done.stdout) == (7, "imported\n")
+    assert (done.returncode, done.stdout) == (7, "1\n")
 
 
 def test_a_server_whose_port_is_taken_starts_on_another(

@@ -11,7 +11,7 @@ import torch
 from reodsl.graph.job import Resources
 from runners.engine.requests import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.given import Given
+from runners.engine.sglang.given import GivenServer
 from runners.engine.sglang.hosts import devices_here, hosts
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
@@ -55,7 +55,7 @@ def test_servers_are_as_many_as_there_are_gpus_for(
 def test_all_servers_come_up_at_the_same_time(tmp_path: Path) -> None:
     done: list[str] = []
 
-    class Noted(Given):
+    class Noted(GivenServer):
         def __init__(self, number: int) -> None:
             self.number = number
 
