@@ -43,7 +43,7 @@ class Adapted(nn.Linear):
         self.scale, self.applied = scale, True
 
     def forward(self, input: Tensor) -> Tensor:
-        """The layer's output, without the sum of both matrices being made."""
+        """Return the layer's output without making the sum of both matrices."""
         plain = F.linear(input, self.weight, self.bias)
         if not self.applied:
             return plain
@@ -51,14 +51,14 @@ class Adapted(nn.Linear):
 
 
 def weight_of(linear: nn.Linear) -> Tensor:
-    """What a layer multiplies by, with gradient: its weight, and an adapter that counts."""
+    """Return what a layer multiplies by, with gradient: its weight, and an adapter that counts."""
     if isinstance(linear, Adapted) and linear.applied:
         return merge(linear.weight, linear.lora_A, linear.lora_B, linear.scale)
     return linear.weight
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """The sum of a weight [out, in] and its adapter."""
+    """Return the sum of a weight [out, in] and its adapter."""
     return weight + scale * (b @ a)
 
 
@@ -119,7 +119,7 @@ def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
 
 @contextmanager
 def without_adapters(model: Any) -> Iterator[None]:
-    """The model that training began with, for a moment."""
+    """Disable the adapters for a moment, which leaves the model that training began with."""
     adapted = [module for module in model.modules() if isinstance(module, Adapted)]
     for module in adapted:
         module.applied = False
@@ -131,7 +131,7 @@ def without_adapters(model: Any) -> Iterator[None]:
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """What `state_dict` would give of a model whose weights are the sums."""
+    """Return the `state_dict` of a model whose weights are the sums."""
     state = {name: value for name, value in model.state_dict().items() if not is_adapter(name)}
     with torch.no_grad():
         for name, module in model.named_modules():
@@ -141,7 +141,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
 
 
 def take_off(model: Any) -> None:
-    """Makes a model plain again, whose weights are then those that training began with."""
+    """Remove the adapters of a model, whose weights are then those that training began with."""
     for name, module in list(model.named_modules()):
         if isinstance(module, Adapted):
             linear = nn.Linear(1, 1, bias=False, device="meta")

@@ -21,7 +21,7 @@ _EQUAL = 1e-9
 
 
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
-    """The advantage of each section's tokens, before any normalisation over the batch; 0 where a section is absent.
+    """Return the advantage of each section's tokens before any normalisation over the batch; 0 for an absent section.
 
     `rewards` and `present` have one shape. With `absent = zero` a rollout counts with 0 in the mean and deviation of a
     split that it lacks. A reward with one split (an outcome) is credited to the whole response under every rule.
@@ -111,22 +111,22 @@ def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> 
 
 
 def advantages_of_parts(scored: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
-    """The advantage of a prefix's tokens, which all parts give, and of the others, [questions, rollouts, 2]."""
+    """Return the advantage of a prefix's tokens, which all parts give, and of the others, [questions, rollouts, 2]."""
     everywhere = np.array([part.on == "response" for part in parts])
     sums = np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
     return _bounded_alone(sums, rule)
 
 
 def over_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
-    """The same normalised over the step's tokens and bounded, where the rule has it."""
+    """Normalise advantages over the step's tokens and bound them, if the rule has it."""
     return bounded(batch_normalised(advantages, tokens), rule.bound) if rule.batch else advantages
 
 
 def bounded(advantages: Floats, bound: float | None) -> Floats:
-    """The same cut at -bound and bound."""
+    """Cut advantages at -bound and bound."""
     return advantages if bound is None else np.clip(advantages, -bound, bound)
 
 
 def _bounded_alone(advantages: Floats, rule: Advantage) -> Floats:
-    """The same bounded, unless the batch is normalised first."""
+    """Bound advantages, unless the batch is normalised first."""
     return advantages if rule.batch else bounded(advantages, rule.bound)

@@ -33,8 +33,12 @@ def old_logprobs(
     drawn: bool = True,
     shown: bool = True,
 ) -> tuple[TrainBatch, Gaps | None, dict[str, float]]:
-    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs`, `lag`, `decoupled` and
-    `importance_cap`.
+    """Return the batch with `old` and importance weights, the gap to the engine, and numbers for `metrics.parquet`.
+
+    The method's `old_logprobs`, `lag`, `decoupled` and `importance_cap` decide both. The trainer's own log-
+    probabilities are those before any change. The gap is None while the trainer has not yet computed them. `drawn` says
+    that the engine drew all of the step's trained tokens, `shown` that the first minibatch has tokens to learn from, so
+    that its passes show the trainer's own in time.
 
     The trainer's own log-probabilities are those before any change. How far it is apart from the engine is None where it
     has not yet computed them. `drawn` says that the engine drew all of the step's trained tokens, `shown` that the first
@@ -73,7 +77,7 @@ def old_logprobs(
 
 
 def opened_by_share(batch: TrainBatch, logprobs: Tensor, modes: int) -> Tensor:
-    """The log-probabilities that a batch was sampled with, where each of so many modes is given to as many responses.
+    """Return the log-probabilities that a batch was sampled with, if each of so many modes gets as many responses.
 
     The first token of a prefix opens its mode, so its probability is 1 / `modes` (Zhang et al. 2025, AdaptThink);
     `logprobs` are those of the policy [tokens], which the other tokens keep.
@@ -85,7 +89,7 @@ def opened_by_share(batch: TrainBatch, logprobs: Tensor, modes: int) -> Tensor:
 
 
 def _weighing(ratios: NDArray[np.floating], cap: float) -> dict[str, float]:
-    """The mean weight, and the share of tokens whose weight was cut to the cap."""
+    """Return the mean weight, and the share of tokens whose weight was cut to the cap."""
     if not len(ratios):
         return {}
     return {
@@ -112,7 +116,7 @@ def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:
 
 
 def require_agreement(apart: NDArray[np.floating], limit: float | None, number: int) -> None:
-    """Raises a Disagreement where the median of a step is past the limit."""
+    """Raise a Disagreement if the median of a step is past the limit."""
     measured = agreement(apart)
     if limit is None or not measured or measured["mismatch_median"] <= limit:
         return

@@ -47,8 +47,10 @@ def packed_attention(
     sequences: Sequences | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """As `transformers` asks for it: query [rows, heads, width, dim], key and value with their own heads, in;
-    [rows, width, heads, dim] out. With `sequences` there is one row, and no sequence sees another.
+    """Return attention over packed sequences, with the signature that `transformers` asks for.
+
+    Query [rows, heads, width, dim], key and value with their own heads, come in; [rows, width, heads, dim] goes out.
+    With `sequences` there is one row, and no sequence sees another.
     """
     assert attention_mask is None
     assert not dropout

@@ -96,7 +96,7 @@ class TrainBatch:
         return _spans(_ends(self.trained)[rows], self.trained[rows])
 
     def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         at = torch.as_tensor(rows, dtype=torch.int64)
         lengths = self.lengths[at]
         return TrainBatch(
@@ -130,11 +130,11 @@ class TrainBatch:
         return (reached[1:] - ends[:-1]).clamp(min=0)
 
     def to(self, device: torch.device) -> TrainBatch:
-        """The same on a device."""
+        """Return the batch on a device."""
         return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)})
 
     def _columns(self, at: Tensor) -> dict[str, Tensor]:
-        """The columns of trained tokens, at these places."""
+        """Return the columns of trained tokens at these places."""
         every = {name: getattr(self, name) for name in TOKEN_COLUMNS}
         return {name: column[at] if len(column) else column for name, column in every.items()}
 

@@ -1,5 +1,4 @@
-"""Differentiable pieces of a decoder layer on a processor with products in bfloat16: tensors in, tensors out, gradients
-written by hand.
+"""Differentiable pieces of a decoder layer on a processor with products in bfloat16, with gradients written by hand.
 
 Weights come in float32 and are rounded for each micro-batch; their gradients go back in float32, rounded once. What is
 multiplied is bfloat16, sums inside a product, softmax, norms and the residual stream are float32.
@@ -63,7 +62,7 @@ def _by_head(x: Tensor) -> Tensor:
 
 
 def _by_token(x: Tensor, rows: int, kv_heads: int, width: int, group: int, dim: int) -> Tensor:
-    """The inverse of `_by_head`."""
+    """Invert `_by_head`."""
     return x.view(rows, kv_heads, width, group, dim).transpose(1, 2)
 
 
@@ -90,8 +89,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class _TokenLogprobs(Function):
-    """As that of `logprobs`, with logits in float32 of rounded inputs; their slopes are kept in bfloat16, as the
-    backward products take them, so that nothing is computed again.
+    """Log-probabilities of tokens, as in `logprobs`, with logits in float32 of rounded inputs.
+
+    Their slopes are kept in bfloat16, as the backward products take them, so that nothing is computed again.
     """
 
     @staticmethod
@@ -133,6 +133,9 @@ CHUNK = 512
 
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-    """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
+    """Return log softmax(hidden @ weight.T / temperature) at `targets`.
+
+    [tokens] from [tokens, hidden] and [vocabulary, hidden].
+    """
     logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
     return logprobs[: len(targets)]

@@ -25,8 +25,9 @@ from runners.train.ranks import COMPUTE, Ranks, joined
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process's part: `body` is `module:function`, called with the job and the ranks, who meet at `meeting`;
-    `local` counts on its machine.
+    """One process's part: `body` is `module:function`, called with the job and the ranks.
+
+    The ranks meet at `meeting`; `local` counts on its machine.
     """
 
     job: Job
@@ -53,7 +54,7 @@ class Fault:
 
 
 def gone(rank: int, world: int, words: str) -> Problem:
-    """What is said of a process that ended without a word of its own."""
+    """Return the problem of a process that ended without a word of its own."""
     return problem(
         "E0938",
         f"process {rank} of {world} that train together ended: {words}",
@@ -68,13 +69,13 @@ def silent(progress: Progress) -> None:
 
 
 def function(body: str) -> Callable[[Job, Ranks], None]:
-    """What `module:function` names."""
+    """Return the function that `module:function` names."""
     module, _, name = body.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def follow(part: Part, host: str | None = None) -> Fault | None:
-    """Does a part to its end; `host` as for `joined`."""
+    """Do a part to its end; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
         store = meet(part.meeting, part.world, COMPUTE)
@@ -89,7 +90,7 @@ def follow(part: Part, host: str | None = None) -> Fault | None:
 
 
 def main() -> None:
-    """Reads the part, says that it is there, does it, and reports."""
+    """Read the part, report that this process is ready, do the part, and report how it ended."""
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
         part: Part = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -103,7 +104,7 @@ def _tell(out: Any, value: object) -> None:
 
 
 def _end_with_parent() -> None:
-    """Standard input closes when the parent is gone, and nobody is left to train for."""
+    """End this process when standard input closes: the parent is gone, and nobody is left to train for."""
     # Not through `sys.stdin`: Python aborts at its own end when a thread waits inside it.
     while os.read(0, 4096):
         pass

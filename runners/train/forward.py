@@ -25,9 +25,11 @@ from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """`derive()` gives what is made of the parameters alone, once for many batches; `hidden(ids, at, derived)` goes from
-    ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there. `plain_forward`'s takes
-    `sequences` too, where ids are packed.
+    """A forward pass in two parts, one of which depends on the parameters alone.
+
+    `derive()` gives what is made of the parameters alone, once for many batches; `hidden(ids, at, derived)` goes from
+    ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there. `plain_forward`'s
+    takes `sequences` too, for packed ids.
     """
 
     derive: Callable[[], list[Tensor]]
@@ -35,7 +37,7 @@ class Forward:
 
 
 def plain_forward(model: Any) -> Forward:
-    """The model's own forward up to its last norm."""
+    """Return the model's own forward up to its last norm."""
     body = model.get_submodule("model")
 
     def hidden(
@@ -73,7 +75,9 @@ def lean_shape(config: Any) -> bool:
 
 
 def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
-    """The same hidden states as `plain_forward` on models that `lean_supported` accepts; `precision` is that of products.
+    """Return a pass with the hidden states of `plain_forward` for models that `lean_supported` accepts.
+
+    `precision` is that of products.
 
     Each norm's weight is folded into the product that follows it. Rows of the query and key projections are
     reordered so that a rotary pair is adjacent, one complex number; scores do not change. After the last layer's
@@ -121,7 +125,7 @@ def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
         return derived
 
     def ends(number: int, layer: Any, derived: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The matrices by which attention and the gated layer leave: they are made of others where these have adapters."""
+        """Return the matrices by which attention and the gated layer leave: adapters change them."""
         if not adapted:
             return layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight
         return derived[2 * (len(body.layers) + number) :][:2]
@@ -170,7 +174,7 @@ def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
 
 
 def make_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
-    """The cheapest forward that this model and device allow; the model's own where it computes activations again.
+    """Return the cheapest forward that this model and device allow; the model's own if it computes activations again.
 
     Raises a ValueError for products in bfloat16 that only a sharded model's passes have (`shard`).
     """

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def fuse(model: Any, device: torch.device) -> bool:
-    """Gives this model liger-kernel's norms, rotary positions and gated layers; whether it has them now."""
+    """Give this model liger-kernel's norms, rotary positions and gated layers; return whether it has them now."""
     if not compiles(device) or importlib.util.find_spec("liger_kernel") is None:
         return False
     liger = importlib.import_module("liger_kernel.transformers")
@@ -64,7 +64,7 @@ def compiles(device: torch.device) -> bool:
 
 
 def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
-    """The function as one kernel, for tensors of any number of rows, where that can be; else as it is."""
+    """Return the function as one kernel for tensors of any number of rows, or as it is if it cannot be compiled."""
     return _compiled(function) if compiles(device) else function
 
 

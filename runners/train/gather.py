@@ -139,7 +139,7 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints
 
 
 def _equal(advantages: Floats) -> float:
-    """The share of questions of which no response has an advantage."""
+    """Return the share of questions of which no response has an advantage."""
     return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
 
 
@@ -170,7 +170,7 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
 
 
 def _gaps(response: Response, lead: int) -> list[tuple[int, int]]:
-    """What was inserted into a response after a prefix of `lead` tokens, as places and counts."""
+    """Return what was inserted into a response after a prefix of `lead` tokens, as places and counts."""
     gaps, before = [], lead
     for each in response.inserted:
         gaps.append((before + each.after, len(each.tokens)))
@@ -184,7 +184,7 @@ def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
 
 
 def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Tensor:
-    """The engine's numbers of what it drew, 0 for the rest."""
+    """Return the engine's numbers of the tokens that it drew, 0 for the rest."""
     column = torch.zeros(len(drawn))
     column[drawn] = torch.from_numpy(np.fromiter(chain.from_iterable(values), dtype=np.float32))
     return column
@@ -193,7 +193,7 @@ def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Te
 def _of_groups(
     part: tuple[TrainBatch, Floats, Ints], groups: Sequence[int]
 ) -> tuple[TrainBatch, Floats, Ints]:
-    """That of the questions at these positions alone."""
+    """Return the batch of the questions at these positions alone."""
     batch, advantages, sections = part
     size = advantages.shape[1]
     rows = [group * size + rollout for group in groups for rollout in range(size)]
@@ -201,7 +201,7 @@ def _of_groups(
 
 
 def _joined(parts: Sequence[tuple[TrainBatch, Floats, Ints]], rule: Advantage) -> TrainBatch:
-    """What is learnt from all parts; with `batch` its advantages are z-scored as a whole."""
+    """Join the batches of all parts; with `batch` their advantages are z-scored as a whole."""
     batch = TrainBatch.concat([batch for batch, _, _ in parts])
     if not rule.batch:
         return batch

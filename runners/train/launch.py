@@ -52,11 +52,11 @@ class Others(Protocol):
         ...
 
     def faults(self) -> dict[int, Fault]:
-        """What ranks that failed have reported, by rank."""
+        """Return the failures that ranks have reported, by rank."""
         ...
 
     def stop(self, patience: float) -> None:
-        """Ends those that still run after so many seconds."""
+        """End those that still run after so many seconds."""
         ...
 
 
@@ -69,7 +69,7 @@ class ElsewhereError(RuntimeError):
 
 
 def train_together(job: Job, body: str) -> None:
-    """Calls `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
+    """Call `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
 
     Raises what the body raises here, or why another process failed: its Problem, E0938 where it went away without a
     word, or an ElsewhereError.
@@ -102,8 +102,9 @@ def train_together(job: Job, body: str) -> None:
 
 @contextmanager
 def watched(others: Others) -> Iterator[None]:
-    """Lets this process's engine stop when another process ends, and its collectives on GPUs; between processors they do so
-    themselves.
+    """Let this process's engine, and its collectives on GPUs, stop when another process ends.
+
+    Collectives between processors stop by themselves.
     """
     over, lost = threading.Event(), threading.Event()
 
@@ -159,7 +160,7 @@ def on_ray() -> bool:
 
 
 def cluster_address() -> str | None:
-    """The address by which other nodes reach this one; None where Ray has nothing to do with it."""
+    """Return the address by which other nodes reach this one; None without Ray."""
     if not on_ray():
         return None
     import ray
@@ -171,8 +172,9 @@ class Actors:
     """Other ranks as Ray actors, each with the cores and the GPU of one."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts all but the first, which is this process, in their bundles of the task's placement group; where it has
-        none, where there is room.
+        """Start all ranks but the first, which is this process, in their bundles of the task's placement group.
+
+        A task without a placement group has them wherever there is room.
 
         Raises E0938 where one of them ends before it could begin.
         """
@@ -206,7 +208,7 @@ class Actors:
         self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in others}
 
     def _ready(self, part: Part) -> tuple[list[object], str]:
-        """What a rank says that has loaded its packages; the others are ended where it did not live to."""
+        """Return the report of a rank that has loaded its packages; end the others if it did not live to that."""
         try:
             said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
@@ -256,13 +258,13 @@ class _Actor:
     """A follower inside Ray."""
 
     def ready(self) -> tuple[list[object], str]:
-        """The devices that Ray gave this rank, by their numbers on its node, and its machine, once packages are loaded."""
+        """Return this rank's devices by their numbers on its node, and its machine, once packages are loaded."""
         import ray
 
         return list(ray.get_gpu_ids()), this_machine()
 
     def follow(self, part: Part) -> Fault | None:
-        """Does the part to its end."""
+        """Do the part to its end."""
         return follow(part, cluster_address() if isinstance(part.meeting, Port) else None)
 
 
@@ -270,7 +272,7 @@ class Processes:
     """Other ranks as processes of this machine."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts all but the first, which is this process, and waits until each has loaded its packages.
+        """Start all but the first, which is this process, and wait until each has loaded its packages.
 
         Raises E0938 where one does not.
         """
@@ -296,7 +298,7 @@ class Processes:
             self._threads.append(thread)
 
     def _listen(self, rank: int, process: _Process) -> None:
-        """Waits for a report; an end without one is an early end."""
+        """Wait for a report; an end without one is an early end."""
         report = process.hear()
         if isinstance(report, Fault):
             self._faults[rank] = report
@@ -349,13 +351,13 @@ class _Process:
             self.child.stdin.flush()
 
     def hear(self) -> Any:
-        """The next report; `_NOTHING` where the process ended without one."""
+        """Return the next report, or `_NOTHING` if the process ended without one."""
         size = self._reports.read(8)
         report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
         return pickle.loads(report) if report else _NOTHING
 
     def end(self, patience: float) -> None:
-        """Ends the process, by force after `patience` seconds, and reaps it."""
+        """End the process, by force after `patience` seconds, and reap it."""
         try:
             self.child.wait(patience)
         except subprocess.TimeoutExpired:
@@ -366,7 +368,7 @@ class _Process:
             self.child.stdin.close()
 
     def close(self) -> None:
-        """Gives the pipe of reports back, once nobody listens."""
+        """Close the pipe of reports, once nobody listens."""
         self._reports.close()
 
 

@@ -82,7 +82,7 @@ def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _slopes(logits: Tensor, norm: Tensor, targets: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient by the logits, `onehot - softmax` times that by the log-probability."""
+    """Return the gradient by the logits: `onehot - softmax` times that by the log-probability."""
     flow = torch.exp(logits - norm[:, None]).mul_(-grad[:, None])
     return flow.scatter_add_(1, targets[:, None], grad[:, None]).to(dtype)
 
@@ -103,6 +103,9 @@ def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-    """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
+    """Return log softmax(hidden @ weight.T / temperature) at `targets`.
+
+    [tokens] from [tokens, hidden] and [vocabulary, hidden].
+    """
     logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
     return logprobs[: len(targets)]

@@ -14,7 +14,7 @@ WHOLE = {"step"}
 
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """A Parquet file that is there whole or not at all."""
+    """Write a Parquet file that appears whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         frame.write_parquet(aside)

@@ -76,7 +76,7 @@ def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float
 
 
 def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """The optimizers' tensors as `<optimizer>/<field>/<parameter>`."""
+    """Return the optimizers' tensors as `<optimizer>/<field>/<parameter>`."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{number}/{key}/{names[id(p)]}": value.detach()
@@ -90,7 +90,7 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
 def whole_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
-    """What `optimizer_state` gives, one after another and each put together from all processes, which all have to ask."""
+    """Yield the tensors of `optimizer_state`, each put together from all processes, which all have to ask."""
     for name, value in optimizer_state(model, optimizers).items():
         parameter = model.get_parameter(name.split("/", 2)[2])
         # On the host they are this process's rows, as plain tensors.
@@ -98,8 +98,9 @@ def whole_optimizer_state(
 
 
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Bytes of this process's moments of parameters that have none yet: one each with Muon, two with the others, and none
-    of what is on the host.
+    """Return the bytes of this process's moments of parameters that have none yet.
+
+    A parameter has one with Muon, two with the others, and none if its moments are on the host.
     """
     return sum(
         local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
@@ -114,7 +115,7 @@ def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
 def load_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]
 ) -> None:
-    """Puts back what `optimizer_state` gave, for the same model and kinds of optimizers."""
+    """Load the tensors of `optimizer_state`, for the same model and kinds of optimizers."""
     for key, value in state.items():
         number, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)

@@ -53,7 +53,7 @@ def update(
     seen = _Seen()
 
     def check() -> None:
-        """What ratios divide by is the engine's: the first pass, before any change, shows how far the trainer is."""
+        """Check how far the trainer is from the engine, which the first pass, before any change, shows."""
         nonlocal apart
         if apart is None:
             apart = seen.differences(learner)
@@ -93,7 +93,7 @@ def _cropped(method: Ppo, reference: Learner | None) -> bool:
 
 
 def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:
-    """A minibatch in which advantages and bonus are left to the tokens with the most entropy; their weights stay."""
+    """Return a minibatch that leaves advantages and bonus to the tokens with the most entropy; their weights stay."""
     entropies, form = learner.entropies(part, temperature), method.loss
     if form.token_share < 1.0:
         part = replace(part, advantages=part.advantages * most_uncertain(entropies, form.token_share))
@@ -103,7 +103,7 @@ def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float)
 
 
 def _minibatch(batch: TrainBatch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> TrainBatch:
-    """Some rows of a batch, each token with its share of their mean; `lengths` are the trained tokens of whole rows."""
+    """Return some rows of a batch, each token with its share of their mean; `lengths` are trained tokens of whole rows."""
     part = batch.select(members)
     shares = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
     return replace(part, weights=torch.tensor(shares).repeat_interleave(part.trained) * part.weights)
@@ -121,20 +121,20 @@ class _Seen:
     moved: list[Tensor] = field(default_factory=list)
 
     def totals(self, learner: Learner) -> list[float]:
-        """The three sums over all passes of all processes."""
+        """Return the three sums over all passes of all processes."""
         sums = (
             [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
         )
         return learner.ranks.total(sums)
 
     def differences(self, learner: Learner) -> Gaps:
-        """`moved` of all processes as one array."""
+        """Return `moved` of all processes as one array."""
         moved = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
         return np.concatenate(learner.ranks.gather(moved))
 
 
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
-    """The policy's loss, with what is weighed of divergence and entropy; `first` before anything has changed."""
+    """Return the policy's loss with the weighed divergence and entropy; `first` before anything has changed."""
 
     def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
         logprobs = scores[0] if method.entropy else scores

@@ -41,7 +41,7 @@ def policy_loss(
     lengths: Tensor | None = None,
     form: Loss = PLAIN,
 ) -> Clipped:
-    """The loss that `form` says, with r = exp(logprobs - old); all tensors [tokens], but `lengths` [responses].
+    """Return the loss of `form`, with r = exp(logprobs - old); all tensors [tokens], but `lengths` [responses].
 
     The weights carry the mean (`token_weights`), so that micro-batches of any size add up to the same gradient.
     `lengths` are the tokens of each response, one after another, which ratios of sequences need.
@@ -78,8 +78,9 @@ def policy_loss(
 
 
 def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each token's response's mean change, with the gradient of the token's own (Zheng et al. 2025, Group Sequence Policy
-    Optimization, eq. 14).
+    """Return the mean change of each token's response, with the gradient of the token's own.
+
+    Source: Zheng et al. 2025, Group Sequence Policy Optimization, eq. 14.
 
     Where the tokens of a response have one advantage, and its mean is over them, that is the gradient of the geometric mean.
     """
@@ -96,7 +97,7 @@ def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
 def divergence(
     logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: Literal["k1", "k2", "k3"] = "k3"
 ) -> Tensor:
-    """An estimate of KL(policy || reference) from the policy's own tokens, weighed and summed; all arguments [tokens].
+    """Estimate KL(policy || reference) from the policy's own tokens, weighed and summed; all arguments [tokens].
 
     With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d (Schulman 2020, Approximating KL
     Divergence). The gradient of k2 is that of the divergence on average; the one of k1 itself would be 0 whatever the
@@ -125,7 +126,7 @@ def most_uncertain(entropies: Tensor, share: float) -> Tensor:
 def token_weights(
     lengths: list[int], mean: Literal["token", "response", "constant"], longest: int
 ) -> list[float]:
-    """The weight of each token of responses of these lengths, in tokens, in a minibatch.
+    """Return the weight of each token of responses of these lengths, in tokens, in a minibatch.
 
     `token`: the mean over all of its tokens. `response`: the mean over each response's tokens, then over responses.
     `constant`: each response's sum over `longest`, then the mean over responses, so that no token's weight depends on

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def pair_loss(lead: Tensor, beta: float, gamma: float, link: Literal["logistic", "square"]) -> Tensor:
-    """The mean loss over pairs; `lead` [pairs] is the preferred response's score less the rejected one's.
+    """Return the mean loss over pairs; `lead` [pairs] is the preferred response's score less the rejected one's.
 
     - `logistic`: `-log sigmoid(beta lead - gamma)`. Scores that are means of log-probabilities make it SimPO (Meng et al.
       2024), where `gamma` is the margin itself and not its ratio to `beta`; sums of their differences from a reference's,

@@ -42,7 +42,7 @@ class Ranks:
         return self.rank == 0
 
     def share(self, value: T | None) -> T:
-        """The first process's value, on all of them; what the others give is not looked at."""
+        """Return the first process's value on all of them; the values of the others are not looked at."""
         if self.world == 1:
             return cast(T, value)
         values: list[Any] = [value]
@@ -58,7 +58,7 @@ class Ranks:
         return values
 
     def total(self, numbers: Sequence[float]) -> list[float]:
-        """The sums of numbers over all processes, in order of rank, so that each has the same bits."""
+        """Return the sums of numbers over all processes, in order of rank, so that each has the same bits."""
         if self.world == 1:
             return list(numbers)
         return [sum(column) for column in zip(*self.gather(list(numbers)), strict=True)]
@@ -74,7 +74,7 @@ ALONE = Ranks()
 
 
 def _backends(device: torch.device) -> str:
-    """What carries tensors between processes: gloo those of processors, and of another device what is made for it."""
+    """Return the backends between processes: gloo between processors, and the device's own between others."""
     if device.type == "cpu":
         return "gloo"
     return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
@@ -84,7 +84,7 @@ def _backends(device: torch.device) -> str:
 def joined(
     rank: int, world: int, store: Store, device: torch.device, host: str | None = None
 ) -> Iterator[Ranks]:
-    """The processes that have a store in common, until the block ends.
+    """Join the processes that have a store in common, until the block ends.
 
     `host` is the address at which processes on other machines reach this one; None where there are no others.
     """

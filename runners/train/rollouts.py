@@ -301,7 +301,7 @@ def _share_answered(graded: Sequence[GradedRollout]) -> float:
 
 
 def kept_texts(text_of: Callable[[int], str], count: int, size: int) -> tuple[str | None, ...]:
-    """Return a step's texts up to `KEPT_TEXT` characters: every question's first rollout, then every second one, …
+    """Return a step's texts up to `KEPT_TEXT` characters: first rollouts of all questions, then second ones, and so on.
 
     There are `count`, question by question, `size` of each. Those from the first that does not fit on are None, and are not
     decoded.

@@ -65,8 +65,10 @@ FEW_ANSWERED = 0.5
 
 
 def train(job: Job) -> None:
-    """Does one stage: `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
-    `rollouts.parquet`; with `job.resources.trainers` processes, this one among them.
+    """Train one stage with `job.resources.trainers` processes, this one among them.
+
+    It writes `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
+    `rollouts.parquet`.
 
     Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932), where engine and trainer
     disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
@@ -107,7 +109,7 @@ def _sharded(stage: Stage, job: Job) -> bool:
 
 
 def _passes_in(stage: Stage, job: Job) -> torch.dtype:
-    """The precision of forward and backward passes: the stage's, else the model's, else what suits the device."""
+    """Return the precision of passes: the stage's, else the model's, else the one that suits the device."""
     device, chosen = job.resources.device, stage.precision
     if chosen == "auto":
         # Left out of a payload where it is `auto`.
@@ -118,7 +120,7 @@ def _passes_in(stage: Stage, job: Job) -> torch.dtype:
 
 
 def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """The model on this process's device, sharded where others share it or its passes are in bfloat16."""
+    """Return the model on this process's device, sharded if others share it or its passes are in bfloat16."""
     device = job.resources.device
     model, scorer = _placed(stage, job, ranks)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
@@ -131,7 +133,7 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
 
 
 def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
-    """The stage's starting model on this process's device, and its pass where it is sharded."""
+    """Return the stage's starting model on this process's device, and its pass if it is sharded."""
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     words = "while weights were put on the device"
@@ -140,7 +142,7 @@ def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
-    """The model as the stage found it, which the trained one is compared with; nothing of it is trained.
+    """Return the model as the stage found it, frozen, to compare the trained one with.
 
     What it runs is counted with what `learner` does. Beside adapters the weights are still there, and no others are held.
     """
@@ -160,7 +162,7 @@ def _open_stage(context: StageContext) -> StageRunner:
 
 
 def _passed(stage: Stage, sequences: int) -> Stage:
-    """The stage with no more steps than its passes over the sequences take."""
+    """Return the stage with no more steps than its passes over the sequences take."""
     if stage.passes is None or isinstance(stage.method, Ppo):
         return stage
     steps = math.ceil(stage.passes * sequences / stage.method.batch)
@@ -236,7 +238,7 @@ def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
 
 
 def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
-    """Takes on the optimizer state of the stage before, if it belongs to the same algorithm and method."""
+    """Load the optimizer state of the stage before, if it belongs to the same algorithm and method."""
     path = folder / "state.safetensors"
     if not path.is_file():
         return False

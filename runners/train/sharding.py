@@ -36,8 +36,10 @@ class Scorer(nn.Module):
         entropies: bool = False,
         sequences: Sequences | None = None,
     ) -> Tensor:
-        """As `Learner.logprobs`, for ids and flat positions `at` in them, as `MicroBatch` has them; [positions] or
-        [2, positions]."""
+        """Return log-probabilities, as `Learner.logprobs`, for ids and flat positions `at` in them.
+
+        Ids and positions are those of `MicroBatch`; the result is [positions] or [2, positions].
+        """
         hidden = self.hidden(ids, at, (), sequences)
         weight = self.model.get_output_embeddings().weight
         logprobs = token_logprobs(hidden, weight, targets, temperature)
@@ -65,7 +67,7 @@ def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
 
 
 def whole(value: Tensor) -> Tensor:
-    """A sharded tensor put together from all processes, each of which has to ask; a plain one as it is."""
+    """Return a sharded tensor put together from all processes, each of which has to ask; a plain one as it is."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
@@ -103,7 +105,7 @@ def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch
 
 
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
-    """The names of all that is stored, in order: each with the first name of its tensor, and the tensor where that is it."""
+    """Yield all stored names in order, with the first name of the tensor, and the tensor where that is it."""
     names: dict[int, str] = {}
     for name, tensor in _stored(model):
         first = names.setdefault(id(tensor), name)
@@ -111,7 +113,7 @@ def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
 
 
 def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of all whole tensors by their `transformers` names, also those of tied ones; no process is asked."""
+    """Return the shapes of all whole tensors by their `transformers` names, also those of tied ones, asking no process."""
     return {name: tuple(tensor.shape) for name, tensor in _stored(model)}
 
 
@@ -129,15 +131,16 @@ def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def own_rows(count: int, ranks: Ranks) -> tuple[int, int]:
-    """The first of this process's rows, and the one after the last, in the way that FSDP2 cuts `count` of them: even parts,
-    the last ones shorter or empty.
+    """Return the first of this process's rows and the one after the last, as FSDP2 cuts `count` of them.
+
+    FSDP2 makes even parts, the last ones shorter or empty.
     """
     each = -(-count // ranks.world)
     return min(ranks.rank * each, count), min((ranks.rank + 1) * each, count)
 
 
 def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
-    """What this process has of a stored tensor, laid out as the parameter that it is or belongs to; nothing else is read.
+    """Return this process's rows of a stored tensor, laid out as its parameter; nothing else is read.
 
     It may lie in the file: copy what is to stay or change.
     """
@@ -148,8 +151,9 @@ def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tens
 
 
 def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
-    """Gives a sharded model whose parameters are on no device its weights, reading of each the rows of this process, and of
-    `adapters`, which are not stored, theirs.
+    """Load this process's rows of all weights into a sharded model whose parameters are on no device.
+
+    `adapters`, which are not stored, give theirs.
     """
     assert ranks.mesh is not None
     parameters: dict[int, nn.Parameter] = {}
@@ -170,7 +174,7 @@ def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor
 
 
 def like(part: Tensor, parameter: Tensor) -> Tensor:
-    """This process's rows as the sharded tensor that they are part of, laid out as `parameter` is."""
+    """Wrap this process's rows as the sharded tensor that they are part of, laid out as `parameter` is."""
     if part.ndim == 0 or not isinstance(parameter, DTensor):
         return part
     return DTensor.from_local(
@@ -183,5 +187,5 @@ def like(part: Tensor, parameter: Tensor) -> Tensor:
 
 
 def local(value: Tensor) -> Tensor:
-    """This process's rows of a sharded tensor; a plain one as it is."""
+    """Return this process's rows of a sharded tensor; a plain one as it is."""
     return value.to_local() if isinstance(value, DTensor) else value

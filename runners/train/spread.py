@@ -55,7 +55,7 @@ class SpreadWeights:
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor] | SpreadWeights:
-    """What an engine gets of a learner: its own tensors where it trains alone."""
+    """Return what an engine gets of a learner: its own tensors if it trains alone."""
     return learner.weights() if learner.ranks.world == 1 else SpreadWeights(learner)
 
 

@@ -27,7 +27,7 @@ class Tally:
     runs: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, lengths: Sequence[int], passes: int) -> None:
-        """Counts sequences that are run `passes` times."""
+        """Count sequences that are run `passes` times."""
         self.runs.extend((length, passes) for length in lengths)
 
     def empty(

@@ -59,7 +59,7 @@ class Tracks:
         return replace(self.sampler, tracks=values), row, seconds
 
     def keep(self, number: int, table: pl.DataFrame) -> None:
-        """Takes in the rollouts of a step, and lets go of those that no track looks at any more."""
+        """Keep the rollouts of a step, and drop those that no track looks at any more."""
         window = self.method.reward.window
         if window:
             self.tables[number] = table.select(COLUMNS)
@@ -79,7 +79,7 @@ class Tracks:
         return self.tables[number]
 
     def _monitored(self, monitor: Monitor, number: int) -> pl.DataFrame:
-        """The last responses to the monitor set before a step; made now where it is time."""
+        """Return the last responses to the monitor set before a step; make them now if it is time."""
         last = number - number % monitor.every
         if last == number and (self.asked is None or self.asked[0] != number):
             table = self._answered(monitor, number)

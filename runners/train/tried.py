@@ -22,7 +22,9 @@ from runners.train.advantages import advantages_of, advantages_of_parts, normali
 def try_reward(
     reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
 ) -> tuple[Tried, ...]:
-    """What each response of a group earns. `places` are each response's splits in tokens; none for a reward without.
+    """Return the earnings of each response of a group.
+
+    `places` are each response's splits in tokens; none for a reward without.
 
     A track is found from this group alone, unless the group has its value; no step is done, unless it says so. `batch`
     normalises over this group alone. The advantages of parts are two: of a prefix, and of the rest.
@@ -66,7 +68,7 @@ def try_reward(
 
 
 def _table(group: Group) -> pl.DataFrame:
-    """The group as a step's rollouts would have it."""
+    """Return the group as the table of a step's rollouts."""
     rollouts = group.rollouts
     return pl.DataFrame(
         {
@@ -79,7 +81,7 @@ def _table(group: Group) -> pl.DataFrame:
 
 
 def _measured(reward: Reward, group: Group, index: int, places: Sequence[int]) -> tuple[float, ...]:
-    """The values of a reward's lets for one response, then those of its metrics."""
+    """Return the values of a reward's lets for one response, then those of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
     for let in reward.lets:

@@ -68,7 +68,7 @@ class Learner:
         products: torch.dtype = torch.float32,
         packed: bool | None = None,
     ) -> Learner:
-        """A learner with the cheapest forward pass of this model.
+        """Return a learner with the cheapest forward pass of this model.
 
         Sequences are packed as `packs` says, or as `packed`.
         """
@@ -174,11 +174,11 @@ class Learner:
             )
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
-        """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
+        """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
         return self._scored(batch, temperature, 0)
 
     def entropies(self, batch: TrainBatch, temperature: float) -> Tensor:
-        """The entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
+        """Return the entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
         return self._scored(batch, temperature, 1)
 
     def _scored(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
@@ -195,9 +195,10 @@ class Learner:
         return scores
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
-        """All tensors by their `transformers` names, as the passes see them; every process has to ask, and only the
-        first one gets any, on `device` or its own. Gradients are gone then, and no process holds more of its device than
-        it has to keep: an engine may be on it too.
+        """Return all tensors by their `transformers` names, as the passes see them.
+
+        Every process has to ask, and only the first one gets any, on `device` or its own. Gradients are gone then, and
+        no process holds more of its device than it has to keep: an engine may be on it too.
         """
         self.rest()
         if self.scorer is None:
