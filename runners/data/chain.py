@@ -32,7 +32,7 @@ class Chain:
         return self.values[value] if self.values else str(value)
 
     def after(self, value: int, amount: int) -> int:
-        """The value that adding `amount` leads to."""
+        """Return the value that adding `amount` leads to."""
         return value + amount if self.modulus is None else (value + amount) % self.modulus
 
     @property
@@ -45,7 +45,7 @@ class Chain:
 
 
 def chain_of_expression(text: str) -> Chain | None:
-    """The chain that an expression such as `12 + 7 - -3` is; None for any other text. Steps are named by number."""
+    """Return the chain of an expression such as `12 + 7 - -3`, its steps named by number; None for any other text."""
     if not _EXPRESSION.fullmatch(text):
         return None
     start, *rest = text.split(" ")

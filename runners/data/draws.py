@@ -24,13 +24,13 @@ class Stream:
         return self._ready.pop()
 
     def below(self, bound: int) -> int:
-        """A whole number in 0..bound-1 (the bias of 64 bits taken modulo a small bound is nil for our purposes)."""
+        """Return a whole number in 0..bound-1 (the bias of 64 bits taken modulo a small bound is nil for our purposes)."""
         return self._draw() % bound
 
     def uniform(self) -> float:
-        """A number in [0, 1) with 53 random bits."""
+        """Return a number in [0, 1) with 53 random bits."""
         return float((self._draw() >> 11) * 2.0**-53)
 
     def chance(self, probability: float) -> bool:
-        """True with this probability; always draws, so that later draws keep their place."""
+        """Return True with this probability; always draw, so that later draws keep their place."""
         return self.uniform() < probability

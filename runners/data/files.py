@@ -26,7 +26,7 @@ LARGEST_FIELD = 2**24
 
 
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
-    """The questions table of one file; its rows are neither checked for emptiness nor for duplicates.
+    """Read the questions table of one file; its rows are checked neither for emptiness nor for duplicates.
 
     Raises a Problem: E0706 for a file that cannot be read or is of another kind, E0707 for a row that is not
     what the format promises, E0701 and E0702 as `questions_table` does.

@@ -33,7 +33,7 @@ class Fold:
 
 
 def draw(task: FoldTask, stream: Stream) -> Fold:
-    """A question with a length uniform over the task's range, its start and operations uniform."""
+    """Draw a question with a length uniform over the task's range, its start and operations uniform."""
     shortest, longest = task.length
     length = shortest + stream.below(longest - shortest + 1)
     start = stream.below(task.modulus)
@@ -42,7 +42,7 @@ def draw(task: FoldTask, stream: Stream) -> Fold:
 
 @lru_cache(maxsize=4096)
 def amount(operation: str) -> int:
-    """What an operation word adds: the signed digits it ends in."""
+    """Return what an operation word adds: the signed digits it ends in."""
     digits = _SIGNED.search(operation)
     if digits is None:
         raise problem(
@@ -55,7 +55,7 @@ def amount(operation: str) -> int:
 
 
 def question_text(task: FoldTask, fold: Fold) -> str:
-    """The question in the task's words."""
+    """Return the question in the task's words."""
     steps = " ".join(
         fill(task.step, label=task.labels[i], op=task.operations[op]) for i, op in enumerate(fold.operations)
     )
@@ -63,12 +63,12 @@ def question_text(task: FoldTask, fold: Fold) -> str:
 
 
 def result(task: FoldTask, fold: Fold) -> int:
-    """The value after all operations."""
+    """Return the value after all operations."""
     return (fold.start + sum(amount(task.operations[op]) for op in fold.operations)) % task.modulus
 
 
 def chain_of(task: FoldTask, fold: Fold) -> Chain:
-    """A question as the chain of operations that solves it."""
+    """Return a question as the chain of operations that solves it."""
     steps = tuple(
         Step(task.labels[index], task.operations[op], amount(task.operations[op]))
         for index, op in enumerate(fold.operations)
@@ -77,7 +77,7 @@ def chain_of(task: FoldTask, fold: Fold) -> Chain:
 
 
 def bare_question(task: FoldTask, fold: Fold) -> str:
-    """What is asked, whatever the task's words for it are: start, operations and modulus, as in `5 -6 +3 mod 10`."""
+    """Return the question without the task's words: start, operations and modulus, as in `5 -6 +3 mod 10`."""
     steps = " ".join(f"{amount(task.operations[op]):+d}" for op in fold.operations)
     return f"{fold.start} {steps} mod {task.modulus}"
 
@@ -121,7 +121,7 @@ def check_task(task: FoldTask) -> None:
 
 
 def _repeated(words: Sequence[str]) -> str | None:
-    """The first word that occurs a second time."""
+    """Return the first word that occurs a second time."""
     return next((word for at, word in enumerate(words) if word in words[:at]), None)
 
 
@@ -158,7 +158,7 @@ def generate_questions(
 
 
 def too_few(task: FoldTask, split: Split, available: int, wanted: int) -> Problem:
-    """The error of a task that has not as many questions as were asked for."""
+    """Return the error of a task with fewer questions than were asked for."""
     return problem(
         "E0711",
         f"{wanted} questions of the split `{split}` were asked for, and {available} were found",

@@ -27,7 +27,7 @@ _SPLIT = re.compile(r"(?<![a-z])(train|test|valid|validation|dev|eval)(?![a-z])"
 
 
 def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
-    """The questions table of a hub data set; `folder` is the spec's. Not yet checked for emptiness or duplicates.
+    """Read the questions table of a hub data set; `folder` is the spec's. Emptiness and duplicates are not yet checked.
 
     Raises a Problem: E0708 where the data set is nowhere to be found or has no such split, and what reading a
     file raises.
@@ -51,7 +51,7 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
-    """The files of the data set's split on this machine, from the first place that has some, sorted by path."""
+    """Return the files of the data set's split on this machine, from the first place that has some, sorted by path."""
     for place in _places(source, folder):
         files = _split_files(place, source)
         if files:

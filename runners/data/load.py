@@ -40,7 +40,9 @@ READ_AHEAD = 64 * 2**20
 
 
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
-    """The questions of all sources, in order: columns id, question, answer, and bare, trace and meta where some have them.
+    """Load the questions of all sources, in order.
+
+    The columns are id, question, answer, and bare, trace and meta if some have them.
 
     `folder` is where relative paths start. Raises a Problem for whatever is wrong with a source, for rows without
     a question or answer, for duplicates unless they are to be dropped, and for ids of several questions. Questions
@@ -73,7 +75,7 @@ def _runs_programs(verifier: Comparison) -> bool:
 
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The tables of the sources one after another, as `load_data` says."""
+    """Join the tables of the sources one after another, as `load_data` says."""
     tables: list[pl.DataFrame] = []
     repeating: list[pl.DataFrame] = []
     for source, table in zip(data.sources, read, strict=True):
@@ -107,7 +109,7 @@ def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
 
 
 def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -> pl.DataFrame:
-    """The questions table of one source, unchecked."""
+    """Read the questions table of one source, unchecked."""
     if isinstance(source, Generated):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
@@ -124,7 +126,7 @@ def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -
 
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """What this machine lacks to load the data, found without reading it: files, hub copies, packages."""
+    """Return what this machine lacks to load the data, found without reading it: files, hub copies, packages."""
     lacks = []
     for source in data.sources:
         if isinstance(source, File):
@@ -137,7 +139,7 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """What is wrong inside the data's files on this machine: files of the user, and local copies of a hub's data sets.
+    """Return what is wrong inside the data's files on this machine: the user's, and local copies of hub data sets.
 
     Marks to strip that no question has are warned of (W0715).
     Finds what `load_data` would of them, in a second or so: of a source with more than `READ_AHEAD` bytes only that

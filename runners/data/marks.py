@@ -14,7 +14,7 @@ _SHOWN = 60
 
 
 def strip_marks(question: str, marks: Sequence[Marks]) -> str:
-    """The question without what stands around it, one of `marks` after another, and without white space at its ends."""
+    """Return the question without the `marks` around it, one after another, and without white space at its ends."""
     for each in marks:
         before, after = each.before.strip(), each.after.strip()
         question = question.strip().removeprefix(before).removesuffix(after)
@@ -37,7 +37,7 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
 
 
 def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> list[Diagnostic]:
-    """A warning (W0715) for what no question begins, or ends, with once the marks before it are taken off."""
+    """Warn (W0715) of marks that no question begins, or ends, with once the marks before them are removed."""
     warnings, texts = [], [text.strip() for text in questions]
     for each in marks:
         before, after = each.before.strip(), each.after.strip()

@@ -17,8 +17,10 @@ _DRAWS_PER_QUESTION = 40
 
 
 def read_own(source: Generated, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
-    """`count` distinct questions of one side of the split: columns id, question, answer, and meta and trace where some have
-    them. Draw n is made from (seed, n) alone, so the first rows are the same whatever the number asked for.
+    """Read `count` distinct questions of one side of the split.
+
+    The columns are id, question, answer, and meta and trace if some have them. Draw n is made from (seed, n) alone, so
+    the first rows are the same whatever the number asked for.
 
     Raises E0711 where too many draws give the same or the other side's, and what the function's process raises.
     """

@@ -52,8 +52,10 @@ def package_problem(source: PackageData) -> Diagnostic | None:
 
 
 def read_package(source: PackageData) -> pl.DataFrame:
-    """The questions table of a package's task: columns id, question, answer, bare, meta (JSON with task and entry),
-    and trace where worked solutions were asked for.
+    """Read the questions table of a package's task.
+
+    The columns are id, question, answer, bare, meta (JSON with task and entry), and trace if worked solutions were
+    asked for.
 
     Of a split (`train`, `held_out`) every question without such is another one. Raises a Problem: E0709 for a
     package, task or option that is not there, or a task without worked solutions; E0711 where it has too few questions.
@@ -101,7 +103,7 @@ def read_package(source: PackageData) -> pl.DataFrame:
 
 
 def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str, Any]]:
-    """The first `count` entries; of a split those of it, each question once unless its solutions differ."""
+    """Yield the first `count` entries; of a split its own, each question once unless its solutions differ."""
     seen: set[str] = set()
     taken = 0
     for index in range(most):
@@ -119,7 +121,7 @@ def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str,
 
 
 def bare_question(entry: dict[str, Any]) -> str:
-    """What an entry asks: its expression alone, where that is all that is asked, and else the question as it stands.
+    """Return an entry's question: its expression alone if that is all, and else the question as it is written.
 
     So `Calculate 5 - 3.` and `What is 5 - 3?` are one question, of whatever task. An expression that is the answer (of
     `countdown`), or beside which the question tells more, is no such.
@@ -134,7 +136,7 @@ def bare_question(entry: dict[str, Any]) -> str:
 
 
 def _options(source: PackageData) -> dict[str, Any]:
-    """The task's settings by name. Raises ValueError for what is not a `name=value`, or sets what a spec says elsewhere."""
+    """Return the task's settings by name. Raises ValueError for a text that is not `name=value` or sets what a spec does."""
     options = {}
     for text in source.options:
         match = _OPTION.fullmatch(text)
@@ -154,7 +156,7 @@ def _no_number(name: str) -> None:
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
-    """A worked solution for each entry whose metadata holds an expression of sums and differences."""
+    """Return a worked solution for each entry whose metadata holds an expression of sums and differences."""
     assert source.traces is not None
     check_traces(source.traces)
     written = []
@@ -182,7 +184,7 @@ def _cannot(source: PackageData, words: str) -> Problem:
 
 
 def _module(source: PackageData) -> str:
-    """The import name of a package that may be named as it is installed (`reasoning-gym`)."""
+    """Return the import name of a package that may be named as it is installed (`reasoning-gym`)."""
     return source.package.replace("-", "_")
 
 
@@ -201,7 +203,7 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _packed(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry with its tuples and keys as they are, where all in it is plain."""
+    """Return the entry with its tuples and keys as they are, if all in it is plain."""
 
     def keep(value: Any) -> int:
         raise Uncarried(f"{type(value).__name__} is not a plain value")

@@ -32,7 +32,7 @@ class Step:
     number: int
 
     def value(self, x: int) -> int:
-        """x after the step."""
+        """Return x after the step."""
         match self.kind:
             case "add":
                 return x + self.number
@@ -123,7 +123,7 @@ def _block(steps: list[Step]) -> str:
 
 
 def _line(steps: list[Step]) -> str:
-    """The same as one expression, every word and mark of it between spaces."""
+    """Return the same as one expression, every word and mark of it between spaces."""
     inside = "x"
     for step in steps:
         words = [inside if part == "x" else part for part in _PARTS.findall(step.python)]

@@ -133,7 +133,7 @@ def _field(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _valued(value: Any) -> Any:
-    """A field as JSON has it, its numbers as numbers."""
+    """Return a field as JSON has it, its numbers as numbers."""
     match value:
         case _Spelled():
             return json.loads(value)

@@ -165,7 +165,9 @@ def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Itera
 
 
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:
-    """What `references.json` holds, or None where no reference is doubtful. `tables` are those of the sources by name.
+    """Return the content of `references.json`, or None if no reference is doubtful.
+
+    `tables` are those of the sources by name.
 
     `unread`: references that the mathematical verifier reads as nothing but text though they are no words.
     `disagree`: pairs of rows of one question whose references are not each other's right answers. What a package scores
@@ -196,7 +198,7 @@ def _rows(tables: Sequence[tuple[str, pl.DataFrame]]) -> Iterator[Row]:
 
 
 def _disagreeing(rows: Sequence[Row], verifier: str, tolerance: float) -> list[tuple[Row, Row]]:
-    """The first row of a question with each later one that has no right answer in common with it."""
+    """Return the first row of a question with each later one that has no right answer in common with it."""
     firsts: dict[str, Row] = {}
     pairs = []
     for row in rows:

@@ -26,12 +26,12 @@ _SPACE = re.compile(r"\s+")
 
 
 def question_id(question: str) -> str:
-    """The identity of a question: 16 hexadecimal digits of the SHA-256 of its text."""
+    """Return the identity of a question: 16 hexadecimal digits of the SHA-256 of its text."""
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def mapped(columns: Columns) -> list[str]:
-    """The source's column names that are read."""
+    """Return the source's column names that are read."""
     every = (columns.question, columns.answer, columns.trace, columns.id)
     return list(dict.fromkeys([name for name in every if name is not None] + list(columns.meta)))
 
@@ -71,7 +71,7 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
 
 
 def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
-    """The mapped columns of `frame` under the table's names; numbers and truth values become text, ids are filled in.
+    """Return the mapped columns of `frame` under the table's names; numbers and truth values become text, ids are added.
 
     A list of texts as answer stands for several right ones (see `join_answers`).
 

@@ -131,7 +131,7 @@ def _write_pass(
 
 
 def _pick(styles: tuple[TraceStyle, ...], stream: Stream) -> TraceStyle:
-    """A style by weight."""
+    """Pick a style by weight."""
     point = stream.uniform() * sum(style.weight for style in styles)
     for style in styles:
         point -= style.weight

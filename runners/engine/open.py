@@ -20,7 +20,7 @@ def open_engine(
     beside: float | None = None,
     precision: str = "auto",
 ) -> Engine:
-    """The rollout engine that `resources` names, with a checkpoint's weights.
+    """Open the rollout engine that `resources` names, with a checkpoint's weights.
 
     `longest` is the most tokens of any sequence (prompt, response, forcing text and answer; the model's context where
     it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs; left out, a

@@ -101,7 +101,7 @@ class Response:
         return (*parts, *self.tokens[place:end])
 
     def then(self, more: Response) -> Response:
-        """The same with what came after it; each token keeps the log-probabilities that it was drawn with."""
+        """Return the response with what came after it; each token keeps the log-probabilities that it was drawn with."""
         return Response(
             self.tokens + more.tokens,
             self.logprobs + more.logprobs,
@@ -112,11 +112,11 @@ class Response:
         )
 
     def with_inserted(self, inserted: Inserted) -> Response:
-        """The same with something inserted at its end."""
+        """Return the response with something inserted at its end."""
         return replace(self, inserted=(*self.inserted, inserted))
 
     def unfinished(self) -> Response:
-        """The same, which would have gone on."""
+        """Return the response as one that would have gone on."""
         return replace(self, finish="length")
 
 
@@ -213,16 +213,16 @@ class Engine(Protocol):
         ...
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Takes new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
+        """Load new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
         ...
 
     def release(self) -> None:
-        """Gives memory back, as far as it can, to who trains on the same devices; weights have to be loaded next.
+        """Give memory back, as far as possible, to a trainer on the same devices; weights have to be loaded next.
 
         What the last `generate` left for `force` is gone, and so are the present weights.
         """
         ...
 
     def close(self) -> None:
-        """Gives memory (and processes, if any) back; no other call may follow."""
+        """Give memory (and processes, if any) back; no other call may follow."""
         ...

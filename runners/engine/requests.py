@@ -17,7 +17,7 @@ class Limits:
     vocab: int
 
     def check(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        """Raises E0807 for requests that cannot be answered: no tokens, unknown ones, or more than the context."""
+        """Check requests. Raises E0807 for no tokens, unknown ones, or more than the context."""
         for request in requests:
             self._check([request], sampling, request.limit(sampling))
 
@@ -29,7 +29,7 @@ class Limits:
         forcing: Sequence[int],
         sampling: Sampling,
     ) -> None:
-        """Raises E0807 for answers that cannot be forced."""
+        """Check that answers can be forced. Raises E0807."""
         if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
             raise problem(
                 "E0807",

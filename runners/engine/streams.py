@@ -17,7 +17,7 @@ _FORCED = 0x666F7263
 
 
 def derive(seed: int, *keys: int) -> int:
-    """A 64-bit seed for a purpose: the same keys give the same seed, other keys an unrelated one."""
+    """Return a 64-bit seed for a purpose: the same keys give the same seed, other keys an unrelated one."""
     state = np.array([seed & _MASK], dtype=np.uint64)
     for key in keys:
         state = _child(state, np.array([key & _MASK], dtype=np.uint64))
@@ -25,7 +25,7 @@ def derive(seed: int, *keys: int) -> int:
 
 
 def forced_seed(seed: int, cut: int) -> int:
-    """The seed of the answer that is forced at `cut` tokens of the response drawn from `seed`."""
+    """Return the seed of the answer that is forced at `cut` tokens of the response drawn from `seed`."""
     return derive(seed, _FORCED, cut)
 
 
@@ -46,12 +46,12 @@ def starts(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def skipped(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The states of streams of which the first `counts` uniforms are taken already."""
+    """Return the states of streams of which the first `counts` uniforms are taken already."""
     return start + counts * np.uint64(_GAMMA)
 
 
 def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
-    """The uniforms in (0, 1) at `counter` of each stream: multiples of 2^-48 plus 2^-49.
+    """Return the uniforms in (0, 1) at `counter` of each stream: multiples of 2^-48 plus 2^-49.
 
     They end at 1 - 2^-49, so that a uniform times a total stays below the total in double precision.
     """
@@ -65,7 +65,7 @@ def _child(seeds: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.ui
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser, a bijection of 64-bit integers."""
+    """Return the finaliser, a bijection of 64-bit integers."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))

@@ -16,7 +16,7 @@ _FILE = "versions.json"
 
 
 def record(aside: Path, package: str, version: str) -> None:
-    """Notes that `package` in this version worked for the task; nothing for a version that is not known."""
+    """Note that `package` in this version worked for the task; nothing for an unknown version."""
     versions = recorded(aside)
     if version and version not in versions.get(package, []):
         versions.setdefault(package, []).append(version)

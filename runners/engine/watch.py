@@ -10,7 +10,7 @@ _LOOK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
 
 
 def look() -> None:
-    """Called between two steps of an engine's work, in the caller's thread; raises what the caller's own look raises."""
+    """Call the caller's own look between two steps of an engine's work, in its thread; raise what that raises."""
     callers_look = _LOOK.get()
     if callers_look is not None:
         callers_look()

@@ -28,7 +28,7 @@ class Chunks:
         return self._place(index).is_dir()
 
     def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Keeps a chunk's tables: written aside, on the disk, then moved into place at once."""
+        """Store a chunk's tables: written aside, on the disk, then moved into place at once."""
         part = self._folder / f"{index:07d}.part"
         part.mkdir()
         for name, frame in tables.items():
@@ -38,11 +38,11 @@ class Chunks:
         part.rename(self._place(index))
 
     def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:
-        """Some columns of one table of a chunk."""
+        """Return some columns of one table of a chunk."""
         return pl.read_parquet(self._place(index) / f"{table}.parquet", columns=list(columns), glob=False)
 
     def join(self, count: int, table: str, path: Path) -> None:
-        """Writes a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""
+        """Write a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""
         parts = [self._place(index) / f"{table}.parquet" for index in range(count)]
         pl.scan_parquet(parts, glob=False).sink_parquet(path, maintain_order=True)
 

@@ -28,7 +28,7 @@ MOST_JUDGED = 32
 
 
 def frontier(job: Job) -> None:
-    """The best of the arms at each benchmark and budget, with who reaches it; or the published curves as they are."""
+    """Write the best of the arms at each benchmark and budget, and which reaches it; or the published curves as they are."""
     rule = Frontier.model_validate(job.task.payload["frontier"])
     if rule.published:
         printed = {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in rule.published}
@@ -177,7 +177,7 @@ def verdict_of(
     grid: Sequence[int],
     folders: Mapping[tuple[str, int | None], Path],
 ) -> Verdict:
-    """The verdict on the arms; of more than `MOST_JUDGED`, on those of the least REG and the baseline."""
+    """Return the verdict on the arms; of more than `MOST_JUDGED`, on those of the least REG and the baseline."""
     regs = {row.model: row.reg for row in rows if row.benchmark == MEAN and row.seed is None and row.reg}
     judged = sorted(arms, key=lambda arm: regs[arm].value if arm in regs else math.inf)[:MOST_JUDGED]
     base = rule.relative_to
@@ -198,7 +198,7 @@ def verdict_of(
 
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
-    """The folders of the roles `arm:<arm>@<seed>` by arm and seed, seeds in order; no seed: the arm is the same for all."""
+    """Return the folders of the roles `arm:<arm>@<seed>` by arm and seed; an arm without seeds is the same for all."""
     folders: dict[tuple[str, int | None], Path] = {}
     for role, folder in arms_of(job).items():
         arm, _, seed = role.partition("@")
@@ -207,7 +207,7 @@ def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
 
 
 def record(row: Scores) -> dict[str, str | float | bool | None]:
-    """A row of `reg.parquet`."""
+    """Return a row of `reg.parquet`."""
 
     def three(name: str, interval: Interval | None) -> dict[str, float | None]:
         ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
@@ -233,7 +233,7 @@ def record(row: Scores) -> dict[str, str | float | bool | None]:
 
 
 def arms_of(job: Job) -> dict[str, Path]:
-    """The folders of the roles `arm:<arm>`, by arm."""
+    """Return the folders of the roles `arm:<arm>`, by arm."""
     return {
         role.removeprefix("arm:"): folder for role, folder in job.inputs.items() if role.startswith("arm:")
     }

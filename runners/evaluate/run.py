@@ -72,7 +72,7 @@ class Plan:
 
 
 def evaluate(job: Job) -> None:
-    """Samples responses to every benchmark, forces answers over the grid, grades, and writes the files of docs/STORE.md."""
+    """Sample responses to every benchmark, force answers over the grid, grade, and write the files of docs/STORE.md."""
     suite = Suite.model_validate(job.task.payload["suite"])
     model = Model.model_validate(job.task.payload["model"])
     seed = evaluation_seed(job.task.payload)
@@ -100,14 +100,14 @@ def evaluate(job: Job) -> None:
 
 
 def evaluation_seed(payload: Mapping[str, Any]) -> int:
-    """The seed of an evaluation's draws: the suite's, and another for each seed of the study that has its own checkpoint."""
+    """Return the seed of an evaluation's draws: the suite's, and another for each seed with a checkpoint of its own."""
     seed = int(payload["seed"])
     replicate = payload.get("replicate")
     return seed if replicate is None else purpose(seed, "replicate", int(replicate))
 
 
 def sample(job: Job) -> None:
-    """Samples graded responses to a data set's questions, each asked once however many worked solutions it has."""
+    """Sample graded responses to a data set's questions, each asked once however many worked solutions it has."""
     payload = job.task.payload
     model = Model.model_validate(payload["model"])
     gradings = {"": Grading.model_validate(payload["grading"])}
@@ -147,7 +147,7 @@ def read_questions(folder: Path, benchmark: str) -> list[Question]:
 
 
 def once(questions: list[Question]) -> list[Question]:
-    """A benchmark's questions. A Problem (E0705) where one is there again: curves would count rows, scores the question."""
+    """Return a benchmark's questions. Raises E0705 for one that occurs twice: curves count rows, scores the question."""
     more = len(questions) - len({question.id for question in questions})
     if more:
         raise problem(

@@ -122,7 +122,7 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 
 def _scorers(payload: Any) -> Iterator[str]:
-    """What of a payload has to be confined: a package's scorer, and the user's functions."""
+    """Yield what a payload has to have confined: a package's scorer, and the user's functions."""
     if isinstance(payload, dict):
         if "package" in (payload.get("verifier"), payload.get("kind") == "chance" and payload["of"]):
             yield "verifier `package`"
@@ -155,8 +155,9 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _tokens(task: Task) -> int:
-    """The longest sequence that a task samples, in tokens, but for its forcing text and, outside of training, its prompt:
-    these are known as it runs.
+    """Return the longest sequence that a task samples, in tokens, as far as it is known before the run.
+
+    The forcing text and, outside of training, the prompt are known as it runs.
     """
     said = task.payload.get("stage", {}).get("method") or task.payload.get("suite") or task.payload
     forcing = said.get("forcing") or {}
@@ -283,7 +284,7 @@ def _too_few(
 
 
 def _nodes(machine: Machine) -> tuple[Node, ...]:
-    """What Ray would have: the nodes at the address, or this machine."""
+    """Return the nodes that Ray would have: those at the address, or this machine."""
     if machine.address:
         from runners.execute.instance import nodes_at
 
@@ -337,7 +338,7 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
 
 
 def _shut(place: Path) -> Iterator[Diagnostic]:
-    """The files of a model folder that may not be read, as one error at the first of them."""
+    """Report the files of a model folder that may not be read, as one error at the first of them."""
     for path in sorted([*place.glob("*.safetensors"), *place.glob("*.json")]):
         try:
             open_plain(path).close()

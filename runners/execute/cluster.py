@@ -29,8 +29,9 @@ _FAREWELL = 10.0
 
 
 class Cluster:
-    """A backend whose orders are Ray tasks of one core each, two where rollouts are made beside training on a processor, or
-    one for each process that trains. Results travel through the store, not through Ray.
+    """A backend whose orders are Ray tasks; results travel through the store, not through Ray.
+
+    A task has one core, two if rollouts are made beside training on a processor, or one for each process that trains.
     """
 
     def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:

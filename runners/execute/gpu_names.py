@@ -16,13 +16,13 @@ _SIZE = re.compile(r"\d+G(I?B)?|HBM\d\w*")
 
 
 def models(name: str) -> frozenset[str]:
-    """The words of a name that have a digit and do not tell of memory: H100 of `NVIDIA H100 80GB HBM3`."""
+    """Return the words of a name that have a digit and are no memory size: H100 of `NVIDIA H100 80GB HBM3`."""
     words = re.split(r"[^A-Z0-9]+", name.upper())
     return frozenset(word for word in words if re.search(r"\d", word) and not _SIZE.fullmatch(word))
 
 
 def gpu_here(driver: Path = _DRIVER) -> str:
-    """What the driver calls the first GPU of this machine; nothing where there is none that it tells of."""
+    """Return the driver's name of this machine's first GPU; nothing if it reports none."""
     for file in sorted(driver.glob("*/information")):
         match = re.search(r"^Model:\s*(\S.*)$", file.read_text("utf-8", "replace"), re.MULTILINE)
         if match:

@@ -101,7 +101,7 @@ def answers(address: str) -> None:
 
 
 def unanswered(address: str) -> tuple[Diagnostic, ...]:
-    """What `answers` raises."""
+    """Return the errors that `answers` raises."""
     try:
         answers(address)
     except Problem as caught:
@@ -128,7 +128,7 @@ def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
 
 
 def nodes() -> tuple[Node, ...]:
-    """The nodes of the Ray cluster that this process has joined, with all they have."""
+    """Return the nodes of the Ray cluster that this process has joined, with all they have."""
     return tuple(
         Node(
             str(each.get("NodeManagerHostname") or each["NodeID"]),
@@ -142,7 +142,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def nodes_at(address: str) -> tuple[Node, ...]:
-    """The nodes of the Ray cluster at an address, which is left again. Raises E0962."""
+    """Return the nodes of the Ray cluster at an address, which is left again. Raises E0962."""
     ray = imported()
     if ray.is_initialized():
         return nodes()

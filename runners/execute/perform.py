@@ -71,7 +71,7 @@ def perform(order: Order, progress: Callable[[Progress], None]) -> Outcome:
 
 
 def load(reference: str) -> Runner:
-    """The function named `module:function`."""
+    """Load the function named `module:function`."""
     module, _, name = reference.partition(":")
     return cast(Runner, getattr(importlib.import_module(module), name))
 
@@ -128,7 +128,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
 
 
 def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
-    """The diagnostic for an exception that no runner foresaw, its traceback kept beside the results."""
+    """Return the diagnostic for an exception that no runner foresaw, its traceback kept beside the results."""
     place = store.root / "errors" / f"{order.key}.txt"
     try:
         write_atomic(place, "".join(traceback.format_exception(caught)).encode())
@@ -178,7 +178,7 @@ def _made(
 
 
 def _commits(order: Order, store: Store) -> dict[str, str]:
-    """The commits of a hub's models and data sets that a result goes back to, by repository."""
+    """Return the commits of a hub's models and data sets that a result goes back to, by repository."""
     commits = hub_commits(order.material["payload"])
     for key in order.inputs.values():
         read = store.get(key)

@@ -38,12 +38,12 @@ class Bundle:
     gpus: float
 
     def as_ray(self) -> dict[str, float]:
-        """The bundle as placement groups take it."""
+        """Return the bundle as placement groups take it."""
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
 
 def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str = "embedded") -> Resources:
-    """What a task of `kind` gets of a cluster. Without one, and without GPUs, it is a single process.
+    """Return what a task of `kind` gets of a cluster; a single process without one, and without GPUs.
 
     The embedded engine generates where the task itself runs; only servers are several, and sample and evaluate on all GPUs.
     """
@@ -67,7 +67,7 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
 
 
 def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
-    """The bundles of a task; the first is where the task itself runs."""
+    """Return the bundles of a task; the first is where the task itself runs."""
     threads, each = float(resources.threads), 0.0 if resources.device == "cpu" else 1.0
     wide = resources.tensor_parallel
     servers = resources.engine != "embedded"

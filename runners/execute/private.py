@@ -55,7 +55,7 @@ def folder_of_nobody() -> Iterator[None]:
 
 @contextmanager
 def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """These variables, which Ray reads again now and afterwards."""
+    """Set these variables, which Ray reads again now and afterwards."""
     before = {name: os.environ.get(name) for name in values}
     try:
         _set(values)
@@ -77,7 +77,7 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def _raylet() -> Any:
-    """The part of Ray that is C++, which has no types."""
+    """Return the part of Ray that is C++, which has no types."""
     from ray import _raylet
 
     return _raylet

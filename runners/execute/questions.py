@@ -16,7 +16,7 @@ from reodsl.plan.places import Places, line_of, lines_of
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Sources that are not there, and what is wrong inside files and a hub's data sets that are; paths start at `folder`.
+    """Report sources that are missing, and what is wrong inside files and hub data sets; paths start at `folder`.
 
     Nothing is read where polars is missing, which is told with the other packages that a run needs.
     """
@@ -45,7 +45,7 @@ def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
 
 
 def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
-    """What the spec calls the source that a finding is about; the first of several, None where it is about none."""
+    """Return the spec's name of the source that a finding is about; the first of several, None if it is about none."""
     # Rows stand behind a file, and several sources one behind another: `a.jsonl, line 3`, `a.jsonl, b.csv`.
     where = f", {diagnostic.where}, "
     files = [source.path for source in data.sources if isinstance(source, File)]

@@ -94,7 +94,7 @@ class _Loop:
             self._offer(task.id)
 
     def next_order(self) -> Order | None:
-        """The most urgent ready task as an order; None when its result is there already."""
+        """Return the most urgent ready task as an order; None if its result exists already."""
         task = telling(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)

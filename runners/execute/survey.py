@@ -33,7 +33,7 @@ _SGLANG = (
 
 
 def survey() -> tuple[Part, ...]:
-    """torch with its device, the packages of every run, Ray, and SGLang: here, in its environment or at an address.
+    """Report torch with its device, the packages of every run, Ray, and SGLang: here, in its environment or at an address.
 
     torch is imported by another process, so that one which crashes or hangs is a finding like any other.
     """
@@ -106,7 +106,7 @@ def _sglang() -> Part:
 
 
 def _servers() -> Part:
-    """The servers that run at given addresses, asked one by one."""
+    """Report the servers that run at given addresses, asked one by one."""
     if importlib.util.find_spec("httpx") is None:
         return Part(
             "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
@@ -127,7 +127,7 @@ def _servers() -> Part:
 
 
 def _memory_saver() -> tuple[Part, ...]:
-    """What lets servers give memory on GPUs back while a trainer uses them, where there are both."""
+    """Report what lets servers give memory on GPUs back while a trainer uses them, if there are both."""
     python = find_interpreter()
     if os.environ.get(ADDRESS) or python is None or not shown_gpus():
         return ()
@@ -146,7 +146,7 @@ def _memory_saver() -> tuple[Part, ...]:
 
 
 def _ask(python: Path, code: str) -> Any:
-    """The JSON that `code` prints in a process of its own; as text, the last words of one that fails."""
+    """Return the JSON that `code` prints in a process of its own; as text, the last words of one that fails."""
     try:
         done = subprocess.run(
             [str(python), "-P", "-c", code], capture_output=True, text=True, timeout=_PATIENCE, check=False

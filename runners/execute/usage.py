@@ -11,7 +11,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def device_model(device: str) -> str:
-    """The name of the processor, or of the GPU as its driver has it; empty where torch sees none."""
+    """Return the name of the processor, or of the GPU as its driver has it; empty if torch sees none."""
     if device == "cpu":
         return processor()
     torch = sys.modules.get("torch")

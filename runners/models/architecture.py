@@ -34,7 +34,7 @@ class Architecture:
 
 
 def build(architecture: Architecture, vocab: int, seed: int, *, eos: int, pad: int) -> Any:
-    """A fresh fp32 model in evaluation mode; equal arguments give equal weights, torch's own stream stays untouched.
+    """Return a fresh fp32 model in evaluation mode; equal arguments give equal weights, torch's own stream stays untouched.
 
     `vocab` is the number of tokens, `eos` and `pad` the tokenizer's ids.
     """

@@ -21,8 +21,10 @@ class Beyond(Exception):
 
 
 class Bounded:
-    """A process of so many seconds of a processor and so much memory, started when it is first asked, for one thread at a
-    time."""
+    """A process with a bound on processor seconds and on memory, started when it is first asked.
+
+    One thread at a time may ask.
+    """
 
     def __init__(self, seconds: float, memory_mib: int) -> None:
         self.seconds, self.memory_mib = seconds, memory_mib

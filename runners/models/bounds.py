@@ -36,7 +36,7 @@ _UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_i
 
 
 def require_bounded(folder: Path) -> dict[str, Any]:
-    """The settings in a folder's `config.json`, which are within the bounds. Raises E0805, E0817, E0818."""
+    """Return the settings in a folder's `config.json`, which are within the bounds. Raises E0805, E0817, E0818."""
     place = folder / "config.json"
     try:
         config = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))

@@ -88,7 +88,7 @@ def draw_double(config: Any, tokenizer: Any, place: Path, seed: int) -> None:
 
 
 def narrowed(config: Any) -> Any:
-    """A config of the same architecture, two narrow layers deep; vocabulary and context stay."""
+    """Return a config of the same architecture, two narrow layers deep; vocabulary and context stay."""
     small = deepcopy(config)
     shared = config.num_key_value_heads < config.num_attention_heads
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": SHARED_HEADS if shared else HEADS}
@@ -103,7 +103,7 @@ def narrowed(config: Any) -> Any:
 
 
 def made_up(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
-    """A Qwen3 config and a tokenizer for a model of which nothing is known: one token a byte, with a chat template.
+    """Return a Qwen3 config and a tokenizer for an unknown model: one token a byte, with a chat template.
 
     `marks`, of thinking, are tokens of their own. `context` is the longest sequence.
     """
@@ -135,7 +135,7 @@ def made_up(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
 
 
 def _written(tokenizer: Any) -> list[int]:
-    """The tokens that a double writes: the end, those of `TEXTS`, and the first of the vocabulary."""
+    """Return the tokens that a double writes: the end, those of `TEXTS`, and the first of the vocabulary."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     for text in TEXTS:
         tokens += tokenizer.encode(text, add_special_tokens=False)

@@ -41,7 +41,7 @@ class Loaded:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
-    """The model and tokenizer of a local folder, on CPU.
+    """Load the model and tokenizer of a local folder, on CPU.
 
     Raises E0801 (an architecture that transformers does not know), E0803 (a part is missing), E0804 (pickled
     weights), E0805 (unreadable weights, config or tokenizer), E0806 (tensors that do not fit the config).
@@ -50,7 +50,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
 
 
 def load_config(folder: Path) -> Any:
-    """The transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818, E0832."""
+    """Load the transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818, E0832."""
     _require_inside(folder)
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -81,7 +81,7 @@ def load_config(folder: Path) -> Any:
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """The model of a local folder, on CPU, in evaluation mode. Raises as `load`."""
+    """Load the model of a local folder, on CPU, in evaluation mode. Raises as `load`."""
     config = load_config(folder)
     require_fit(folder, config)
     try:
@@ -102,8 +102,9 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def outline(folder: Path) -> Any:
-    """The model of a local folder in evaluation mode without its weights: parameters are float32 on the meta device, and
-    buffers are as the config makes them. Raises as `load`.
+    """Return the model of a local folder in evaluation mode without its weights. Raises as `load`.
+
+    Parameters are float32 on the meta device, and buffers are as the config makes them.
     """
     config = load_config(folder)
     require_fit(folder, config)
@@ -116,7 +117,7 @@ def outline(folder: Path) -> Any:
 
 
 def load_generation(folder: Path) -> Any:
-    """The settings of `generation_config.json`; None where there is no such file. Raises E0805."""
+    """Load the settings of `generation_config.json`; return None without such a file. Raises E0805."""
     if not (folder / "generation_config.json").is_file():
         return None
     try:
@@ -133,7 +134,7 @@ def load_generation(folder: Path) -> Any:
 
 
 def _saved(generation: Any) -> Any:
-    """The same settings, or their tokens alone where transformers would not write them (a temperature without sampling)."""
+    """Return these settings, or their tokens alone if transformers would not write them (a temperature without sampling)."""
     try:
         generation.validate(strict=True)
     except (ValueError, TypeError):
@@ -143,7 +144,7 @@ def _saved(generation: Any) -> Any:
 
 @contextmanager
 def _weightless() -> Iterator[None]:
-    """What modules register as parameters meanwhile has no memory; buffers, which no file has, are computed."""
+    """Give parameters that modules register no memory meanwhile; buffers, which no file has, are computed."""
     register = nn.Module.register_parameter
 
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -189,7 +190,7 @@ def _require_inside(folder: Path) -> None:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a local folder. Raises E0803, E0805, E0832."""
+    """Load the tokenizer of a local folder. Raises E0803, E0805, E0832."""
     _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)

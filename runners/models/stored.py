@@ -21,7 +21,7 @@ class Stored:
     facts: dict[str, Any]
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises SafetensorError, OSError or ValueError where a file cannot be read."""
+        """Open the files. Raises SafetensorError, OSError or ValueError for one that cannot be read."""
         self._parts: dict[str, list[Any]] = {}
         for number, path in enumerate(paths):
             file = safe_open(path, framework="pt")

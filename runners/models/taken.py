@@ -35,7 +35,7 @@ _OLDER = re.compile(r"""kwargs\.(?:pop|get)\(\s*["'](\w+)["']""")
 
 
 def class_of(config: Mapping[str, Any]) -> Any:
-    """The class of a config by its `model_type`; None where transformers has none."""
+    """Return the class of a config by its `model_type`; None if transformers has none."""
     name = config.get("model_type")
     return CONFIG_MAPPING[name] if isinstance(name, str) and name in CONFIG_MAPPING else None
 
@@ -60,7 +60,7 @@ def chooses_code(config: Mapping[str, Any]) -> bool:
 
 
 def _inside(kind: Any, name: str, value: Any) -> Any:
-    """The value of a setting, of which the same holds where it is a config itself, or settings of single layers."""
+    """Return a setting's value, itself reduced to known settings if it is a config or has settings of single layers."""
     if not isinstance(value, dict):
         return value
     if name == LAYERS:
@@ -73,7 +73,7 @@ def _inside(kind: Any, name: str, value: Any) -> Any:
 
 @cache
 def _named(kind: Any) -> frozenset[str]:
-    """The settings that a class of configs declares, and those that the code of its architecture reads, without `CODE`."""
+    """Return the settings that a class of configs declares and that its architecture's code reads, without `CODE`."""
     declared = {each.name for each in fields(kind)} | set(kind.attribute_map)
     code = "".join(file.read_text("utf-8") for file in Path(inspect.getfile(kind)).parent.glob("[cm]o*.py"))
     read = {name for names in _READ.findall(code) for name in names if name and _is_free(kind, name)}

@@ -51,7 +51,7 @@ def require_ending(templates: Any, folder: Path) -> None:
 
 @cache
 def _process(seconds: float) -> Bounded:
-    """The process of this one that renders; it ends with this one."""
+    """Return this process's own rendering process, which ends with it."""
     return Bounded(seconds, MEMORY_MIB)
 
 

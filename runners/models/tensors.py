@@ -17,7 +17,7 @@ _LARGEST_INDEX = 1 << 26
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder.
+    """Return the safetensors files of a model folder.
 
     Raises E0803 when there are none, E0804 when there are only pickles, E0814 for other formats, E0805 for a broken index.
     """
@@ -35,7 +35,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor by its transformers name, from the files' headers. Raises E0803 to E0805."""
+    """Return each tensor's shape by its transformers name, from the files' headers. Raises E0803 to E0805."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
         try:

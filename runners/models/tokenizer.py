@@ -111,7 +111,7 @@ def _is_panic(fault: BaseException) -> bool:
 
 
 def word_tokenizer(words: Sequence[str]) -> Any:
-    """A tokenizer with one token for each word.
+    """Return a tokenizer with one token for each word.
 
     Ids: `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the words in their order; a word that is one
     of these five is not added again. Raises E0809 for a word that is empty, holds white space or comes twice.
@@ -144,7 +144,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """The ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
+    """Return the ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
     with readable():
         ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
@@ -160,7 +160,7 @@ def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    """The text of ids, special tokens included."""
+    """Return the text of ids, special tokens included."""
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 

@@ -34,7 +34,7 @@ _DIGITS = {"smollm": r"\p{N}"}
 
 
 def unpack(path: Path) -> Loaded:
-    """The model of a GGUF file. Raises E0851 for a file that cannot be read or holds another kind of model."""
+    """Return the model of a GGUF file. Raises E0851 for a file that cannot be read or holds another kind of model."""
     file = Gguf(path)
     try:
         return Loaded(_model(file), _tokenizer(file))
@@ -96,7 +96,7 @@ def _model(file: Gguf) -> Any:
 
 
 def _require_all_read(file: Gguf, layers: int) -> None:
-    """A tensor that is left out (a bias, factors of rotary frequencies) would make other numbers without a word."""
+    """Refuse further tensors (a bias, factors of rotary frequencies), without which numbers would silently be others."""
     known = {"token_embd.weight", "output_norm.weight", "output.weight"}
     known |= {f"blk.{layer}.{theirs}.weight" for layer in range(layers) for theirs in _LAYER}
     more = sorted(set(file.tensors) - known)
@@ -118,7 +118,7 @@ def _weights(file: Gguf, config: Any, heads: int, kv_heads: int) -> Iterator[tup
 
 
 def _halves_apart(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """The rows of each head as transformers rotates them: first and second halves, where GGUF has them in pairs."""
+    """Return each head's rows in first and second halves, as transformers rotates them; GGUF has them in pairs."""
     size, width = rows.shape
     paired = rows.reshape(heads, size // heads // 2, 2, width)
     return np.ascontiguousarray(paired.swapaxes(1, 2).reshape(size, width))

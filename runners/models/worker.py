@@ -194,7 +194,7 @@ def _steps(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def _looks_for(step: dict[str, Any]) -> str | None:
-    """The text that a step looks for; None where it is any of a pattern's."""
+    """Return the text that a step looks for; None if a pattern decides it."""
     pattern = step.get("pattern")
     text = pattern.get("String") if isinstance(pattern, dict) else None
     return text if isinstance(text, str) else None

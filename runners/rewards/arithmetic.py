@@ -9,14 +9,14 @@ from reodsl.ir.functions import Function
 
 
 def divide(a: float, b: float) -> float:
-    """`a / b`; by zero an infinity, or NaN for 0 / 0."""
+    """Return `a / b`; by zero an infinity, or NaN for 0 / 0."""
     if b != 0:
         return a / b
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def power(a: float, b: float) -> float:
-    """`a ^ b` over the reals: NaN where the result would be complex."""
+    """Return `a ^ b` over the reals: NaN if the result would be complex."""
     try:
         return math.pow(a, b)
     except OverflowError:
@@ -29,7 +29,7 @@ def power(a: float, b: float) -> float:
 
 
 def logarithm(x: float) -> float:
-    """The natural logarithm; minus infinity at 0, NaN below."""
+    """Return the natural logarithm; minus infinity at 0, NaN below."""
     return math.log(x) if x > 0 else (-math.inf if x == 0 else math.nan)
 
 
@@ -42,17 +42,17 @@ def exponential(x: float) -> float:
 
 
 def root(x: float) -> float:
-    """The square root; NaN below 0."""
+    """Return the square root; NaN below 0."""
     return math.sqrt(x) if x >= 0 else math.nan
 
 
 def cosine(x: float) -> float:
-    """The cosine of x radians; NaN of an infinity."""
+    """Return the cosine of x radians; NaN of an infinity."""
     return math.nan if math.isinf(x) else math.cos(x)
 
 
 def floor(x: float) -> float:
-    """The greatest whole number that is not above x; NaN and infinities stay."""
+    """Return the greatest whole number that is not above x; NaN and infinities stay."""
     return float(math.floor(x)) if math.isfinite(x) else x
 
 
@@ -62,12 +62,12 @@ def sigmoid(x: float) -> float:
 
 
 def least(values: Sequence[float]) -> float:
-    """The smallest, or NaN where any is."""
+    """Return the smallest, or NaN if any is."""
     return math.nan if any(math.isnan(v) for v in values) else min(values)
 
 
 def greatest(values: Sequence[float]) -> float:
-    """The greatest, or NaN where any is."""
+    """Return the greatest, or NaN if any is."""
     return math.nan if any(math.isnan(v) for v in values) else max(values)
 
 
@@ -82,13 +82,13 @@ def mean(values: Sequence[float]) -> float:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The population's standard deviation."""
+    """Return the population's standard deviation."""
     centre = mean(values)
     return root(mean([(v - centre) * (v - centre) for v in values]))
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two; NaN where any is."""
+    """Return the middle value, or the mean of the middle two; NaN if any is."""
     if any(math.isnan(v) for v in values):
         return math.nan
     ordered, half = sorted(values), len(values) // 2

@@ -43,8 +43,9 @@ class _Recorder:
 
 
 def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
-    """The cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go: what `Reward.forced` says of
-    the reward alone, for these responses.
+    """Return the cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go.
+
+    They are what `Reward.forced` says of the reward alone, for these responses.
 
     A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0921 where the place of
     a cut depends on a verdict, E0922 to E0924 as `vectorise` does.

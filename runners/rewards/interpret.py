@@ -54,8 +54,10 @@ class _Scope:
 
 
 def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
-    """The rewards of response `index`: one at each of `places` (its splits, in tokens), one in all for an outcome,
-    or one for each of its parts."""
+    """Return the rewards of response `index`.
+
+    There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts.
+    """
     tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, tracks, places, 0)
     for let in reward.lets:
@@ -79,7 +81,7 @@ def measure(
     numbers: Mapping[str, float],
     places: Sequence[int] = (),
 ) -> float:
-    """The value of an expression over a question's group, where names mean these responses and numbers.
+    """Return the value of an expression over a question's group, where names mean these responses and numbers.
 
     `places` are the splits of the response that is measured.
     """
@@ -134,7 +136,7 @@ def _value(node: Expression, scope: _Scope) -> float:
 
 
 def _cut(node: Expression, scope: _Scope) -> int | None:
-    """A place in tokens: a fraction rounds down, a negative one is 0, NaN is not a place."""
+    """Return a place in tokens: a fraction rounds down, a negative one is 0, NaN is not a place."""
     place = _value(node, scope)
     if math.isnan(place):
         return None
@@ -142,7 +144,7 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """A statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
+    """Return a statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
     if node.over == "splits":
         inners = [
             replace(

@@ -14,7 +14,9 @@ from runners.rewards.inputs import Bools, Floats, Ints
 
 
 def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> Floats:
-    """A statistic along an axis, which stays with size 1, over what is kept; `counted` says how many those are.
+    """Return a statistic along an axis, which stays with size 1, over what is kept.
+
+    `counted` says how many those are.
 
     Over none of them it means nothing: the caller puts something else there.
     """
@@ -66,6 +68,6 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
-    """The sum along an axis in order, so that it rounds as a loop does."""
+    """Return the sum along an axis in order, so that it rounds as a loop does."""
     kept = np.where(keep, value, 0.0)
     return np.take(np.add.accumulate(kept, axis=axis), [-1], axis=axis)

@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem, problem
 def not_finite(
     reward: str, question: str, rollout: int, split: int | None, value: float, seen: Mapping[str, float]
 ) -> Problem:
-    """A reward that came out as NaN or infinite."""
+    """Return the error of a reward that is NaN or infinite."""
     at = "" if split is None else f", split {split + 1}"
     return problem(
         "E0920",
@@ -22,7 +22,7 @@ def not_finite(
 
 
 def cut_needs_verdict(reward: str) -> Problem:
-    """A cut whose place depends on what is found by cutting."""
+    """Return the error of a cut whose place depends on what is found by cutting."""
     return problem(
         "E0921",
         f"the reward `{reward}` cuts a response at a place that depends on whether answers are right",
@@ -32,7 +32,7 @@ def cut_needs_verdict(reward: str) -> Problem:
 
 
 def given_missing(reward: str, field: str, available: Sequence[str]) -> Problem:
-    """A number of the question that the data does not give."""
+    """Return the error of a number of the question that the data does not give."""
     there = ", ".join(f"`{name}`" for name in available) or "none"
     return problem(
         "E0922",
@@ -54,7 +54,7 @@ def reference_missing(reward: str) -> Problem:
 
 
 def reference_not_cut(reward: str) -> Problem:
-    """Forced or bare answers of reference samples, which are never cut."""
+    """Return the error of forced or bare answers of reference samples, which are never cut."""
     return problem(
         "E0924",
         f"the reward `{reward}` cuts the reference's responses, which are only measured whole",

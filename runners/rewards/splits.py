@@ -37,7 +37,7 @@ def question_places(
 
 
 def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[int, ...]:
-    """The ends of a response's reasoning steps in tokens, the last its own end.
+    """Return the ends of a response's reasoning steps in tokens, the last its own end.
 
     The text is cut at `separator` into chunks; a chunk that starts with a keyword opens a new step, at least
     `min_chunks` chunks after the last opening. A step ends before the token that holds the next opening's first

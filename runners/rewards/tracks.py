@@ -33,7 +33,7 @@ def track_values(
     monitor: pl.DataFrame | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """The value of each track before step `step` (from 0), by name; of one that is `known`, that value.
+    """Return the value of each track before step `step` (from 0), by name; of one that is `known`, that value.
 
     `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
     """
@@ -54,7 +54,7 @@ def track_values(
 
 
 def inputs_of(table: pl.DataFrame) -> RewardInputs:
-    """The responses of a table as arrays, [questions, rollouts]."""
+    """Return the responses of a table as arrays, [questions, rollouts]."""
     rollouts = int(table["rollout"].max()) + 1  # type: ignore[arg-type]
     shape = (table.height // rollouts, rollouts)
     length = table["tokens"].to_numpy().astype(float).reshape(shape)
@@ -70,7 +70,7 @@ def inputs_of(table: pl.DataFrame) -> RewardInputs:
 
 
 def quantile(values: Floats, at: float) -> float:
-    """The least of some values that the share `at` of them do not exceed."""
+    """Return the least of some values that the share `at` of them do not exceed."""
     # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
     place = math.ceil(at * len(values) - 1e-9)
     return float(np.sort(values)[min(max(place, 1), len(values)) - 1])
@@ -117,7 +117,7 @@ def _measured(
 
 
 def _replaced(value: Any, put: Callable[[History], Number]) -> Any:
-    """An expression in which each look at other times is what `put` makes of it."""
+    """Return an expression in which `put` has replaced each look at other times."""
     if isinstance(value, History):
         return put(value)
     if isinstance(value, tuple):

@@ -66,8 +66,9 @@ class _Scope:
 
 
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
-    """Rewards [questions, rollouts, splits]; an outcome has one split, and parts are as many. Meaningless where
-    `inputs.present` is false for a split.
+    """Return rewards [questions, rollouts, splits]; an outcome has one split, and parts are as many.
+
+    They are meaningless where `inputs.present` is false for a split.
 
     Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
     a reference or its cuts are missing (E0922 to E0924).
@@ -89,7 +90,7 @@ def evaluate(
 def vectorise_metrics(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> dict[str, Floats]:
-    """The value of each of a reward's metrics for each response, [questions, rollouts], NaN where it has none."""
+    """Return each of a reward's metrics for each response, [questions, rollouts], NaN where it has no value."""
     if not reward.metrics:
         return {}
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -98,7 +99,7 @@ def vectorise_metrics(
 
 
 def aggregate_depth(value: IR | Node) -> int:
-    """The deepest nesting of aggregates in an expression, or in a reward."""
+    """Return the deepest nesting of aggregates in an expression, or in a reward."""
     inside = max(map(aggregate_depth, parts_of(value)), default=0)
     return inside + isinstance(value, Aggregate)
 
@@ -106,7 +107,7 @@ def aggregate_depth(value: IR | Node) -> int:
 def measure_each(
     value: Expression, response: str, inputs: RewardInputs, numbers: Mapping[str, float]
 ) -> Floats:
-    """A value for every response, [questions, rollouts], where it is called `response` and names are `numbers`."""
+    """Return a value for every response, [questions, rollouts], which is called `response`; names are `numbers`."""
 
     def never(at: Ints, cut: Ints) -> Bools:
         raise ValueError("nothing is cut here")
@@ -153,7 +154,7 @@ class _Evaluator:
         return np.concatenate(parts, axis=2), lets
 
     def scope(self, response: str, numbers: Mapping[str, float]) -> _Scope:
-        """The name of one response of each rollout, and those of numbers that all share."""
+        """Return the name of one response of each rollout, and those of numbers that all share."""
         arrays = {name: np.full((1,) * self.axes, value) for name, value in numbers.items()}
         return _Scope({response: _Response("group", 1)}, arrays)
 
@@ -220,7 +221,7 @@ class _Evaluator:
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
-        """The coefficient of each split, [questions, rollouts, splits]; 0 for those that a response does not have."""
+        """Return the coefficient of each split, [questions, rollouts, splits]; 0 for those that a response does not have."""
         places, present = self.inputs.places, self.inputs.present
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)

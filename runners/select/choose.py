@@ -23,7 +23,7 @@ class Chosen:
 
 
 def chosen(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
-    """What each pick takes: one thing, as many as meet its condition, or nothing."""
+    """Return the choice of each pick: one thing, as many as meet its condition, or nothing."""
     numbers = _numbers(selection, group)
     return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
 
@@ -44,7 +44,7 @@ def _numbers(selection: Selection, group: Group) -> dict[str, float]:
 
 
 def kept(margins: list[float], drop: float) -> list[int]:
-    """The positions left, in order, once the share `drop` with the lowest margins is taken out; of equals the last go.
+    """Return the positions left, in order, without the share `drop` with the lowest margins; of equals the last go.
 
     As many go as the share has in whole: of 7 with 15%, one. What is not a number counts as lowest.
     """
@@ -64,7 +64,7 @@ def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> t
 
 
 def _one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
-    """The positions of the one trace or pair of a pick, its own conditions apart."""
+    """Return the positions of the one trace or pair of a pick, without its own conditions."""
     positions: dict[str, int] = {}
     responses: dict[str, Rollout] = {}
     for role in ROLES:
@@ -91,7 +91,7 @@ def _weighed(
 def _met(
     name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
 ) -> Iterator[int]:
-    """The positions of the responses that meet a choice's condition."""
+    """Yield the positions of the responses that meet a choice's condition."""
     for position, member in enumerate(group.rollouts):
         names = {**responses, choice.var: member}
         if choice.where is None or measure(name, choice.where, group, names, numbers) != 0:
@@ -101,7 +101,7 @@ def _met(
 def _best(
     name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
 ) -> int | None:
-    """The position with the least or greatest key, the first of equals; NaN is not a key."""
+    """Return the position with the least or greatest key, the first of equals; NaN is not a key."""
     best: tuple[float, int] | None = None
     for position in _met(name, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}

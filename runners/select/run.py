@@ -35,7 +35,7 @@ class Sampled:
 
 
 def select(job: Job) -> None:
-    """Picks of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
+    """Pick of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
 
     A selection of questions keeps their rows of the pool's data as they are.
 
@@ -80,7 +80,7 @@ def select(job: Job) -> None:
 
 
 def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
-    """The rows of the questions that a selection keeps, in the order of the data."""
+    """Keep the rows of the questions of a selection, in the order of the data."""
     asked, ids = 0, set[str]()
     for question in questions:
         asked += 1

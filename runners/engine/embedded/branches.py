@@ -41,7 +41,7 @@ class Branches:
     streams: NDArray[np.uint64]
 
     def select(self, index: NDArray[np.int64] | slice) -> Branches:
-        """The branches at `index`, in its order."""
+        """Return the branches at `index`, in its order."""
         return Branches(
             self.slot[index],
             self.start[index],
@@ -67,7 +67,7 @@ class _Block:
 def answer(
     decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampling, tokens_at_once: int
 ) -> list[list[int]]:
-    """The answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
+    """Return the answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
     answers: list[list[int]] = []
     for part in _parts(branches, tokens_at_once):
         answers.extend(_answer(decoder, cache, branches.select(part), sampling))
@@ -124,7 +124,7 @@ def _pass(
     tokens: NDArray[np.int64],
     filled: int,
 ) -> torch.Tensor:
-    """Reads `tokens` [b, m] after the `filled` tokens that each branch has; logits [b, vocab] after the last."""
+    """Read `tokens` [b, m] after the `filled` tokens of each branch; return logits [b, vocab] after the last."""
     shape, device = decoder.shape, decoder.device
     count, new = tokens.shape
     total = filled + new
@@ -184,7 +184,7 @@ def _block(
         return part.reshape(rows * kv_heads, block.width * lanes, part.shape[-1])
 
     def unpad(part: torch.Tensor) -> torch.Tensor:
-        """The inverse of `pad`."""
+        """Invert `pad`."""
         part = part.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
         part = part.reshape(rows * block.width, kv_heads, lanes, -1)
         return part if block.place is None else part[block.place]

@@ -41,11 +41,11 @@ class Cache:
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def rows(self, rows: slice) -> Cache:
-        """A view of some rows."""
+        """Return a view of some rows."""
         return Cache(self.keys[:, rows], self.values[:, rows])
 
     def write(self, layer: int, columns: slice, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Takes keys and values [rows, new, kv_heads, head_dim] of the tokens at `columns`."""
+        """Write keys and values [rows, new, kv_heads, head_dim] of the tokens at `columns`."""
         self.keys[layer, ..., columns] = keys.permute(0, 2, 3, 1)
         self.values[layer, ..., columns, :] = values.transpose(1, 2)
 
@@ -86,7 +86,7 @@ class Cohort:
         self._mask()
 
     def positions(self) -> NDArray[np.int64]:
-        """The position of the token last written in each live row."""
+        """Return the position of the token last written in each live row."""
         return self.filled - 1 - self.start[: self.live]
 
     def attend(
@@ -108,7 +108,7 @@ class Cohort:
         torch.bmm(weights, past_values, out=out.view(grouped))
 
     def retire(self, finished: Sequence[int]) -> NDArray[np.int64]:
-        """Moves finished live slots behind the live ones; returns the new order as old slot numbers."""
+        """Move finished live slots behind the live ones; return the new order as old slot numbers."""
         order = np.arange(len(self.owner))
         remaining = self.live - len(finished)
         holes = [slot for slot in finished if slot < remaining]
@@ -180,7 +180,7 @@ def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, c
 def admit(
     decoder: Decoder, groups: Sequence[tuple[Sequence[int], Sequence[int]]], room: int, tokens_at_once: int
 ) -> tuple[Cohort, torch.Tensor]:
-    """A new cohort from (prompt, requests with it) pairs, each prompt read once; logits [rows, vocab] by slot.
+    """Make a cohort from (prompt, requests with it) pairs, each prompt read once; logits are [rows, vocab] by slot.
 
     `room` is the number of columns after the prompts.
     """

@@ -37,7 +37,7 @@ class EmbeddedEngine:
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Copies new weights in and drops every cache made with the old ones. Raises E0803 to E0806, E0816."""
+        """Copy new weights in and drop every cache made with the old ones. Raises E0803 to E0806, E0816."""
         if isinstance(state, Spread):
             # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
             state = state.whole()
@@ -83,7 +83,7 @@ class EmbeddedEngine:
             )
 
     def release(self) -> None:
-        """Drops the weights and caches: a trainer of this process takes their memory."""
+        """Drop the weights and caches: a trainer of this process takes their memory."""
         self._kept = {}
         self._held = None
 

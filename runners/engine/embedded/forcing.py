@@ -106,7 +106,7 @@ def _read(
     responses: Sequence[Response],
     settings: EmbeddedSettings,
 ) -> list[tuple[Row, list[Job]]]:
-    """Reads each response once, up to its last cut, into a fresh cache."""
+    """Read each response once, up to its last cut, into a fresh cache."""
     sequences = [
         requests[group[0].index].prompt + responses[group[0].index].tokens[: group[-1].cut]
         for group in groups
@@ -125,7 +125,7 @@ def _branches(
     responses: Sequence[Response],
     forcing: Sequence[int],
 ) -> Branches:
-    """The branches of one cache; without a forcing text, the prefix's own last token is read again."""
+    """Return the branches of one cache; without a forcing text, the prefix's own last token is read again."""
     counts = [len(group) for _, group in placed]
     slot = np.repeat(np.array([row.slot for row, _ in placed], dtype=np.int64), counts)
     start = np.repeat(np.array([row.start for row, _ in placed], dtype=np.int64), counts)

@@ -22,7 +22,7 @@ Group = tuple[tuple[int, ...], list[int]]
 
 
 def groups_of(requests: Sequence[Request]) -> deque[Group]:
-    """Requests by equal prompt, in rising order of the prompt's length: neighbours waste little padding."""
+    """Group requests by equal prompt, in rising order of the prompt's length: neighbours waste little padding."""
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
         by_prompt.setdefault(request.prompt, []).append(index)
@@ -30,7 +30,7 @@ def groups_of(requests: Sequence[Request]) -> deque[Group]:
 
 
 def take(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, alone: bool) -> list[Group]:
-    """Takes the groups of the next cohort from `waiting`: at most `rows` rows and `tokens` tokens of cache.
+    """Take the groups of the next cohort from `waiting`: at most `rows` rows and `tokens` tokens of cache.
 
     Every row has the columns of the longest prompt and `max_tokens` more. A group stays whole, so that its prompt
     is read once, unless it fits nowhere: `alone`, when nothing runs, splits it, and starts one row at least.
@@ -91,7 +91,7 @@ def draw(
 
 
 def _invert(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """The first index [n, 1] whose cumulative probability passes `uniforms` of the total."""
+    """Return the first index [n, 1] whose cumulative probability passes `uniforms` of the total."""
     cumulative = torch.cumsum(probabilities, -1, dtype=torch.float64)
     target = uniforms.unsqueeze(1) * cumulative[:, -1:]
     ranks = torch.searchsorted(cumulative, target, right=True)
@@ -115,13 +115,13 @@ class Running:
     steps: list[Step] = field(default_factory=list)
 
     def uniforms(self) -> NDArray[np.float64]:
-        """The uniforms of the next draw."""
+        """Return the uniforms of the next draw."""
         return uniforms(self.streams[: self.cohort.live], len(self.steps))
 
     def record(
         self, tokens: NDArray[np.int64], logprobs: NDArray[np.float64], behaviour: NDArray[np.float64]
     ) -> None:
-        """Takes one draw for each live slot and retires the slots that it finishes."""
+        """Record one draw for each live slot and retire the slots that it finishes."""
         cohort = self.cohort
         self.steps.append((cohort.owner[: cohort.live].copy(), tokens, logprobs, behaviour))
         self.drawn = tokens
@@ -136,7 +136,7 @@ class Running:
             self.drawn = tokens[order[: cohort.live]]
 
     def responses(self, version: int, with_logprobs: bool) -> dict[int, Response]:
-        """The finished responses by request; `with_logprobs`, with their log-probabilities."""
+        """Return the finished responses by request; `with_logprobs`, with their log-probabilities."""
         owners = np.concatenate([step[0] for step in self.steps])
         # A stable sort by owner leaves each owner's tokens in the order of their steps.
         order = np.argsort(owners, kind="stable")
@@ -209,7 +209,7 @@ def _next(
     running: Sequence[Running],
     kept: deque[Cohort],
 ) -> list[Group]:
-    """The groups of the next cohort; none while half the rows, or memory, must first come free.
+    """Return the groups of the next cohort; none while half the rows, or memory, must first come free.
 
     Caches kept for forcing give way to responses that wait.
     """
@@ -229,7 +229,7 @@ def _next(
 
 
 def _logits(decoder: Decoder, step: Sequence[Running]) -> torch.Tensor:
-    """Feeds each live row the token that it drew last; logits [live rows of all cohorts, vocab]."""
+    """Feed each live row the token that it drew last; return logits [live rows of all cohorts, vocab]."""
     shape = decoder.shape
     for one in step:
         one.cohort.filled += 1
@@ -267,7 +267,7 @@ def _draw(logits: torch.Tensor, step: Sequence[Running], sampling: Sampling) -> 
 
 
 def not_finite(token: int) -> Exception:
-    """The problem of a model whose logits are NaN or infinite."""
+    """Return the problem of a model whose logits are NaN or infinite."""
     return problem(
         "E0802",
         f"the model's logits are not finite at token {token} of a response",

@@ -42,7 +42,7 @@ class EmbeddedSettings:
 
     @staticmethod
     def on(device: str, precision: str = "auto") -> EmbeddedSettings:
-        """What suits a device and a model's precision: on a GPU caches go by the memory that is free there now."""
+        """Return settings for a device and a model's precision: on a GPU caches go by the memory that is free now."""
         half = precision == "bfloat16"
         dtype: Literal["float32", "bfloat16"] = "bfloat16" if half else "float32"
         if device == "cpu":
@@ -86,7 +86,7 @@ class Shape:
 
 
 def shape_of(config: Any) -> Shape:
-    """Reads a transformers config.
+    """Read a transformers config.
 
     Raises E0801 for another architecture, or for a variant of these two whose arithmetic differs.
     """
@@ -222,7 +222,7 @@ class Weights:
 
 
 def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
-    """Copies and fuses a state dict to the engine's device and precision.
+    """Copy and fuse a state dict to the engine's device and precision.
 
     Raises E0806 for a missing tensor or one of another shape.
     """
@@ -296,7 +296,7 @@ class Attend(Protocol):
     def __call__(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        """Queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim]; returns [n, heads × head_dim]."""
+        """Return attention [n, heads × head_dim] of queries of that shape, keys and values [n, kv_heads, head_dim]."""
         ...
 
 
@@ -316,7 +316,7 @@ class Decoder:
         self._sin = self._cos
 
     def cover(self, positions: int) -> None:
-        """Makes the rotary table reach `positions` rows; growing it changes no row."""
+        """Make the rotary table reach `positions` rows; growing it changes no row."""
         if positions <= self._cos.shape[0]:
             return
         rows = max(positions, 2 * self._cos.shape[0], 256)
