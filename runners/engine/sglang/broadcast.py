@@ -66,7 +66,7 @@ class _Own:
             raise
 
     def leave(self) -> None:
-        """Ends it on this side."""
+        """End the group on this side."""
         if not self._left:
             self._left = True
             dist.destroy_process_group(self._group)
@@ -102,7 +102,7 @@ def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
 
 
 def _meeting(server: Address) -> tuple[Any, str, int]:
-    """A store on a free port of the address that a server sees this machine at, and of no other."""
+    """Return a store on a free port of the address that a server sees this machine at, and of no other."""
     host, _, theirs = server.url.removeprefix("http://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(theirs)))

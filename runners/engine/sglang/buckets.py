@@ -61,7 +61,7 @@ def parts(
 
 
 def untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a state dict without a head that is tied to the embeddings before it, as in files of weights."""
+    """Yield the tensors of a state dict without a head that is tied to the embeddings before it, as in files of weights."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     for name, tensor in state.items():
         mark = (tensor.data_ptr(), tuple(tensor.shape))

@@ -76,7 +76,7 @@ class Lines:
         return list(await asyncio.gather(*asked))
 
     async def _ask(self, number: int, path: str, message: Mapping[str, Any], reads: int) -> Exception | None:
-        """What is wrong with a server's answer, if anything."""
+        """Return what is wrong with a server's answer, if anything."""
         if number in self._hung:
             return self._hung[number]
         try:
@@ -130,7 +130,7 @@ def update_session(lines: Lines) -> Iterator[None]:
 
 
 def worst(faults: Sequence[BaseException]) -> BaseException:
-    """The failure to report of several: silence first, of all servers that hang; then a lost server; then the first."""
+    """Return the failure to report of several: silence first, of all servers that hang; then a lost server; else any."""
     hung = [fault for fault in faults if isinstance(fault, Hung)]
     if hung:
         return Hung(*(server for fault in hung for server in fault.servers))

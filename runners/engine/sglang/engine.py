@@ -20,15 +20,17 @@ Key = tuple[Request, tuple[int, ...]]
 
 
 class SGLangEngine:
-    """Rollouts on SGLang servers. A server that dies or hangs is started again, and what it had not answered is asked again:
-    draws depend on seeds and places alone, so the answers are those that it would have given.
+    """Rollouts on SGLang servers, of which one that dies or hangs is started again and asked again.
+
+    Draws depend on seeds and places alone, so the answers are those that it would have given.
     """
 
     def __init__(
         self, hosts: Sequence[Host], settings: Settings, limits: Limits, aside: Path, passing: bool = False
     ) -> None:
-        """Starts every host. `aside` is where weights may be laid down on their way; `passing`, it goes when the engine
-        is closed. Raises what `Host.start` does.
+        """Start every host. Raises what `Host.start` does.
+
+        `aside` is the folder for weights on their way; `passing`, it is removed when the engine is closed.
         """
         self.fleet = Fleet(hosts, settings, aside)
         self.settings, self._limits = settings, limits
@@ -101,7 +103,7 @@ class SGLangEngine:
         ]
 
     def close(self) -> None:
-        """Ends the servers that are ours, with whatever they were doing."""
+        """End the servers that are ours, with whatever they were doing."""
         # Each of these, whatever becomes of the others.
         with ExitStack() as ends:
             if self._passing is not None:
@@ -128,7 +130,7 @@ class SGLangEngine:
 
 
 def _places(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:
-    """A server for each request: equal prompts together, so that each is read once, and about as much to read everywhere.
+    """Return a server for each request: equal prompts together, each read once, and about as much to read everywhere.
 
     A response of `tokens` tokens reads its prompt and half of itself with each. Those that go on, some far, others hardly
     begun, differ most: the longest are dealt first.

@@ -37,7 +37,7 @@ class Fleet:
     """
 
     def __init__(self, hosts: Sequence[Host], settings: Settings, aside: Path) -> None:
-        """Starts every host. `aside` is where weights may be laid down on their way. Raises what `Host.start` does."""
+        """Start every host. `aside` is the folder for weights on their way. Raises what `Host.start` does."""
         self.hosts, self._settings, self._aside = list(hosts), settings, aside
         self.servers: list[Address] = []
         self.way: weights.Way | None = None
@@ -81,7 +81,7 @@ class Fleet:
             self._away = self._switch(release_memory, self._away)
 
     def revive(self, number: int, fault: Lost, deaths: int) -> None:
-        """Starts a server again that was lost, and brings it the present weights. Raises E0827 after too many deaths."""
+        """Start a lost server again and bring it the present weights. Raises E0827 after too many deaths."""
         host = self.hosts[number]
         host.note(f"it does not answer: {fault}")
         if isinstance(fault, Hung):
@@ -104,7 +104,7 @@ class Fleet:
                 self._renew([number])
 
     def close(self) -> None:
-        """Ends the servers that are ours, with whatever they were doing."""
+        """End the servers that are ours, with whatever they were doing."""
         # Each of these, whatever becomes of the others.
         with ExitStack() as ends:
             for host in self.hosts:
@@ -114,19 +114,19 @@ class Fleet:
                 ends.callback(self.hosts[number].kill)
 
     def _started(self, host: Host) -> Address:
-        """Starts a host, and writes down which SGLang it is: servers are no packages of this process."""
+        """Start a host and record its version of SGLang: servers are no packages of this process."""
         address = host.start()
         record(self._aside, "sglang", address.version)
         record(self._aside, DETERMINISM, self._settings.determinism)
         return address
 
     def _start(self, number: int) -> None:
-        """Starts a server again: it has all of its memory, and the first weights."""
+        """Start a server again: it has all of its memory, and the first weights."""
         self.servers[number] = self._started(self.hosts[number])
         self._away.discard(number)
 
     def _switch(self, call: Callable[[Address], None], numbers: Iterable[int]) -> set[int]:
-        """Makes a call to some servers at once, and ends those that fail: what they have left of their memory is not known.
+        """Make a call to some servers at once, and end those that fail, whose memory is in an unknown state.
 
         Returns the numbers of the others.
         """
@@ -172,7 +172,7 @@ class Fleet:
         )
 
     def _sent(self, way: weights.Way, numbers: Sequence[int]) -> Exception | None:
-        """Sends the weights one way, once more where a server was lost meanwhile; why it failed, if it did."""
+        """Send the weights one way, once more if a server was lost meanwhile; return why it failed, if it did."""
         state, version = self._weights
         failure: Exception | None = None
         for _ in range(2):
@@ -206,14 +206,14 @@ class Fleet:
         return near and (self._settings.on_cpu or alone)
 
     def _end_hung(self, fault: Lost) -> None:
-        """Ends servers that took weights and do not say that they go on."""
+        """End servers that took weights and do not report that they go on."""
         hung = fault.servers if isinstance(fault, Hung) else ()
         for number in [number for number, server in enumerate(self.servers) if server in hung]:
             self._tell(f"a server that was sent weights is ended: {fault}", [number])
             self.hosts[number].kill()
 
     def _standing(self, numbers: Sequence[int]) -> list[Address]:
-        """The servers, those that have died started again."""
+        """Return the servers, after starting the dead ones again."""
         for number in numbers:
             if not self.hosts[number].alive:
                 self._start(number)

@@ -54,8 +54,10 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A run's needs of a server: the longest sequence in tokens (at least), the processes of each server that weights are
-    sent to (None: any number), and the folder of its model, once that is there.
+    """A run's needs of a server.
+
+    `context` is the longest sequence in tokens (at least), `ranks` the processes of each server that weights are sent
+    to (None: any number), and `model` the folder of its model, once that exists.
     """
 
     context: int

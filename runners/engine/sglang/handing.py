@@ -88,7 +88,7 @@ def _hand(
 
 
 def packed_tensors(bucket: Bucket) -> str:
-    """The handles of a bucket's tensors as a server reads them: names of shared memory, on a GPU handles of its memory."""
+    """Return a bucket's tensors as a server reads them: names of shared memory, on a GPU handles of its memory."""
     with _shared_by_name():
         buffer = io.BytesIO()
         _Pickler(buffer).dump(list(bucket.tensors))
@@ -127,7 +127,7 @@ class _Pickler(ForkingPickler):
 
 
 def by_identity(reduced: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
-    """A reduced CUDA tensor with the identity of its device in place of its number, which SGLang reads as well."""
+    """Return a reduced CUDA tensor with its device's identity in place of its number, which SGLang reads as well."""
     function, arguments = reduced
     if function is not reductions.rebuild_cuda_tensor or not isinstance(arguments[_DEVICE], int):
         return reduced

@@ -15,7 +15,7 @@ class Host(Protocol):
         ...
 
     def start(self) -> Address:
-        """Starts it, again if need be, and waits until it is healthy, with the settings' model as version 0."""
+        """Start it, again if need be, and wait until it is healthy, with the settings' model as version 0."""
         ...
 
     @property
@@ -29,17 +29,17 @@ class Host(Protocol):
         ...
 
     def said(self) -> list[str]:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         ...
 
     def note(self, words: str) -> None:
-        """Adds a line to its log."""
+        """Add a line to its log."""
         ...
 
     def kill(self) -> None:
-        """Ends the server at once, if it is ours: what state it is in is not known. It may be started again."""
+        """End the server at once, if it is ours, whatever state it is in. It may be started again."""
         ...
 
     def stop(self) -> None:
-        """Ends it, if it is ours to end."""
+        """End it, if it is ours to end."""
         ...

@@ -32,8 +32,10 @@ _KEPT_SHARE = 0.5
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
-    """What is asked for: servers at given addresses; else actors in a task of Ray's; else processes here, kept from the
-    task before where this process keeps them.
+    """Return the hosts of a run's servers.
+
+    They are at given addresses; else actors in a task of Ray's; else processes here, kept from the task before if this
+    process keeps them.
     """
     if given():
         return [GivenServer(address, settings) for address in given()]
@@ -125,13 +127,13 @@ class Actor:
         self.near = True
 
     def begin(self) -> None:
-        """Makes the actor, if there is none, and lets it start its server."""
+        """Make the actor, if there is none, and let it start its server."""
         if self.keeper is None:
             self.keeper = self._make()
         self.starting = self.keeper.start.remote()
 
     def start(self) -> Address:
-        """Starts the server, in an actor made anew where there is none. Raises what `Server.start` does, and E0821."""
+        """Start the server, in a new actor if there is none. Raises what `Server.start` does, and E0821."""
         for attempt in range(2):
             if self.starting is None:
                 self.begin()
@@ -162,14 +164,14 @@ class Actor:
             return False
 
     def said(self) -> list[str]:
-        """The last lines of its log, where the actor still runs."""
+        """Return the last lines of its log, if the actor still runs."""
         try:
             return list(self.ray.get(self.keeper.said.remote())) if self.keeper is not None else []
         except self.ray.exceptions.RayActorError:
             return []
 
     def note(self, words: str) -> None:
-        """Adds a line to its log."""
+        """Add a line to its log."""
         if self.keeper is not None:
             self.keeper.note.remote(words)
 
@@ -178,7 +180,7 @@ class Actor:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the server and the actor."""
+        """End the server and the actor."""
         self.starting = None
         if self.keeper is None:
             return
@@ -210,7 +212,7 @@ class Actor:
 
 
 def _seeing(devices: str) -> dict[str, Any]:
-    """The environment of an actor that uses GPUs which others hold: Ray itself would show it none."""
+    """Return the environment of an actor that uses GPUs which others hold: Ray itself would show it none."""
     return {"env_vars": {"CUDA_VISIBLE_DEVICES": devices, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
 
 

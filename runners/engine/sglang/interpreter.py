@@ -33,7 +33,7 @@ def candidates() -> Iterator[Path]:
 
 
 def find_interpreter() -> Path | None:
-    """The first of the candidates that is a Python with SGLang beside it."""
+    """Return the first of the candidates that is a Python with SGLang beside it."""
     return next((path for path in candidates() if _has(path, "sglang")), None)
 
 
@@ -67,7 +67,7 @@ def saves_memory(python: Path) -> bool:
 
 
 def toolkit(python: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variable that shows servers of this Python the CUDA compiler of its own packages; nothing where they find one.
+    """Return the variable that shows this Python's servers the CUDA compiler of its packages; nothing if they find one.
 
     SGLang imports DeepGEMM, which ends the server where it finds no compiler: in CUDA_HOME, CUDA_PATH, on the PATH or below
     /usr/local/cuda. A node may have a driver alone, and the pinned packages bring a compiler along.

@@ -118,8 +118,9 @@ class KeptServer(Server):
 
 
 def _serves(settings: Settings, python: Path, devices: list[str | None]) -> tuple[Any, ...]:
-    """All that has to be the same for two tasks to share servers; which weights, how long they wait, and whether they let
-    it rest between rollouts, is not.
+    """Return all that has to be the same for two tasks to share servers.
+
+    Which weights, how long they wait, and whether they rest between rollouts may differ.
     """
     same = replace(settings, model=Path(), context=0, patience=0.0, in_turn=False)
     return same, python, devices, *(_config(settings.model / name) for name in _CONFIGS)
@@ -132,7 +133,7 @@ def _config(file: Path) -> dict[str, Any] | None:
 
 
 def _positions(settings: Settings) -> int:
-    """The most tokens that the model is made for."""
+    """Return the most tokens that the model is made for."""
     return int((_config(settings.model / _CONFIGS[0]) or {}).get("max_position_embeddings", settings.context))
 
 

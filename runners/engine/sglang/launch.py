@@ -26,7 +26,7 @@ _ON_CPU = os.environ.get("SGLANG_USE_CPU_ENGINE") == "1"
 
 
 def suit_cpu() -> None:
-    """What SGLang needs where there is no GPU: operators that torchvision lacks, and seeded sampling on torch attention."""
+    """Add what SGLang lacks without a GPU: operators of torchvision, and seeded sampling on torch attention."""
     import torch
 
     # torchvision's own library does not load beside a CPU build of torch, and registers shapes for these operators anyhow.
@@ -42,7 +42,7 @@ def suit_cpu() -> None:
     choices.add_radix_supported_deterministic_attention_backend_choices(["torch_native"])
 
     def already_invariant(*_: object, **__: object) -> None:
-        """The operators that it would replace are Triton's; on one thread torch's do not depend on the batch."""
+        """Do nothing: the operators to replace are Triton's; on one thread torch's do not depend on the batch."""
 
     invariant.enable_batch_invariant_mode = already_invariant
     invariant.batch_invariant_ops.enable_batch_invariant_mode = already_invariant
@@ -125,7 +125,7 @@ def seed_draws() -> None:
 
 
 def _beside(name: str) -> Any:
-    """A module in this folder, by its file: it is not on the path of SGLang's Python."""
+    """Load a module in this folder, by its file: it is not on the path of SGLang's Python."""
     spec = importlib.util.spec_from_file_location(f"reodsl_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -156,7 +156,7 @@ def tell_plain_logprobs() -> None:
 
 
 def answer_at_cuts() -> None:
-    """Adds a route that takes a response once and cuts it here: a prefix for each budget is most of what is sent else."""
+    """Add a route that takes a response once and cuts it here: a prefix for each budget is most of what is sent else."""
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -174,7 +174,7 @@ def answer_at_cuts() -> None:
 
 
 def end_with_owner() -> None:
-    """Ends this process, and all others of its server, when who started the server ends, however that comes.
+    """End this process, and all others of its server, when the starter of the server ends, however that comes.
 
     Standard input is a pipe that the owner holds open; where it is none, the server belongs to nobody and stays. Each
     process of the server watches the pipe from its first moment on: the kernel's signal alone would miss a process that
@@ -195,7 +195,7 @@ def end_with_owner() -> None:
 
 
 def try_port() -> None:
-    """Ends this process where something else listens on the server's port: SGLang finds that out when all else is done."""
+    """End this process if something else listens on the server's port: SGLang finds that out when all else is done."""
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=30_000)
@@ -209,7 +209,7 @@ def try_port() -> None:
 
 
 def require_meeting() -> None:
-    """Ends this process where SGLang would not meet in the owner's folder but at a port of every address."""
+    """End this process if SGLang would not meet in the owner's folder but at a port of every address."""
     from sglang.srt.environ import envs
 
     if not hasattr(envs, "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"):

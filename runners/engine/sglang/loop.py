@@ -27,7 +27,7 @@ class Loop:
     def run(
         self, coroutine: Coroutine[Any, Any, Result], meanwhile: Callable[[], None] = lambda: None
     ) -> Result:
-        """Does `meanwhile` here and then waits for a coroutine; an interruption, or what `look` raises, cancels it."""
+        """Do `meanwhile` here and then wait for a coroutine; an interruption, or what `look` raises, cancels it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             meanwhile()
@@ -41,11 +41,11 @@ class Loop:
             raise
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls a function in the loop's thread, soon."""
+        """Call a function in the loop's thread, soon."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
-        """Ends the thread, and gives the loop's files back."""
+        """End the thread, and give the loop's files back."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

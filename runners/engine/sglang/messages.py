@@ -19,7 +19,7 @@ _BEFORE_PROMPTS = 1
 
 
 def drawing(sampling: Sampling, seed: int, drawn: int = 0) -> dict[str, Any]:
-    """The server's `sampling_params` for what is left of a response of which `drawn` tokens are there.
+    """Return the server's `sampling_params` for the rest of a response that has `drawn` tokens.
 
     The draw of a token depends on the seed and its place in the sequence: going on later draws the same tokens.
     """
@@ -49,14 +49,14 @@ class Draft:
     versions: list[int] = field(default_factory=list)
 
     def message(self) -> dict[str, Any]:
-        """What asks for the rest."""
+        """Return the message that asks for the rest."""
         return {
             "input_ids": [*self.request.prompt, *self.tokens],
             "sampling_params": drawing(self.sampling, self.request.seed, len(self.tokens)),
         } | self._logprobs()
 
     def _logprobs(self) -> dict[str, Any]:
-        """What asks for log-probabilities, where anything reads them: they are most of an answer's bytes."""
+        """Return the part that asks for log-probabilities, if anything reads them: they are most of an answer's bytes."""
         if not (self.sampling.logprobs or self.watched):
             return {}
         return {
@@ -66,7 +66,7 @@ class Draft:
         }
 
     def take(self, answer: Mapping[str, Any]) -> Response | None:
-        """Takes a part in; the response, if that ended it. Raises E0802 for a log-probability that is not finite."""
+        """Take a part in; return the response, if that ended it. Raises E0802 for a log-probability that is not finite."""
         meta = answer["meta_info"]
         new = answer["output_ids"]
         if not new:
@@ -108,7 +108,7 @@ class Draft:
 
 
 def values_of(logprobs: Sequence[Any]) -> list[Any]:
-    """The log-probabilities that an answer lists: by themselves, as our servers do, or each with its token and text."""
+    """Return an answer's log-probabilities: listed by themselves, as our servers do, or each with its token and text."""
     return [item[0] for item in logprobs] if logprobs and isinstance(logprobs[0], list) else list(logprobs)
 
 
@@ -134,7 +134,7 @@ def forced_message(
 
 
 def spelt_out(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A forced message for a server that cuts nothing itself: every prefix is written out."""
+    """Return a forced message for a server that cuts nothing itself: every prefix is written out."""
     tokens, forcing, drawn = message["tokens"], message["forcing"], message["sampling_params"]
     return {
         "input_ids": [tokens[:cut] + forcing for cut in message["cuts"]],
@@ -144,7 +144,7 @@ def spelt_out(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forced_tokens(answer: Mapping[str, Any], sampling: Sampling) -> tuple[int, ...]:
-    """The tokens of an answer. Raises E0824 where the server gave up on it."""
+    """Return the tokens of an answer. Raises E0824 if the server gave up on it."""
     tokens = tuple(int(token) for token in answer["output_ids"])
     reason = (answer["meta_info"].get("finish_reason") or {}).get("type")
     if reason == "abort" or not tokens:
@@ -153,7 +153,7 @@ def forced_tokens(answer: Mapping[str, Any], sampling: Sampling) -> tuple[int, .
 
 
 def spoilt(words: str) -> Exception:
-    """The problem of an answer that is not what was asked for."""
+    """Return the problem of an answer that is not what was asked for."""
     return problem(
         "E0824",
         f"the SGLang server's answer cannot be used: {words}",

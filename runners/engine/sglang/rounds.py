@@ -79,7 +79,7 @@ Connect = Callable[[Address, int], AbstractAsyncContextManager[httpx.AsyncClient
 
 @asynccontextmanager
 async def connect_http(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that waits for as long as an answer takes. Raises `Hung`, in a group, once the server hangs."""
+    """Yield a client that waits for as long as an answer takes. Raises `Hung`, in a group, once the server hangs."""
     ear = Ear(address)
     async with (
         httpx.AsyncClient(
@@ -103,8 +103,7 @@ def left(works: Sequence[Work]) -> int:
 
 
 class Round:
-    """Works that are asked for until all of them are done: each of its own server, or of another that is free when its
-    own is full or lost.
+    """Works that are asked for until all are done, of their own server or of a free one if that is full or lost.
 
     Whoever hears of a lost server by `next_lost` says by `back` when it can be asked again.
     """
@@ -119,7 +118,9 @@ class Round:
         connect: Connect | None = None,
         ended: Ended | None = None,
     ) -> None:
-        """At most `at_once` responses are asked of a server at a time, and with `ahead` no more than its caches are
+        """Prepare the round.
+
+        At most `at_once` responses are asked of a server at a time, and with `ahead` no more than its caches are
         expected to hold: what waits at a server takes the place of prefixes that answers are about to be forced out of.
         `connect` gives the client that asks it: one that speaks HTTP, unless another is given, as for engines that are
         only simulated. `ended` hears of each work that is done, in the loop's thread; what it raises ends the round.
@@ -141,7 +142,7 @@ class Round:
         self._lost: SimpleQueue[tuple[int, Lost] | None] = SimpleQueue()
 
     async def run(self) -> None:
-        """Returns when everything is done. Raises E0802, E0824 or E0825, after the others were cancelled."""
+        """Return when everything is done. Raises E0802, E0824 or E0825, after the others were cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(len(self._servers)):
@@ -150,7 +151,7 @@ class Round:
             self._lost.put(None)
 
     def next_lost(self) -> tuple[int, Lost] | None:
-        """Waits for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
+        """Wait for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
         while True:
             try:
                 return self._lost.get(timeout=LOOK)
@@ -207,7 +208,7 @@ class Round:
         self._tell()
 
     def _next(self, number: int) -> Work | None:
-        """What a server is asked next: of its own first, then of those that wait longest for another one."""
+        """Return what a server is asked next: of its own first, then of those that wait longest for another one."""
         if self._waiting[number]:
             return self._waiting[number].popleft()
         others = [

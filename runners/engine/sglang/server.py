@@ -81,14 +81,14 @@ class Server:
         self._begin = 0
 
     def begin(self, port: int | None = None) -> None:
-        """Starts the process on a port, a free one by itself, and does not wait for it: `start` does that."""
+        """Start the process on a port, a free one by itself, and do not wait for it: `start` does that."""
         chosen = port or free_port(self.host)
         address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
         self._launch(address, chosen)
         self._begun = address
 
     def start(self) -> Address:
-        """Starts the server, if that has not begun, and waits until it is healthy.
+        """Start the server, if that has not begun, and wait until it is healthy.
 
         A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0823.
         """
@@ -123,7 +123,7 @@ class Server:
         return True
 
     def said(self) -> list[str]:
-        """The last lines that it wrote, in whatever log of its; it may have been removed since."""
+        """Return the last lines that it wrote, in whatever log of its; it may have been removed since."""
         output = self.log if self._output is None else Path(f"/proc/self/fd/{self._output.fileno()}")
         return last_lines(output, self._begin)
 
@@ -136,7 +136,7 @@ class Server:
                 self.note(f"before: {line}")
 
     def note(self, words: str) -> None:
-        """Adds a line of ours to its log."""
+        """Add a line of ours to its log."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"[reodsl] {words}\n")
 
@@ -195,7 +195,7 @@ class Server:
         self.log.touch(mode=0o600)
 
     def _healthy(self, address: Address) -> bool:
-        """Waits until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""
+        """Wait until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""
         began = time.monotonic()
         with httpx.Client(
             base_url=address.url, headers=address.headers, trust_env=False, timeout=5.0
@@ -235,7 +235,7 @@ def met_in(folder: Path, port: int, reach: str | None) -> dict[str, str]:
 
 
 def said_by(address: Address) -> tuple[str, int]:
-    """The version of SGLang that answers there, and the tokens that its caches hold; nothing where it does not say."""
+    """Return the version of SGLang that answers there, and the tokens that its caches hold; nothing if it reports none."""
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
@@ -246,7 +246,7 @@ def said_by(address: Address) -> tuple[str, int]:
 
 
 def room_in(settings: Mapping[str, Any]) -> int:
-    """The tokens that a server's caches hold, by what it says of itself; 0 where it does not say."""
+    """Return the tokens that a server's caches hold, by its own settings; 0 if it does not report them."""
     room = settings.get("max_total_num_tokens")
     return room if isinstance(room, int) else 0
 
@@ -261,7 +261,7 @@ def cuts_itself(address: Address) -> bool:
 
 
 def free_port(host: str) -> int:
-    """A port that nothing listens on now. Raises E0821 where a hundred random ones are taken."""
+    """Return a port that nothing listens on now. Raises E0821 if a hundred random ones are taken."""
     choose = random.SystemRandom()
     for _ in range(100):
         port = choose.choice(_PORTS)

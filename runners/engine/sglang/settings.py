@@ -60,7 +60,7 @@ class Settings:
         return 2 * _CPU_RUNNING if self.on_cpu else 512
 
     def arguments(self, host: str, port: int) -> list[str]:
-        """The server's command line after the launcher's name. The prefix cache is on unless it is turned off."""
+        """Return the server's command line after the launcher's name. The prefix cache is on unless it is turned off."""
         given = {
             "model-path": str(self.model),
             "host": host,
@@ -109,7 +109,7 @@ class Settings:
         return max(2 * (self.context + MARGIN), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
-        """The server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""
+        """Return the server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""
         environment = {
             name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")
         }
@@ -137,7 +137,7 @@ class Settings:
 
 
 def fraction_beside(free: float, total: float, growth: float) -> float:
-    """The share of a GPU's free memory for a server's weights and caches, where it takes turns with a trainer there.
+    """Return the share of a GPU's free memory for a server's weights and caches that takes turns with a trainer there.
 
     `free` and `total` are bytes of the device now, `growth` those that the trainer will keep on it later while the server
     generates. What both hold then is `USABLE` of the whole; the rest is for what engines need to compute.

@@ -36,7 +36,7 @@ class Hung(Lost):
         self.servers = servers
 
     def __reduce__(self) -> tuple[type[Hung], tuple[Address, ...]]:
-        """It travels between processes with its servers."""
+        """Let it travel between processes with its servers."""
         return Hung, self.servers
 
 
@@ -44,7 +44,7 @@ class Ear:
     """When something last came from a server."""
 
     def __init__(self, address: Address, reads: int = 0) -> None:
-        """`reads` are the bytes of files that it was told to read."""
+        """Begin now; `reads` are the bytes of files that the server has to read."""
         self._address = address
         self._times = _ASKED + math.ceil(reads / _SLOW_DISK / (_ANSWER + _PAUSE))
         self._heard = time.monotonic()
@@ -54,7 +54,7 @@ class Ear:
         self._heard = time.monotonic()
 
     async def hangs(self) -> Address:
-        """Returns once the server was silent and was then asked so many times without an answer; else never."""
+        """Return once the server was silent and was then asked so many times without an answer; else never."""
         unanswered = 0
         while unanswered < self._times:
             wait = self._heard + _SILENCE - time.monotonic()

@@ -29,14 +29,14 @@ _TAIL = 1 << 16
 
 
 def last_lines(log: Path, begin: int = 0) -> list[str]:
-    """The last lines of a log after its byte `begin`, blank ones left out and long ones cut."""
+    """Return the last lines of a log after its byte `begin`, without blank ones and with long ones cut."""
     text = _end(log, begin)
     lines = [line.rstrip()[:_WIDTH] for line in text.splitlines() if line.strip()]
     return lines[-_LINES:]
 
 
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
-    """The problem of a server that ended before it was healthy: its log after byte `begin`, and its exit status.
+    """Return the problem of a server that ended before it was healthy: its log after byte `begin`, and its exit status.
 
     E0801, E0821, E0823.
     """
@@ -98,7 +98,7 @@ def port_taken(log: Path, begin: int = 0) -> bool:
 
 
 def _end(log: Path, begin: int = 0) -> str:
-    """The end of a log, after its byte `begin`; further back than what is shown."""
+    """Return the end of a log, after its byte `begin`; further back than what is shown."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)

@@ -29,12 +29,12 @@ _WHOLE = "load the weights of the same model, whole"
 
 
 def ways(near: bool) -> tuple[Way, ...]:
-    """The ways to try, the fastest first. `near`: all servers are on this machine."""
+    """Return the ways to try, the fastest first. `near`: all servers are on this machine."""
     return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
 
 
 def require_shapes(state: State | Spread, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """A server does not survive tensors of other sizes than its model's. Raises E0806."""
+    """Refuse tensors of other sizes than the servers' model's, which a server does not survive. Raises E0806."""
     given = state.shapes if isinstance(state, Spread) else {name: each.shape for name, each in state.items()}
     for name, size in shapes.items():
         if name not in given:
@@ -84,7 +84,7 @@ def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: 
 
 @contextmanager
 def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
-    """A model folder with these tensors and the config of `model`, for as long as it is read."""
+    """Write a model folder with these tensors and the config of `model`, for as long as it is read."""
     aside.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="weights-", dir=aside))
     try:

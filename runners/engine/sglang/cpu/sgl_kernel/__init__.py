@@ -50,7 +50,7 @@ def _mixed(state: torch.Tensor, word: torch.Tensor) -> torch.Tensor:
 
 
 def _turned(word: torch.Tensor, bits: int) -> torch.Tensor:
-    """A 32-bit word rotated to the left."""
+    """Return a 32-bit word rotated to the left."""
     return ((word << bits) | (word >> (32 - bits))) & _WORD
 
 
