@@ -1,6 +1,6 @@
-"""`reodsl plan` on studies of many arms, cold: a whole process from the spec's text to the plan and its price, in seconds.
+"""Time `reodsl plan` on studies of many arms, cold: a whole process from the spec's text to the plan and its price.
 
-Three states of the store: nothing was done, everything was done, and a setting that all arms share has changed since.
+The store has three states: nothing was done, everything was done, and a setting that all arms share has changed since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from reodsl.graph.job import Job
+from reodsl.graph.lower import lower
+from reodsl.graph.task import VERSIONS
+from reodsl.ir import digest
+from reodsl.language import compile_file
+from reodsl.plan.keys import Keys
+from reodsl.plan.registry import Execution, Machine
+from reodsl.store import runs
+from reodsl.store.store import Store
+
 ARMS = (25, 50, 100, 200, 400, 2_000)
+STEPS = 24
+CONFIG = {
+    "hidden_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+}
+CONFIG |= {"intermediate_size": 256, "vocab_size": 64, "tie_word_embeddings": True}
 HEAD = '''"""A study of many arms on the miniature."""
 from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
 from std.rewards   import outcome, reo, length_group_norm
@@ -40,14 +61,15 @@ recipe small = ppo {
 
 
 def study(arms: int) -> str:
-    """A spec with `arms` trained arms of which no two are alike, a frontier over two in three, a score and a report."""
+    """Return a spec with `arms` trained arms, all different, a frontier over two in three, a score and a report."""
+    rewards = (
+        "outcome",
+        "reo(at: exp(from: 4 tokens, to: 128 tokens, n: 5))",
+        "length_group_norm(alpha: {:.4f})",
+    )
     lines = [HEAD]
     for index in range(arms):
-        reward = (
-            "outcome",
-            "reo(at: exp(from: 4 tokens, to: 128 tokens, n: 5))",
-            f"length_group_norm(alpha: {0.1 + index / 1e4:.4f})",
-        )[index % 3]
+        reward = rewards[index % 3].format(0.1 + index / 1e4)
         lines.append(
             f"experiment e{index} = small {{ reward = {reward}, optim {{ lr = {1e-5 * (index + 1):.6g} }} }}"
         )
@@ -60,32 +82,48 @@ def study(arms: int) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def fill(spec: Path, store: Path) -> int:
-    """Have every result of a spec in a store, made by stubs; how many there are."""
-    from benchmarks.scale_stubs import RUNNERS
-    from reodsl.graph.lower import lower
-    from reodsl.ir import digest
-    from reodsl.language import compile_file
-    from reodsl.plan.keys import Keys
-    from reodsl.plan.registry import Execution, Machine
-    from reodsl.store import runs
-    from reodsl.store.store import Store
+def write_result(job: Job) -> None:
+    """Run a task: write the small files that plans and prices read of finished work."""
+
+    def write(name: str, value: object) -> None:
+        path = job.out / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(value))
+
+    if job.task.kind in ("model", "train"):
+        write("checkpoint/config.json", CONFIG)
+    if job.task.kind == "train":
+        steps = {"step": list(range(1, STEPS + 1))}
+        metrics = {"length": [60.0] * STEPS, "tokens": [256 * 60] * STEPS}
+        pl.DataFrame(steps | metrics).write_parquet(job.out / "metrics.parquet")
+        timed = ("seconds_generate", "seconds_force", "seconds_grade", "seconds_update")
+        pl.DataFrame(steps | dict.fromkeys(timed, [0.5] * STEPS)).write_parquet(job.out / "timings.parquet")
+    elif job.task.kind == "evaluate":
+        row = {"accuracy": 0.9, "length": 50.0, "questions": 128, "samples": 2, "unfinished": 0.0}
+        names = [benchmark["name"] for benchmark in job.task.payload["suite"]["benchmarks"]]
+        write("summary.json", dict.fromkeys((*names, "mean"), row))
+    elif job.task.kind != "model":
+        write("result.json", {"task": job.task.id})
+
+
+def fill(spec: Path, place: Path) -> int:
+    """Put every result of a spec into a store, and return how many there are."""
     from runners.execute import execute
 
     compiled = compile_file(str(spec)).spec
     assert compiled is not None
-    opened = Store(store).open()
-    record = runs.begin(opened, compiled, digest(compiled))
-    writer = runs.Writer(opened, record)
+    store = Store(place).open()
+    writer = runs.Writer(store, record := runs.begin(store, compiled, digest(compiled)))
     graph = lower(compiled)
-    keys = Keys(opened, spec.parent)
-    execute(Execution(graph, opened, keys, RUNNERS, Machine(local=True), lambda event: None, writer.add))
-    runs.end(opened, record, "finished")
+    runners = dict.fromkeys(VERSIONS, "benchmarks.scale_plan:write_result")
+    here = Machine(local=True)
+    execute(Execution(graph, store, Keys(store, spec.parent), runners, here, lambda event: None, writer.add))
+    runs.end(store, record, "finished")
     return len(graph.tasks)
 
 
 def plan(spec: Path, store: Path, *more: str) -> tuple[float, float]:
-    """Wall and processor seconds of one `reodsl plan`."""
+    """Return wall and processor seconds of one `reodsl plan`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     command = [sys.executable, "-m", "reodsl.cli.main", "plan", str(spec), "--store", str(store), *more]
@@ -97,7 +135,7 @@ def plan(spec: Path, store: Path, *more: str) -> tuple[float, float]:
 
 
 def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
-    """A row a size: tasks, and the medians of each state over rounds; sizes and states take turns."""
+    """Return a row per size: tasks, and the medians of each state over rounds; sizes and states take turns."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tasks = {}
@@ -129,6 +167,7 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    """Print the rows as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arms", type=int, nargs="+", default=ARMS)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,8 +1,8 @@
-"""From graded responses to the report: seconds and peak memory, phase by phase, over up to 10 million responses.
+"""Time reports from graded responses on, phase by phase, with peak memory, over up to 10 million responses.
 
-The responses and forced answers are drawn at random in the form of docs/STORE.md, over 10 arms or 500, 3 benchmarks and
-a grid of 25 budgets, so that there are 25 forced answers for each response. Polars has one thread, as in runs.
-Memory is that of a phase and all processes that it starts, together.
+Responses and forced answers are drawn at random in the form of docs/STORE.md, over 10 arms or 500, 3 benchmarks and a grid
+of 25 budgets, so there are 25 forced answers per response. Polars has one thread, as in runs. The memory of a phase
+includes all processes that it starts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,15 +19,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import psutil
+
+from benchmarks.scale_plan import study
+from reodsl.graph.job import Job
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.language import compile_file
 
 ARMS = 10
 SIZES = ((ARMS, 100_000), (ARMS, 1_000_000), (ARMS, 10_000_000), (500, 100_000))
 """Arms and responses in all."""
 SAMPLES = 32
-CHUNK = 200_000
-Phase = Callable[[Path, int], None]
-WORDS = (
+WORDS = [
     "hmm",
     "so",
     "step",
@@ -45,183 +50,143 @@ WORDS = (
     "check",
     "again",
     "then",
-)
+]
+Phase = Callable[[Path, int], None]
 
 
-def spec(arms: int) -> Any:
-    """The spec of the study of so many arms and the graph of its tasks."""
-    from benchmarks.scale_plan import study
-    from reodsl.graph.lower import lower
-    from reodsl.language import compile_file
-
+def graph_of(arms: int) -> Graph:
+    """Return the tasks of the study of so many arms."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "many.reo"
         path.write_text(study(arms - 1))
         compiled = compile_file(str(path)).spec
     assert compiled is not None
-    return compiled, lower(compiled)
+    return lower(compiled)
 
 
 def draw(folder: Path, rows: int, arms: int = ARMS) -> None:
     """Write every evaluation and training of the study, `rows` responses in all."""
-    from reodsl.graph.task import Graph
-
-    graph: Graph = spec(arms)[1]
-    for index, task in enumerate(task for task in graph.tasks if task.kind == "evaluate"):
-        benchmarks = [each["name"] for each in task.payload["suite"]["benchmarks"]]
-        each = rows // arms // len(benchmarks) // SAMPLES
-        _evaluation(folder / task.id, benchmarks, task.payload["suite"]["grid"], each, index)
-    for task in graph.tasks:
+    steps = np.arange(1, 25)
+    rising = dict.fromkeys(("reward", "accuracy", "loss", "entropy"), 0.5 + steps / 50)
+    training = pl.DataFrame({"step": steps, **rising, "length": 70.0 - steps, "tokens": 9000})
+    for index, task in enumerate(graph_of(arms).tasks):
+        place = folder / task.id
         if task.kind == "train":
-            _training(folder / task.id)
+            place.mkdir(parents=True)
+            training.write_parquet(place / "metrics.parquet")
+        elif task.kind == "evaluate":
+            place.mkdir(parents=True)
+            names = names_of(task.payload)
+            questions = rows // arms // len(names) // SAMPLES
+            evaluation(place, names, task.payload["suite"]["grid"], questions, 100 * index)
 
 
-def _evaluation(folder: Path, benchmarks: list[str], grid: list[int], questions: int, seed: int) -> None:
-    """An arm's samples and forced answers, drawn in chunks and joined as evaluations join theirs."""
-    import polars as pl
+def names_of(payload: dict[str, Any]) -> list[str]:
+    """Return the benchmarks of an evaluation."""
+    return [each["name"] for each in payload["suite"]["benchmarks"]]
 
-    parts = folder / "parts"
-    parts.mkdir(parents=True)
-    per_chunk = max(1, CHUNK // SAMPLES)
-    number = 0
-    for benchmark in benchmarks:
-        for first in range(0, questions, per_chunk):
-            last = min(questions, first + per_chunk)
-            whole = _responses(benchmark, first, last, seed * 1000 + number)
-            whole.write_parquet(parts / f"samples-{number:05d}.parquet")
-            _forced(whole, grid, seed * 1000 + number).write_parquet(parts / f"forced-{number:05d}.parquet")
+
+def evaluation(folder: Path, names: list[str], grid: list[int], questions: int, seed: int) -> None:
+    """Write the samples and forced answers of an arm, drawn benchmark by benchmark."""
+    budgets = pl.DataFrame({"budget": grid})
+    parts: dict[str, list[pl.LazyFrame]] = {"samples": [], "forced": []}
+    with tempfile.TemporaryDirectory() as drawn:
+        for number, name in enumerate(names):
+            rng = np.random.default_rng(seed + number)
+            whole = responses(rng, name, questions)
+            kept = whole.select("benchmark", "question", "sample", "tokens", "gold")
+            each = {"samples": whole, "forced": forced(rng, kept.join(budgets, how="cross"))}
+            for table, frame in each.items():
+                frame.write_parquet(path := Path(drawn) / f"{table}-{number}.parquet")
+                parts[table].append(pl.scan_parquet(path))
             if number == 0:
-                _examples(whole, grid).write_parquet(folder / "examples.parquet")
-            number += 1
-    for table in ("samples", "forced"):
-        scan = pl.scan_parquet(sorted(parts.glob(f"{table}-*.parquet")))
-        scan.sink_parquet(folder / f"{table}.parquet", maintain_order=True)
-    shutil.rmtree(parts)
+                examples(whole.join(budgets, how="cross")).write_parquet(folder / "examples.parquet")
+        for table, scans in parts.items():
+            pl.concat(scans).sink_parquet(folder / f"{table}.parquet", maintain_order=True)
 
 
-def _responses(benchmark: str, first: int, last: int, seed: int) -> Any:
-    import numpy as np
-    import polars as pl
-
-    rng = np.random.default_rng(seed)
-    count = (last - first) * SAMPLES
+def responses(rng: np.random.Generator, benchmark: str, questions: int) -> pl.DataFrame:
+    """Draw the responses to a benchmark, of a thousand different texts."""
     pool = [" ".join(rng.choice(WORDS, size=int(n))) for n in rng.integers(10, 128, 1000)]
-    chosen = rng.integers(0, len(pool), count)
-    questions = np.repeat(np.arange(first, last), SAMPLES)
-    gold = questions % 10
-    correct = rng.random(count) < 0.4 + 0.5 * ((questions * 7919 + seed) % 97 / 97)
-    return pl.DataFrame({"question": questions, "at": np.arange(count)}).select(
+    chosen = rng.integers(0, len(pool), questions * SAMPLES)
+    question = np.repeat(np.arange(questions), SAMPLES)
+    correct = rng.random(len(chosen)) < 0.4 + 0.5 * (question * 7919 % 97 / 97)
+    return pl.DataFrame({"question": question, "at": np.arange(len(chosen))}).select(
         pl.lit(benchmark).alias("benchmark"),
         pl.format("q{}", "question").alias("question"),
         pl.format("<q> {} a +4 b +2 ?", "question").alias("text"),
-        pl.Series("gold", gold).cast(pl.String),
-        pl.Series("sample", np.tile(np.arange(SAMPLES), last - first)),
+        (pl.col("question") % 10).cast(pl.String).alias("gold"),
+        pl.Series("sample", np.tile(np.arange(SAMPLES), questions)),
         pl.format("{} . {}", pl.Series("response", pool).gather(chosen), "at").alias("response"),
         pl.Series("tokens", [text.count(" ") + 3 for text in pool]).gather(chosen).alias("tokens"),
         pl.lit("stop").alias("finish"),
-        pl.Series("answer", np.where(correct, gold, (gold + 1) % 10)).cast(pl.String),
+        ((pl.col("question") + ~pl.Series(correct)) % 10).cast(pl.String).alias("answer"),
         pl.Series("correct", correct),
         pl.lit(None, dtype=pl.String).alias("unsettled"),
     )
 
 
-def _forced(whole: Any, grid: list[int], seed: int) -> Any:
-    import numpy as np
-    import polars as pl
-
-    rng = np.random.default_rng(seed + 7)
-    budgets = pl.DataFrame({"budget": grid})
-    crossed = whole.select("benchmark", "question", "sample", "tokens", "gold").join(budgets, how="cross")
-    correct = rng.random(crossed.height) < 0.1 + 0.8 * crossed["budget"].to_numpy() / max(grid)
+def forced(rng: np.random.Generator, crossed: pl.DataFrame) -> pl.DataFrame:
+    """Draw the forced answers of responses with each budget."""
+    budget = crossed["budget"].to_numpy()
+    correct = pl.Series("correct", rng.random(crossed.height) < 0.1 + 0.8 * budget / budget.max())
     return crossed.select(
         "benchmark",
         "question",
         "sample",
         "budget",
         (pl.col("budget") < pl.col("tokens")).alias("forced"),
-        pl.when(pl.Series(correct)).then(pl.col("gold")).otherwise(pl.lit("x")).alias("answer"),
-        pl.Series("correct", correct),
+        pl.when(correct).then(pl.col("gold")).otherwise(pl.lit("x")).alias("answer"),
+        correct,
         pl.lit(None, dtype=pl.String).alias("unsettled"),
     )
 
 
-def _examples(whole: Any, grid: list[int]) -> Any:
-    import polars as pl
-
-    kept = whole.filter((pl.col("sample") == 0) & pl.col("question").is_in([f"q{n}" for n in range(8)]))
-    budgets = pl.DataFrame({"budget": grid})
-    return (
-        kept.select("benchmark", "question", "sample", "answer", "correct")
-        .join(budgets, how="cross")
-        .select(
-            "benchmark",
-            "question",
-            "sample",
-            "budget",
-            (4 * pl.col("budget")).alias("characters"),
-            pl.lit(" 3 }").alias("forced_text"),
-            "answer",
-            "correct",
-        )
+def examples(crossed: pl.DataFrame) -> pl.DataFrame:
+    """Return the forced answers that a report shows in full: of the first response to eight questions."""
+    shown = (pl.col("sample") == 0) & pl.col("question").is_in([f"q{n}" for n in range(8)])
+    return crossed.filter(shown).select(
+        *("benchmark", "question", "sample", "budget", (4 * pl.col("budget")).alias("characters")),
+        *(pl.lit(" 3 }").alias("forced_text"), "answer", "correct"),
     )
-
-
-def _training(folder: Path) -> None:
-    import polars as pl
-
-    folder.mkdir(parents=True)
-    steps = list(range(1, 25))
-    columns = {name: [0.5 + n / 50 for n in steps] for name in ("reward", "accuracy", "loss", "entropy")}
-    table = pl.DataFrame(
-        {"step": steps, **columns, "length": [70.0 - n for n in steps], "tokens": [9000] * 24}
-    )
-    table.write_parquet(folder / "metrics.parquet")
 
 
 def summaries(folder: Path, arms: int = ARMS) -> None:
-    """The curves and summary of every evaluation."""
+    """Write the curves and the summary of every evaluation."""
     from runners.evaluate.run import write_json
     from runners.evaluate.summary import curves, summary
 
-    for task in spec(arms)[1].tasks:
+    for task in graph_of(arms).tasks:
         if task.kind == "evaluate":
-            names = [each["name"] for each in task.payload["suite"]["benchmarks"]]
-            place = folder / task.id
-            write_json(place / "curves.json", curves(place / "forced.parquet", names))
-            write_json(
-                place / "summary.json", summary(place / "samples.parquet", place / "forced.parquet", names)
-            )
+            place, names = folder / task.id, names_of(task.payload)
+            whole, cut = place / "samples.parquet", place / "forced.parquet"
+            write_json(place / "curves.json", curves(cut, names))
+            write_json(place / "summary.json", summary(whole, cut, names))
 
 
-def task_of(kind: str) -> Phase:
-    """The runner of the one task of a kind, on the folders of what it reads."""
+def phase_of(kind: str) -> Phase:
+    """Return the runner of the one task of a kind, on the folders that it reads."""
 
     def run(folder: Path, arms: int = ARMS) -> None:
-        from reodsl.graph.job import Job
         from runners.execute.perform import load
         from runners.registry import REGISTRY
 
-        task = next(task for task in spec(arms)[1].tasks if task.kind == kind)
+        task = next(task for task in graph_of(arms).tasks if task.kind == kind)
         out = folder / task.id
         out.mkdir()
         inputs = {role: folder / source for role, source in task.inputs.items()}
-        load(REGISTRY.runners[task.kind])(
-            Job(task, inputs, out, folder / "work", folder, lambda progress: None)
-        )
+        job = Job(task, inputs, out, folder / "work", folder, lambda progress: None)
+        load(REGISTRY.runners[task.kind])(job)
 
     return run
 
 
-PHASES: dict[str, Phase] = {
-    "summaries": summaries,
-    "frontier": task_of("frontier"),
-    "score": task_of("score"),
-    "report": task_of("report"),
-}
+PHASES: dict[str, Phase] = {"summaries": summaries}
+PHASES |= {kind: phase_of(kind) for kind in ("frontier", "score", "report")}
 
 
 def phase(name: str, folder: Path, rows: int, arms: int) -> tuple[float, float, float]:
-    """Seconds by the clock, of the processor, and peak megabytes of one phase in a process of its own."""
+    """Return seconds by the clock and of the processor, and peak megabytes, of one phase in a process of its own."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.scale_report", "--phase", name]
     command += ["--folder", str(folder), "--rows", str(rows), "--arms", str(arms)]
@@ -251,7 +216,7 @@ def memory(process: int) -> int:
 
 
 def measure(sizes: Iterable[tuple[int, int]], root: Path | None) -> list[dict[str, Any]]:
-    """A row for each number of arms and of responses: seconds and peak megabytes of every phase."""
+    """Return a row for each number of arms and of responses: seconds and peak megabytes of every phase."""
     rows = []
     for arms, count in sizes:
         with tempfile.TemporaryDirectory(dir=root) as name:
@@ -274,6 +239,7 @@ def measure(sizes: Iterable[tuple[int, int]], root: Path | None) -> list[dict[st
 
 
 def main() -> None:
+    """Print the rows as JSON, or do one phase."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", help="responses in all")
     parser.add_argument("--arms", type=int, default=ARMS)
