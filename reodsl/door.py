@@ -282,6 +282,8 @@ class Finished:
     @_telling()
     def curves(self, benchmark: str = "mean", **options: Any) -> alt.LayerChart:
         """Accuracy over token budgets on a benchmark, with the frontier."""
+        import altair as alt
+
         from reodsl.report.curve_chart import curves
 
         material = self._material()
@@ -290,7 +292,7 @@ class Finished:
             raise problem(
                 "E0969", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
             )
-        return curves(material, benchmark, **options)
+        return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
     def _evaluated(self, arm: str, seed: int) -> Path:
         """What the evaluation of an arm left. Raises E0969 where there is none."""

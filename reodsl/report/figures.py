@@ -6,28 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import altair as alt
 import polars as pl
-from altair.utils.schemapi import debug_mode
 
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import curves
-from reodsl.report.distribution_charts import (
+from reodsl.report.curve_chart import SCALES, curves
+from reodsl.report.markup import Markup, dot, legible, tag
+from reodsl.report.material import MEAN, Material, title
+from reodsl.report.spread_charts import (
     difficulty,
     difficulty_rows,
+    length_rows,
+    lengths,
     reference,
     reward_rows,
     rewards,
     settled,
     settled_rows,
 )
-from reodsl.report.length_chart import length_rows, lengths
-from reodsl.report.markup import Markup, dot, legible, tag
-from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
 from reodsl.report.training_chart import COUNTS, metrics_of, training, training_rows
-
-Draw = Callable[[], alt.LayerChart]
+from reodsl.report.vega import Json
 
 
 @dataclass(slots=True)
@@ -37,15 +35,12 @@ class Gallery:
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def figure(
-        self, name: str, draw: Draw, kind: str | None = None, hidden: bool = False, wide: bool = False
+        self, name: str, chart: Json, kind: str | None = None, hidden: bool = False, wide: bool = False
     ) -> Markup:
-        """Draws a chart once, keeps its spec, and gives the figure that shows it."""
+        """Keep a chart and return the figure that shows it."""
         key = safe_name(name, self.specs)
-        # Altair checks every part of every chart against its schema, for most of the time: tests do that.
-        with debug_mode(False):
-            self.specs[key] = _legible(draw().to_dict(validate=False))
-        about = self.specs[key].get("description", name)
-        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=about)
+        self.specs[key] = _legible(chart)
+        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
         return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -54,7 +49,7 @@ class Gallery:
         rows: dict[str, Any] = {}
         charts: dict[str, Any] = {}
         for key, whole in self.specs.items():
-            spec = {name: value for name, value in whole.items() if name not in ("config", "datasets")}
+            spec = {name: value for name, value in whole.items() if name != "datasets"}
             rows |= whole["datasets"]
             spec = _without_legends(spec) | {"width": "container"}
             charts[key] = {"spec": spec, "rows": list(whole["datasets"])}
@@ -108,14 +103,14 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
     arms = [arm for arm in material.arms if lines is None or arm in lines] or list(material.arms)
     several = len(material.benchmarks) > 1
     figures = []
-    for scale, kind in (("linear", "linear"), ("log", "log")):
+    for scale in SCALES:
         for benchmark in (MEAN, *material.benchmarks) if several else (MEAN,):
             figures.append(
                 gallery.figure(
-                    f"{name}-{title(benchmark)}-{kind}",
-                    _curve(material, benchmark, arms, scale),
-                    kind=kind,
-                    hidden=kind == "log",
+                    f"{name}-{title(benchmark)}-{scale}",
+                    curves(material, benchmark, arms, scale),
+                    kind=scale,
+                    hidden=scale == "log",
                     wide=benchmark == MEAN,
                 )
             )
@@ -136,33 +131,37 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
     )
 
 
+SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, pl.DataFrame], Json]]] = {
+    "lengths": (length_rows, lengths),
+    "settled": (settled_rows, settled),
+    "difficulty": (difficulty_rows, difficulty),
+    "rewards": (reward_rows, rewards),
+}
+"""Charts of how responses are spread: the rows that each is drawn from, and the chart."""
+
+
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
     """How responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
-    # Each reads all responses, and has to be known before it is drawn.
-    length, last, level, reward = (
-        rows(material) for rows in (length_rows, settled_rows, difficulty_rows, reward_rows)
-    )
-    charts: list[tuple[str, pl.DataFrame, Draw]] = [
-        ("lengths", length, lambda: lengths(material, length)),
-        ("settled", last, lambda: settled(material, last)),
-        ("difficulty", level, lambda: difficulty(material, level)),
-        ("rewards", reward, lambda: rewards(material, reward)),
-    ]
-    there = {arm for _, rows, _ in charts for arm in rows["arm"]}
-    arms = [arm for arm in material.drawn if arm in there]
+    rows = {name: read(material) for name, (read, _) in SPREAD.items()}
+    present = {arm for frame in rows.values() for arm in frame["arm"]}
+    arms = [arm for arm in material.drawn if arm in present]
     if not arms:
         return None
-    shown = [gallery.figure(name, draw) for name, rows, draw in charts if rows.height]
+    shown = [
+        gallery.figure(name, draw(material, rows[name]))
+        for name, (_, draw) in SPREAD.items()
+        if rows[name].height
+    ]
     about = (
         "An answer has turned right for good at a budget if it is right there and at every larger one: what the accuracy "
         "above has in addition turns wrong again. "
     )
-    if charts[2][1].height:
+    if rows["difficulty"].height:
         about += (
             f"How difficult a question is says {reference(material)}: the share of its own responses that are right, over "
             "all seeds. "
         )
-    if charts[3][1].height:
+    if rows["rewards"].height:
         about += "Rewards are those of the last tenth of a training's steps, as shares of the arm's largest."
     return tag(
         "div",
@@ -176,9 +175,9 @@ def spread_group(gallery: Gallery, material: Material) -> Markup | None:
 
 def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
     """Accuracy against length on average, and REG with its intervals where there is a score."""
-    figures = [gallery.figure("accuracy-length", lambda: scatter(material, table))]
+    figures = [gallery.figure("accuracy-length", scatter(material, table))]
     if "reg" in table.columns and table["reg"].drop_nulls().len():
-        figures.append(gallery.figure("reg", lambda: gaps(material, table)))
+        figures.append(gallery.figure("reg", gaps(material, table)))
     return tag("div", figures, class_="charts two")
 
 
@@ -209,7 +208,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
             rows = training_rows(material, metric, method)
             if rows.height and not (metric in COUNTS and rows[metric].max() == 0):
                 arms |= set(rows["arm"])
-                figures[metric] = gallery.figure(f"{method}-{metric}", _training(material, metric, method))
+                figures[metric] = gallery.figure(f"{method}-{metric}", training(material, metric, method))
         if not figures:
             continue
         first = [figure for metric, figure in figures.items() if metric in FOREMOST[method]]
@@ -252,26 +251,14 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
     arms: set[str] = set()
     for chart in material.study.charts:
         if chart.x == "length" and chart.y in table.columns and set(chart.lines) & set(table["arm"]):
-            figures.append(gallery.figure(chart.name, _scatter(material, table, chart.y, chart.lines)))
+            figures.append(gallery.figure(chart.name, scatter(material, table, MEAN, chart.y, chart.lines)))
         elif chart.x == "step" and set(training_rows(material, chart.y, "ppo")["arm"]) & set(chart.lines):
-            figures.append(gallery.figure(chart.name, _training(material, chart.y, "ppo", chart.lines)))
+            figures.append(gallery.figure(chart.name, training(material, chart.y, "ppo", chart.lines)))
             arms |= set(chart.lines)
     if not figures:
         return None
     keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False) if arms else None
     return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
-
-
-def _curve(material: Material, benchmark: str, arms: Sequence[str], scale: Any) -> Draw:
-    return lambda: curves(material, benchmark, arms, scale)
-
-
-def _training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Draw:
-    return lambda: training(material, metric, method, lines)
-
-
-def _scatter(material: Material, table: pl.DataFrame, measure: Any, lines: Sequence[str]) -> Draw:
-    return lambda: scatter(material, table, MEAN, measure, lines)
 
 
 def _legible(value: Any) -> Any:

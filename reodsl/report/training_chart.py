@@ -1,26 +1,14 @@
-"""The training chart: a metric over steps, a line for each arm."""
+"""Draw trainings: a metric over steps, a line for each arm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import altair as alt
 import polars as pl
 
-from reodsl.report.chart_parts import (
-    ON,
-    WIDTH,
-    Cross,
-    Rows,
-    Width,
-    colour,
-    dash,
-    ends,
-    faded,
-    focus,
-    switches,
-)
+from reodsl.report import vega
 from reodsl.report.material import Material
+from reodsl.report.vega import Cross, Json, Rows, channel, layer
 
 HEIGHT = 210
 MOST_POINTS = 400
@@ -55,87 +43,70 @@ LABELS = {
 """The metrics that are drawn, in this order, and their names."""
 
 TRACK = "track_"
-"""What the metrics begin with that have the values of a reward's tracks; they are drawn after the others."""
+"""The beginning of metrics that have the values of a reward's tracks; they are drawn after the others."""
 
 COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
-"""Of these a chart that stays at 0 says nothing."""
+"""Metrics whose chart says nothing where it stays at 0."""
 
 
-def training(
-    material: Material,
-    metric: str,
-    method: str,
-    lines: Sequence[str] | None = None,
-    width: Width = WIDTH,
-) -> alt.LayerChart:
-    """A metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
+def training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Json:
+    """Return a metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
 
     Only stages of `method` (ppo, sft, simpo, dpo, ipo) are drawn.
     """
     rows = training_rows(material, metric, method)
-    there = set(rows["arm"])
-    arms = [arm for arm in material.drawn if arm in there and (lines is None or arm in lines)]
+    present = set(rows["arm"])
+    arms = [arm for arm in material.drawn if arm in present and (lines is None or arm in lines)]
     rows = rows.filter(pl.col("arm").is_in(arms))
-    tint, dashed = colour(material, arms), dash(material, arms)
-    share = metric in ("accuracy", "clip_fraction")
-    label = LABELS.get(metric, metric.replace(TRACK, "track ", 1))
-    apart = metric == "reward" and _far_apart(rows)
-    drawn = metric
-    if apart:
+    label, drawn = LABELS.get(metric, metric.replace(TRACK, "track ", 1)), metric
+    relative = metric == "reward" and _far_apart(rows)
+    if relative:
         drawn, label = "of_largest", "reward (share of the arm's largest)"
         largest = pl.col(metric).abs().max().over("arm")
         rows = rows.with_columns(
             (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(drawn)
         )
-    x = alt.X("at:Q", title="step", axis=alt.Axis(tickMinStep=1))
-    y = alt.Y(
-        f"{drawn}:Q",
-        title=label,
-        axis=alt.Axis(format="%") if share or apart else alt.Axis(),
-        scale=alt.Scale(zero=False),
-    )
+    percent = relative or metric in ("accuracy", "clip_fraction")
+    x = channel("at", title="step", axis={"tickMinStep": 1})
+    y = channel(drawn, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
     mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(*dict.fromkeys((metric, drawn))).mean())
-    tooltip = [
-        alt.Tooltip("arm:N"),
-        alt.Tooltip("at:Q", title="step"),
-        alt.Tooltip(f"{metric}:Q", format=".4~g"),
-    ]
-    dots = alt.OverlayMarkDef(size=14) if mean.height < 3 * len(arms) else False
     datasets = Rows()
-    mean_data = datasets.add(mean)
-    bold = alt.Chart(mean_data).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
-    layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip, **dashed)]
+    data = datasets.add(mean)
+    layers: list[Json] = []
+    tint = vega.colour(material, arms)
     if rows["seed"].n_unique() > 1:
-        thin = alt.Chart(datasets.add(rows)).transform_filter(ON).mark_line(strokeWidth=0.8, opacity=0.35)
-        layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
+        thin = {"strokeWidth": 0.8, "opacity": 0.35}
+        detail = channel("seed", "nominal")
+        layers.append(layer(datasets.add(rows), "line", thin, x=x, y=y, color=tint, detail=detail))
+    tooltip = [
+        channel("arm", "nominal"),
+        channel("at", title="step"),
+        channel(metric, format=".4~g"),
+    ]
+    dots = {"size": 14} if mean.height < 3 * len(arms) else False
+    layers.append(vega.lines(data, x, y, material, arms, tooltip=tooltip, point=dots))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
-    changes_data = datasets.add(changes) if changes.height else None
-    if changes_data is not None:
-        rule = alt.Chart(changes_data).transform_filter(ON)
-        about_stage = [
-            alt.Tooltip("arm:N"),
-            alt.Tooltip("stage:N", title="begins"),
-            alt.Tooltip("at:Q", title="after step"),
+    stages = datasets.add(changes) if changes.height else None
+    if stages is not None:
+        begins = [
+            channel("arm", "nominal"),
+            channel("stage", "nominal", title="begins"),
+            channel("at", title="after step"),
         ]
-        layers.append(
-            rule.mark_rule(strokeDash=[2, 4], opacity=0.7).encode(x=x, color=tint, tooltip=about_stage)
-        )
-    chart = alt.layer(*layers).add_params(focus(), switches())
-    about = f"{label} by step: {ends(mean, 'at', metric, '.4g')}."
-    return datasets.put(
-        chart.properties(width=width, height=HEIGHT, title=label, description=about),
-        Cross(
-            "at",
-            drawn,
-            mean_data.name,
-            percent=share or apart,
-            stages=changes_data.name if changes_data is not None else None,
-        ),
+        dashed = {"strokeDash": [2, 4], "opacity": 0.7}
+        layers.append(layer(stages, "rule", dashed, x=x, color=tint, tooltip=begins))
+    return vega.chart(
+        datasets,
+        layers,
+        title=label,
+        about=f"{label} by step: {vega.ends(mean, 'at', metric, '.4g')}.",
+        height=HEIGHT,
+        cross=Cross("at", drawn, data, percent=percent, stages=stages),
     )
 
 
 def stage_changes(material: Material, method: str) -> pl.DataFrame:
-    """arm, stage, at: the step after which a stage that is not an arm's first begins, where it is of this method."""
+    """Return arm, stage, at: the step after which each stage of this method begins that is not its arm's first."""
     empty = pl.DataFrame(schema={"arm": pl.String, "stage": pl.String, "at": pl.Int64})
     if not {"index", "stage"} <= set(material.metrics.columns):
         return empty
@@ -149,19 +120,19 @@ def stage_changes(material: Material, method: str) -> pl.DataFrame:
 
 
 def _far_apart(rows: pl.DataFrame) -> bool:
-    """Whether one arm's rewards are so much larger than another's that on one axis the other's would be a flat line."""
+    """Return whether one arm's rewards are so large that on one axis another's would be a flat line."""
     largest = rows.group_by("arm").agg(pl.col("reward").abs().max())["reward"]
     largest = largest.filter(largest > 0)
     return len(largest) > 1 and float(largest.max()) > FAR * float(largest.min())  # type: ignore[arg-type]
 
 
 def metrics_of(material: Material) -> tuple[str, ...]:
-    """The metrics that may be drawn: those with a name of their own, then tracks."""
+    """Return the metrics that may be drawn: those with a name of their own, then tracks."""
     return (*LABELS, *(name for name in material.metrics.columns if name.startswith(TRACK)))
 
 
 def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
-    """Rows arm, seed, at, and the metric, for the stages of a method; nothing where it was not measured.
+    """Return arm, seed, at, and the metric, for the stages of a method; no rows where it was not measured.
 
     A line of more than `MOST_POINTS` steps becomes the mean of even stretches of them.
     """

@@ -119,7 +119,7 @@ def _picture(shared: Shared, one: Evaluated) -> bytes:
     score = material.study.score
     beside = {score.relative_to} if score is not None and score.relative_to else set()
     lines = [arm for arm in material.arms if arm in {one.arm.name, *beside, *bases(material.study)}]
-    chart = curves(material, lines=lines, width=_WIDTH).to_dict()
+    chart = curves(material, lines=lines, width=_WIDTH)
     (picture,) = pictures([{**chart, "background": "white", "padding": 16}])
     return picture.png
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from reodsl.report.distribution_charts import (
-    BINS,
+from reodsl.report.figures import Gallery, spread_group, training_groups
+from reodsl.report.material import Material
+from reodsl.report.spread_charts import (
+    LENGTHS,
     LEVELS,
+    REWARDS,
     difficulty_rows,
+    length_rows,
+    lengths,
     reference,
     reward_rows,
     settled_rows,
 )
-from reodsl.report.figures import Gallery, spread_group, training_groups
-from reodsl.report.material import Material
 from tests.report.synthetic import GRID
 
 
@@ -73,7 +76,7 @@ def test_rewards_are_those_of_the_last_steps_of_the_last_stage(tmp_path: Path, m
     assert rows["share"].sum() == pytest.approx(1)
     # The largest is 2: rewards are 1, -1/2, 1 and 1/4 of it.
     at = {round(reward, 6): share for reward, share in rows.select("reward", "share").iter_rows() if share}
-    half = 1 / BINS
+    half = 1 / REWARDS
     assert at == pytest.approx(
         {round(1 - half, 6): 0.5, round(-0.5 + half, 6): 0.25, round(0.25 + half, 6): 0.25}
     )
@@ -91,3 +94,28 @@ def test_every_chart_over_a_number_tells_the_page_where_its_lines_are(material: 
         cross = chart["spec"]["usermeta"]["cross"]
         assert {cross["x"], cross["y"], "arm"} <= set(rows[cross["data"]][0]), name
     assert 'name="smooth"' in "".join(map(str, training_groups(Gallery(), material)))
+
+
+def test_shares_of_lengths_are_those_of_a_count_of_every_response(of_seeds: Material) -> None:
+    rows = length_rows(of_seeds)
+    size = rows["tokens"].unique().sort()[1]
+    for arm in of_seeds.arms:
+        counted: Counter[int] = Counter()
+        right: Counter[int] = Counter()
+        for (name, _), folder in of_seeds.evaluations.items():
+            if name == arm:
+                for row in pl.read_parquet(folder / "samples.parquet").iter_rows(named=True):
+                    counted[row["tokens"] // size * size] += 1
+                    right[row["tokens"] // size * size] += row["correct"]
+        own = rows.filter(pl.col("arm") == arm)
+        assert own["share"].sum() == pytest.approx(1)
+        assert own.height <= LENGTHS + 1
+        for row in own.to_dicts():
+            assert row["share"] == pytest.approx(counted[row["tokens"]] / counted.total())
+            if row["right"] is not None:
+                assert row["right"] == pytest.approx(right[row["tokens"]] / counted[row["tokens"]])
+
+
+def test_the_chart_of_lengths_describes_itself(material: Material) -> None:
+    chart = lengths(material, length_rows(material))
+    assert "vanilla most often from" in chart["description"]

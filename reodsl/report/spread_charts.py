@@ -1,0 +1,341 @@
+"""Draw how responses are spread: by length and difficulty, by where answers turn right for good, and by reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.report import vega
+from reodsl.report.artifacts import reading
+from reodsl.report.material import Material
+from reodsl.report.vega import Cross, Json, Rows, channel, layer
+
+HEIGHT = 230
+LEVELS = ("always", "3/4 or more", "1/2 to 3/4", "1/4 to 1/2", "less", "never")
+"""Levels of how often the base model is right on a question, the easiest first."""
+LENGTHS = 32
+"""Stretches of equal size from 0 to the longest response of any arm."""
+REWARDS = 24
+"""Stretches of equal size for rewards, from the least to the largest."""
+LAST = 0.1
+"""The share of a training's steps, its last ones, whose rewards are shown."""
+_KEYS = ["benchmark", "question", "sample"]
+
+
+def lengths(material: Material, rows: pl.DataFrame) -> Json:
+    """Return the share of an arm's responses by length, seeds and benchmarks together, from `length_rows`."""
+    datasets = Rows()
+    data = datasets.add(rows)
+    x = channel("tokens", title="response length (tokens)")
+    tooltip = [
+        channel("arm", "nominal"),
+        channel("tokens", title="from tokens", format=","),
+        channel("share", title="responses", format=".1%"),
+        channel("right", title="of them right", format=".1%"),
+    ]
+    arms = [arm for arm in material.arms if arm in set(rows["arm"])]
+    y = _share("share of responses")
+    line = vega.lines(data, x, y, material, arms, tooltip=tooltip, interpolate="step-after")
+    peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
+    most = ", ".join(
+        f"{row['arm']} most often from {row['tokens']:g} tokens on ({row['share']:.0%})"
+        for row in peaks.to_dicts()[:12]
+    )
+    return vega.chart(
+        datasets,
+        [line],
+        title="response lengths",
+        about=f"Share of responses by length in tokens: {most}.",
+        height=210,
+        cross=Cross("tokens", "share", data, percent=True),
+    )
+
+
+def length_rows(material: Material) -> pl.DataFrame:
+    """Return arm, tokens (where a stretch begins), the share of the arm's responses in it, and the share of them right."""
+    counts: list[pl.DataFrame] = []
+    longest = max(
+        (_longest(folder / "samples.parquet") for folder in material.evaluations.values()), default=0
+    )
+    size = max(1, -(-(longest + 1) // LENGTHS))
+    for (arm, _), folder in material.evaluations.items():
+        path = folder / "samples.parquet"
+        if not path.is_file():
+            continue
+        with reading(path):
+            counts.append(
+                pl.scan_parquet(path, glob=False)
+                .group_by((pl.col("tokens") // size * size).alias("tokens"))
+                .agg(pl.len().alias("count"), pl.col("correct").sum().alias("hits"))
+                .with_columns(pl.lit(arm).alias("arm"))
+                .collect(engine="streaming")
+            )
+    if not counts:
+        return pl.DataFrame(
+            schema={"arm": pl.String, "tokens": pl.Int64, "share": pl.Float64, "right": pl.Float64}
+        )
+    bins = pl.concat(counts).group_by("arm", "tokens").agg(pl.col("count", "hits").sum())
+    every = (
+        bins.select("arm")
+        .unique()
+        .join(pl.DataFrame({"tokens": range(0, longest + size + 1, size)}), how="cross")
+    )
+    return (
+        every.join(bins, on=["arm", "tokens"], how="left")
+        .with_columns(pl.col("count", "hits").fill_null(0))
+        .with_columns(
+            (pl.col("count") / pl.col("count").sum().over("arm")).alias("share"),
+            pl.when(pl.col("count") > 0).then(pl.col("hits") / pl.col("count")).alias("right"),
+        )
+        .select("arm", "tokens", "share", "right")
+        .sort("arm", "tokens")
+    )
+
+
+def _longest(path: Path) -> int:
+    """Return the most tokens of any response in a file; 0 without a file."""
+    if not path.is_file():
+        return 0
+    with reading(path):
+        return int(pl.scan_parquet(path, glob=False).select(pl.col("tokens").max()).collect().item() or 0)
+
+
+def difficulty(material: Material, rows: pl.DataFrame) -> Json:
+    """Return accuracy of each arm on questions by how often the base model is right on them, from `difficulty_rows`."""
+    datasets = Rows()
+    data = datasets.add(rows)
+    arms = _arms(material, rows)
+    x = channel(
+        "level",
+        "nominal",
+        # No name of an arm: Vega makes an expression of this text, which the page's policy and its parser are strict on.
+        title="how often the base is right on the question",
+        sort=list(LEVELS),
+        axis={"labelAngle": 0, "labelOverlap": "greedy"},
+    )
+    y = channel("accuracy", title="accuracy", axis={"format": "%"})
+    tooltip = [
+        channel("arm", "nominal"),
+        channel("level", "nominal", title="base is right"),
+        channel("accuracy", format=".1%"),
+        channel("questions", format=","),
+    ]
+    look: Json = {"color": vega.colour(material, arms), "opacity": vega.faded(0.12)}
+    dots = layer(data, "point", {"filled": True, "size": 55}, x=x, y=y, tooltip=tooltip, **look)
+    hardest = rows.filter(pl.col("level") == rows["level"][-1])
+    named = ", ".join(f"{row['arm']} {row['accuracy']:.0%}" for row in hardest.to_dicts()[:12])
+    return vega.chart(
+        datasets,
+        [vega.lines(data, x, y, material, arms), dots],
+        title="accuracy by difficulty",
+        about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {named}.",
+        height=HEIGHT,
+    )
+
+
+def reference(material: Material) -> str:
+    """Return the arm that difficulty is measured by: the first where others start, else the first arm."""
+    return next((arm for arm in material.bases if arm in material.arms), material.arms[0])
+
+
+def difficulty_rows(material: Material) -> pl.DataFrame:
+    """Return arm, level, accuracy (over samples, seeds and questions) and the number of questions; the easiest first.
+
+    The level of a question is the share of the base model's own responses to it, over all seeds, that are right. The
+    base has no rows: its accuracy by its own accuracy says nothing.
+    """
+    empty = pl.DataFrame(
+        schema={"arm": pl.String, "level": pl.String, "accuracy": pl.Float64, "questions": pl.Int64}
+    )
+    by_question = {
+        arm: shares
+        for arm in material.arms
+        if (shares := _shares(material, arm)) is not None and shares.height
+    }
+    base = by_question.pop(reference(material), None) if material.arms else None
+    if base is None or not by_question:
+        return empty
+    share = pl.col("share")
+    level = (
+        pl.when(share == 1)
+        .then(pl.lit(LEVELS[0]))
+        .when(share >= 0.75)
+        .then(pl.lit(LEVELS[1]))
+        .when(share >= 0.5)
+        .then(pl.lit(LEVELS[2]))
+        .when(share >= 0.25)
+        .then(pl.lit(LEVELS[3]))
+        .when(share > 0)
+        .then(pl.lit(LEVELS[4]))
+        .otherwise(pl.lit(LEVELS[5]))
+    )
+    levels = base.select("benchmark", "question", level.alias("level"))
+    frames = [
+        shares.join(levels, on=["benchmark", "question"])
+        .group_by("level")
+        .agg(share.mean().alias("accuracy"), pl.len().cast(pl.Int64).alias("questions"))
+        .select(pl.lit(arm).alias("arm"), "level", "accuracy", "questions")
+        for arm, shares in by_question.items()
+    ]
+    rows = pl.concat(frames)
+    place = pl.col("level").replace_strict({name: i for i, name in enumerate(LEVELS)}, return_dtype=pl.Int64)
+    return rows.sort(place, maintain_order=True)
+
+
+def _shares(material: Material, arm: str) -> pl.DataFrame | None:
+    """Return the share of right responses of an arm by question, over samples and seeds."""
+    files = [
+        folder / "samples.parquet"
+        for (name, _), folder in material.evaluations.items()
+        if name == arm and (folder / "samples.parquet").is_file()
+    ]
+    if not files:
+        return None
+    with reading(files[0]):
+        return (
+            pl.concat(
+                [
+                    pl.scan_parquet(file, glob=False).select("benchmark", "question", "correct")
+                    for file in files
+                ]
+            )
+            .group_by("benchmark", "question")
+            .agg(pl.col("correct").cast(pl.Float64).mean().alias("share"))
+            .sort("benchmark", "question")
+            .collect(engine="streaming")
+        )
+
+
+def settled(material: Material, rows: pl.DataFrame) -> Json:
+    """Return the share of responses right at a budget and at every larger one, from `settled_rows`."""
+    datasets = Rows()
+    data = datasets.add(rows)
+    x = channel("budget", title="budget (tokens of the response)", scale={"nice": False})
+    y = _share("responses that are right from here on")
+    return vega.chart(
+        datasets,
+        [vega.lines(data, x, y, material, _arms(material, rows), interpolate="step-after")],
+        title="where answers turn right for good",
+        about=f"Share of responses right from a budget on: {vega.ends(rows, 'budget', 'share', '.0%')}.",
+        height=HEIGHT,
+        cross=Cross("budget", "share", data, percent=True),
+    )
+
+
+def settled_rows(material: Material) -> pl.DataFrame:
+    """Return arm, budget, and the share of its responses right at this budget of the grid and at every larger one."""
+    schema = {"arm": pl.String, "budget": pl.Int64, "share": pl.Float64}
+    frames = []
+    for arm in material.arms:
+        files = [
+            folder / "forced.parquet"
+            for (name, _), folder in material.evaluations.items()
+            if name == arm and (folder / "forced.parquet").is_file()
+        ]
+        if not files:
+            continue
+        with reading(files[0]):
+            wrong = pl.concat(
+                [
+                    pl.scan_parquet(file, glob=False)
+                    .group_by(_KEYS)
+                    .agg(pl.col("budget").filter(~pl.col("correct")).max().alias("last"))
+                    .group_by("last")
+                    .agg(pl.len().alias("count"))
+                    for file in files
+                ]
+            ).collect(engine="streaming")
+            grid = (
+                pl.scan_parquet(files[0], glob=False)
+                .select(pl.col("budget").unique().sort())
+                .collect(engine="streaming")["budget"]
+            )
+        if len(grid) < 2:
+            continue
+        total = int(wrong["count"].sum())
+        settles = [
+            int(wrong.filter(pl.col("last").is_null() | (pl.col("last") < budget))["count"].sum()) / total
+            for budget in grid
+        ]
+        frames.append(
+            pl.DataFrame({"arm": [arm] * len(grid), "budget": grid, "share": settles}, schema=schema)
+        )
+    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+
+
+def rewards(material: Material, rows: pl.DataFrame) -> Json:
+    """Return the share of an arm's last rollouts by reward, as shares of the arm's largest, from `reward_rows`."""
+    datasets = Rows()
+    data = datasets.add(rows)
+    x = channel("reward", title="reward (share of the arm's largest)", axis={"format": "%"})
+    y = _share("share of rollouts")
+    return vega.chart(
+        datasets,
+        [vega.lines(data, x, y, material, _arms(material, rows), interpolate="step")],
+        title="rewards at the end of training",
+        about=f"Share of the last rollouts by reward: {vega.ends(rows, 'reward', 'share', '.0%')}.",
+        height=HEIGHT,
+        cross=Cross("reward", "share", data, percent=True, share=True),
+    )
+
+
+def reward_rows(material: Material) -> pl.DataFrame:
+    """Return arm, reward (the middle of a stretch, as a share of the arm's largest in size), and the share of rollouts.
+
+    They are those of the last tenth of the steps of each arm's last stage, all seeds together.
+    """
+    schema = {"arm": pl.String, "reward": pl.Float64, "share": pl.Float64}
+    last: dict[tuple[str, int | None], int] = {}
+    for arm, seed, index in material.trainings:
+        last[arm, seed] = max(index, last.get((arm, seed), 0))
+    values: dict[str, list[pl.Series]] = {}
+    for (arm, seed, index), folder in material.trainings.items():
+        path = folder / "rollouts.parquet"
+        if index != last[arm, seed] or not path.is_file():
+            continue
+        with reading(path):
+            scan = pl.scan_parquet(path, glob=False)
+            if "reward" not in scan.collect_schema().names():
+                continue
+            frame = (
+                scan.filter(pl.col("step") > (1 - LAST) * pl.col("step").max())
+                .select(pl.col("reward").cast(pl.Float64))
+                .collect(engine="streaming")
+            )
+        finite = frame["reward"].drop_nulls()
+        values.setdefault(arm, []).append(finite.filter(finite.is_finite()))
+    frames = []
+    for arm in material.drawn:
+        if arm not in values:
+            continue
+        every = pl.concat(values[arm])
+        largest = every.abs().max()
+        if not every.len() or not largest:
+            continue
+        size = 2 / REWARDS
+        place = (every / float(largest) / size).floor().clip(-REWARDS // 2, REWARDS // 2 - 1)  # type: ignore[arg-type]
+        counts = dict(place.value_counts().rows())
+        least = 0 if float(place.min()) >= 0 else -REWARDS // 2
+        places = range(least, REWARDS // 2)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "arm": [arm] * len(places),
+                    "reward": [(at + 0.5) * size for at in places],
+                    "share": [counts.get(float(at), 0) / every.len() for at in places],
+                },
+                schema=schema,
+            )
+        )
+    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+
+
+def _share(title: str) -> Json:
+    return channel("share", title=title, axis={"format": "%"})
+
+
+def _arms(material: Material, rows: pl.DataFrame) -> Sequence[str]:
+    there = set(rows["arm"])
+    return [arm for arm in material.drawn if arm in there]
