@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -66,19 +66,15 @@ class Read:
 
 SPARE = 1.8
 """Room that a response is let in for, over the length that is expected: what still runs is longer than what has ended, and
-forced answers take some. With it simulated engines read nothing again on the lengths of the paper's evaluations; 1.6 is too
-little (`python -m benchmarks.simulated`).
+forced answers take some. With it simulated engines read nothing again on the lengths of the paper's evaluations; 1.6 was too
+little.
 """
 ASSUMED = 1 / 3
 """The share of the longest response that one is expected to have before its like have ended."""
 
 
-Connect = Callable[[Address, int], AbstractAsyncContextManager[httpx.AsyncClient]]
-"""Gives a client of a server for so many requests at once."""
-
-
 @asynccontextmanager
-async def connect_http(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncClient]:
+async def connect(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client that waits for as long as an answer takes. Raises `Hung`, in a group, once the server hangs."""
     ear = Ear(address)
     async with (
@@ -115,18 +111,16 @@ class Round:
         at_once: int,
         ahead: Ahead | None,
         read: Read,
-        connect: Connect | None = None,
         ended: Ended | None = None,
     ) -> None:
         """Prepare the round.
 
         At most `at_once` responses are asked of a server at a time, and with `ahead` no more than its caches are
         expected to hold: what waits at a server takes the place of prefixes that answers are about to be forced out of.
-        `connect` gives the client that asks it: one that speaks HTTP, unless another is given, as for engines that are
-        only simulated. `ended` hears of each work that is done, in the loop's thread; what it raises ends the round.
+        `ended` hears of each work that is done, in the loop's thread; what it raises ends the round.
         """
         self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, ahead, read
-        self._connect, self._hears = connect or connect_http, ended
+        self._hears = ended
         self._open = sum(not work.done for work in works)
         self._waiting = [
             deque(work for work in works if work.server == number and not work.done)
@@ -167,7 +161,7 @@ class Round:
     async def _serve(self, number: int) -> None:
         while self._open:
             try:
-                async with self._connect(self._servers[number], self._at_once) as client:
+                async with connect(self._servers[number], self._at_once) as client:
                     await self._ask_all(number, client)
             except* Lost as several:
                 # The other requests to this server were cancelled with the first that failed.
