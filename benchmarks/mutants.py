@@ -53,12 +53,12 @@ REPORTED = "tests/report: test_formats test_leading test_published test_se* test
 AREAS = {
     "numbers": ("reodsl/numbers: *", "tests/numbers: test_*; tests/cli: test_curve_commands"),
     "rewards": ("runners/rewards: *", "tests/rewards: test_*"),
-    "losses": ("runners/train: *_loss", "tests/train: test_losses test_objective test_preference"),
+    "losses": ("runners/train: losses", "tests/train: test_losses test_objective test_preference"),
     "advantages": (
         "runners/train: advantages gather",
         "tests/train: test_advantages test_gather test_rollouts test_update",
     ),
-    "optimizers": ("runners/train: optimizers on_host update", "tests/train: test_optimizers test_update"),
+    "optimizers": ("runners/train: optimizers update", "tests/train: test_optimizers test_update"),
     "evaluation": ("runners/evaluate: *", "tests/evaluate: test_*"),
     "grading": (GRADING, "tests/verify: test_[eru]*s test_extract test_f* test_graded"),
     "price": ("reodsl/price: *", "tests/price: test_*"),

@@ -28,7 +28,7 @@ class Chain:
     values: Sequence[str] = ()
 
     def word(self, value: int) -> str:
-        """How a value is written: its word, or its digits."""
+        """Return how a value is written: its word, or its digits."""
         return self.values[value] if self.values else str(value)
 
     def after(self, value: int, amount: int) -> int:

@@ -75,7 +75,7 @@ def require_head(path: Path, columns: Columns) -> None:
                 if header is not None:
                     require_columns(header[1], columns, str(path))
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        # What else is wrong with it is told as it is read.
+        # Other errors are reported as it is read.
         return
 
 
@@ -107,7 +107,7 @@ def count_rows(path: Path, columns: Columns) -> int:
 
 
 def file_problem(path: Path) -> Diagnostic | None:
-    """Why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
+    """Return why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
     if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",
@@ -212,7 +212,7 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line each ends on; blank lines are passed over."""
+    """Yield rows with the line each ends on; blank lines are passed over."""
     before = csv.field_size_limit(LARGEST_FIELD)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

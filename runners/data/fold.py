@@ -15,8 +15,7 @@ import polars as pl
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.task import FoldTask
 from runners.data.chain import Chain, Step
-from runners.data.draws import Stream
-from runners.data.split import HELD_OUT_ONE_IN, Split, split_of
+from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
 
 _DRAWS_PER_QUESTION = 200
@@ -126,7 +125,7 @@ def _repeated(words: Sequence[str]) -> str | None:
 
 
 def distinct_questions(task: FoldTask) -> int:
-    """How many questions the task has, both sides of the split together."""
+    """Return how many questions the task has, both sides of the split together."""
     shortest, longest = task.length
     return task.modulus * sum(len(task.operations) ** length for length in range(shortest, longest + 1))
 
@@ -134,9 +133,9 @@ def distinct_questions(task: FoldTask) -> int:
 def generate_questions(
     task: FoldTask, count: int, seed: int, *, split: Split = "train", exclude: Collection[str] = ()
 ) -> pl.DataFrame:
-    """`count` distinct questions of one side of the split: columns id, question, answer, bare.
+    """Return `count` distinct questions of one side of the split: columns id, question, answer, bare.
 
-    Questions in `exclude` (texts) are left out. Raises a Problem: E0710 for a task that does not fit together,
+    Questions in `exclude` (texts) are skipped. Raises a Problem: E0710 for a task that does not fit together,
     E0711 where the task does not have so many.
     """
     check_task(task)
@@ -172,5 +171,5 @@ def too_few(task: FoldTask, split: Split, available: int, wanted: int) -> Proble
 
 
 def fill(template: str, **words: str) -> str:
-    r"""`template` with `{name}` replaced where `name` is given; every other brace stays, as in `\boxed{ {value} }`."""
+    r"""Return `template` with each given `{name}` replaced; every other brace stays, as in `\boxed{ {value} }`."""
     return _HOLE.sub(lambda hole: words.get(hole[1], hole[0]), template)

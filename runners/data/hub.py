@@ -42,7 +42,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Why this data set cannot be read here (E0708): no local copy and no way to fetch one."""
+    """Return why this data set cannot be read here (E0708): no local copy and no way to fetch one."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
@@ -60,7 +60,7 @@ def local_files(source: HubData, folder: Path) -> list[Path]:
 
 
 def _places(source: HubData, folder: Path) -> list[Path]:
-    """Where a copy of the data set may lie: beside the spec, in REODSL_DATA, in the hub's cache."""
+    """Return where a copy of the data set may lie: beside the spec, in REODSL_DATA, in the hub's cache."""
     places = [folder / "data" / source.repo]
     if os.environ.get("REODSL_DATA"):
         places.append(Path(os.environ["REODSL_DATA"]) / source.repo)
@@ -69,7 +69,7 @@ def _places(source: HubData, folder: Path) -> list[Path]:
 
 
 def _split_files(place: Path, source: HubData) -> list[Path]:
-    """Files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`.
+    """Return files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`.
 
     Where no file names any split, all of them are the split `train`, as hubs have it.
     """

@@ -36,7 +36,7 @@ from runners.data.traces import generate_traces
 
 HERE = Resources()
 READ_AHEAD = 64 * 2**20
-"""Bytes of a file that is read whole before anything starts; of a larger one only what stands at its head is."""
+"""Bytes of a file that is read whole before anything starts; of a larger one only the head is."""
 
 
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
@@ -97,7 +97,7 @@ def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def take_rows(table: pl.DataFrame, count: int | None) -> pl.DataFrame:
-    """`count` rows of a table, evenly spaced; all of them where it has no more, or where none is said."""
+    """Return `count` rows of a table, evenly spaced; all of them if it has no more, or without a count."""
     if count is None or count >= table.height:
         return table
     return table[[row * table.height // count for row in range(count)]]

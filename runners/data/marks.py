@@ -22,7 +22,7 @@ def strip_marks(question: str, marks: Sequence[Marks]) -> str:
 
 
 def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
-    """`table` with its questions stripped; ids that were made from the questions are made from what is left."""
+    """Return `table` with its questions stripped; ids that were made from the questions are made from what is left."""
     if not marks or not table.height:
         return table
     ids, questions = [], []

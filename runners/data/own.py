@@ -9,7 +9,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Generated, Python, normal_question
-from runners.data.split import HELD_OUT_ONE_IN, split_of
+from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
 from runners.own import open_function
 

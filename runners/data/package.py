@@ -14,8 +14,7 @@ import polars as pl
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import PackageData, normal_question
 from runners.data.chain import chain_of_expression
-from runners.data.draws import Stream
-from runners.data.split import HELD_OUT_ONE_IN, split_of
+from runners.data.draws import HELD_OUT_ONE_IN, Stream, split_of
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
 from runners.programs.gym import create_dataset, entry_of
@@ -33,7 +32,7 @@ _DRAWS_PER_QUESTION = 20
 
 
 def package_problem(source: PackageData) -> Diagnostic | None:
-    """Why these questions cannot be made here (E0709): a package that is not known, or not installed."""
+    """Return why these questions cannot be made here (E0709): a package that is not known, or not installed."""
     if _module(source) not in PACKAGES:
         return error(
             "E0709",
@@ -215,7 +214,7 @@ def _packed(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _survives(dataset: Any, row: tuple[str, ...]) -> bool:
-    """Whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
+    """Return whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
     try:
         return float(dataset.score_answer(answer=row[2], entry=entry_of(json.loads(row[-1])))) >= 1.0
     except Exception:

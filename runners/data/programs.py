@@ -10,8 +10,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.data import normal_question
 from reodsl.ir.task import Programs
-from runners.data.draws import Stream
-from runners.data.split import HELD_OUT_ONE_IN, Split, split_of
+from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
 from runners.programs.tests import Unreadable, read_tests
 from runners.verify import SEPARATOR
@@ -58,7 +57,7 @@ _STEPS = (
 
 
 def generate_programs(task: Programs, count: int, seed: int, split: Split) -> pl.DataFrame:
-    """`count` distinct questions of one side of the split: columns id, question, answer, bare and trace.
+    """Return `count` distinct questions of one side of the split: columns id, question, answer, bare and trace.
 
     `answer` holds the tests, `assert`s as `read_tests` reads them. Draw n is made from (seed, n) alone. Raises E0711 where
     too many draws give the same or the other side's.
@@ -99,7 +98,7 @@ def _draw(task: Programs, stream: Stream) -> list[Step]:
 
 
 def _tests(task: Programs, steps: list[Step], stream: Stream) -> str:
-    """Equalities at as many inputs, small, large and negative ones first: texts that have all to hold."""
+    """Return equalities at as many inputs, small, large and negative ones first: all of them have to hold."""
     inputs = [1, 3 * task.largest, -3 * task.largest][: task.tests]
     while len(inputs) < task.tests:
         inputs.append(stream.below(20 * task.largest + 1) - 10 * task.largest)

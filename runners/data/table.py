@@ -37,7 +37,7 @@ def mapped(columns: Columns) -> list[str]:
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
-    """Raise a Problem (E0701) naming each mapped column that is not there, what is there, and how to map it.
+    """Raise a Problem (E0701) naming each missing column of the mapping, the columns that exist, and how to map them.
 
     A field of a record has its path as its name, as in `reward_model.ground_truth`.
     """
@@ -73,7 +73,7 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
 def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
     """Return the mapped columns of `frame` under the table's names; numbers and truth values become text, ids are added.
 
-    A list of texts as answer stands for several right ones (see `join_answers`).
+    A list of texts as answer is several right ones (see `join_answers`).
 
     Raises a Problem: E0701 for missing columns, E0702 for a column of lists or records.
     """
@@ -108,12 +108,12 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
 
 
 def join_answers(several: Iterable[str | None]) -> str:
-    """Several right answers as one text, equal and empty ones left out; grading takes any of them."""
+    """Return several right answers as one text, without equal and empty ones; grading takes any of them."""
     return SEPARATOR.join(dict.fromkeys(text for text in several if text is not None and text.strip()))
 
 
 def with_ids(table: pl.DataFrame) -> pl.DataFrame:
-    """`table` with column `id` made from its questions."""
+    """Return `table` with column `id` made from its questions."""
     ids = [None if text is None else question_id(text) for text in table["question"]]
     return table.with_columns(pl.Series("id", ids, dtype=pl.String))
 
@@ -141,7 +141,7 @@ def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> Non
 
 
 def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
-    """`table` with each question once: later rows of the same question dropped, or a Problem (E0705) that shows them.
+    """Return `table` with each question once; later rows of a question are dropped, or raise E0705, which shows them.
 
     Two questions are the same when their `question_key` is, which sees through marks of a chat; with traces, rows are the
     same when the traces are equal as well, since a question may come with several solutions.
@@ -174,7 +174,7 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem (E0713) where an id is that of several questions, as `question_key` tells them apart.
+    """Raise a Problem (E0713) if several questions, by their `question_key`, have one id.
 
     Seeds of responses, references, budgets and scores go by the id: such questions would be taken for one.
     """

@@ -9,7 +9,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from runners.data.chain import Chain
-from runners.data.draws import Stream
+from runners.data.draws import Split, Stream, split_of
 from runners.data.fold import (
     bare_question,
     chain_of,
@@ -20,7 +20,6 @@ from runners.data.fold import (
     result,
     too_few,
 )
-from runners.data.split import Split, split_of
 from runners.data.table import question_id
 
 _DRAWS_PER_ROW = 200
@@ -29,7 +28,7 @@ _DRAWS_PER_ROW = 200
 def generate_traces(
     task: FoldTask, traces: FoldTraces, count: int, seed: int, *, split: Split = "train"
 ) -> pl.DataFrame:
-    """`count` questions, each with a worked solution: columns id, question, answer, bare, trace, meta.
+    """Return `count` questions, each with a worked solution: columns id, question, answer, bare, trace, meta.
 
     Questions may repeat. `answer` is the right one, whatever the trace says; `meta` is JSON with the number of
     passes, the style of each step, and the answer the trace gives.
@@ -81,7 +80,7 @@ def check_traces(traces: FoldTraces) -> None:
 
 
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:
-    """One worked solution in words, and what is in it (passes, styles, the answer it gives)."""
+    """Return one worked solution in words, and what is in it (passes, styles, the answer it gives)."""
     base = _pick(traces.styles, stream)
     words: list[str] = []
     values: list[int] = []
@@ -103,7 +102,7 @@ def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, 
 def _write_pass(
     chain: Chain, traces: FoldTraces, base: TraceStyle, stream: Stream
 ) -> tuple[str, int, list[str]]:
-    """One walk along the chain, with its mistakes carried on: words, the value it ends at, style names."""
+    """Return one walk along the chain, with its mistakes carried on: words, the value it ends at, style names."""
     words = [traces.open]
     used = []
     value = chain.start

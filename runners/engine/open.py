@@ -94,7 +94,7 @@ def _sglang(
 
 
 def _token_bytes(config: Any, width: int) -> int:
-    """Bytes of one token's keys and values."""
+    """Return the bytes of one token's keys and values."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * head_dim * width)

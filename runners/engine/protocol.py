@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
+    """A way to draw tokens. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
 
     Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
     In falling order of probability, tokens are kept until their sum reaches `top_p`, the first always.
@@ -52,11 +52,11 @@ class Request:
     most: int | None = None
 
     def limit(self, sampling: Sampling) -> int:
-        """How many tokens it may get."""
+        """Return how many tokens it may get."""
         return sampling.max_tokens if self.most is None else min(self.most, sampling.max_tokens)
 
     def limited(self, sampling: Sampling) -> Sampling:
-        """How its tokens are drawn, with its own limit."""
+        """Return how its tokens are drawn, with its own limit."""
         return sampling if self.most is None else replace(sampling, max_tokens=self.limit(sampling))
 
 
@@ -70,7 +70,7 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What one request gave.
+    """The result of one request.
 
     `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
     of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
@@ -90,7 +90,7 @@ class Response:
     inserted: tuple[Inserted, ...] = ()
 
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
-        """Its first `count` tokens, or all of them, with what was inserted before the next one."""
+        """Return its first `count` tokens, or all of them, with what was inserted before the next one."""
         end = len(self.tokens) if count is None else count
         parts: list[int] = []
         place = 0
@@ -133,7 +133,7 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What `force` will be asked next: `cuts(i, response)` of request i's response, the forcing text and how to draw.
+    """The next call of `force`: `cuts(i, response)` of request i's response, the forcing text and how to draw.
 
     A guess: an engine may use it to answer while other responses still run, and nothing depends on it.
     """
@@ -162,7 +162,7 @@ class Spread(Protocol):
         ...
 
     def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
-        """All tensors in this process, on a device or its own."""
+        """Return all tensors in this process, on a device or its own."""
         ...
 
     def each(self, call: Callable[..., None], *arguments: Any) -> None:
@@ -189,7 +189,7 @@ class Engine(Protocol):
         ahead: Ahead | None = None,
         ended: Ended | None = None,
     ) -> list[Response]:
-        """One response for each request, in the order of the requests.
+        """Return one response for each request, in the order of the requests.
 
         `ended` may be called from another thread, for some of the requests or for none, once each. What it raises ends
         the call.
@@ -204,7 +204,7 @@ class Engine(Protocol):
         forcing: Sequence[int],
         sampling: Sampling,
     ) -> list[list[Forced]]:
-        """Answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
+        """Return answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
 
         Cheapest on the responses of the last `generate`, whose cache the engine may still hold; right on any.
         The stream of a forced answer depends on the request's seed and the cut, counted from the response's first token,

@@ -30,23 +30,23 @@ def forced_seed(seed: int, cut: int) -> int:
 
 
 def forced_seeds(seeds: NDArray[np.uint64], cuts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """`forced_seed` of each pair."""
+    """Return `forced_seed` of each pair."""
     purpose = np.array([_FORCED], dtype=np.uint64)
     return _child(_child(seeds, purpose), cuts.astype(np.uint64))
 
 
 def as_seeds(seeds: Iterable[int]) -> NDArray[np.uint64]:
-    """Integers of any size and sign as 64-bit seeds (modulo 2^64)."""
+    """Return integers of any size and sign as 64-bit seeds (modulo 2^64)."""
     return np.array([seed & _MASK for seed in seeds], dtype=np.uint64)
 
 
 def starts(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hashed starting states for `uniforms`, one for each seed."""
+    """Return hashed starting states for `uniforms`, one for each seed."""
     return _mix(seeds + np.uint64(_GAMMA))
 
 
 def skipped(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the states of streams of which the first `counts` uniforms are taken already."""
+    """Return the states of streams whose first `counts` uniforms are taken already."""
     return start + counts * np.uint64(_GAMMA)
 
 
@@ -60,7 +60,7 @@ def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
 
 
 def _child(seeds: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # The constant keeps (seed, key) apart from (key, seed).
+    # The constant makes (seed, key) differ from (key, seed).
     return _mix(_mix(seeds + np.uint64(_GAMMA)) + _mix(keys ^ np.uint64(_KEYED)))
 
 

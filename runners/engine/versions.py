@@ -11,7 +11,7 @@ PLACE = "engine"
 """What an engine writes while it runs is in this folder of a task's work folder."""
 
 DETERMINISM = "determinism"
-"""What stands beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
+"""An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
 _FILE = "versions.json"
 
 
@@ -25,7 +25,7 @@ def record(aside: Path, package: str, version: str) -> None:
 
 
 def recorded(aside: Path) -> dict[str, list[str]]:
-    """All that was noted there, in its order, by package: of every attempt at the task."""
+    """Return all that was noted there, in its order, by package: of every attempt at the task."""
     try:
         return dict(json.loads((aside / _FILE).read_bytes()))
     except (OSError, ValueError):

@@ -18,7 +18,7 @@ def look() -> None:
 
 @contextmanager
 def looking(callers_look: Callable[[], None]) -> Iterator[None]:
-    """Engines call `callers_look` until the block ends; it has to be quick."""
+    """Let engines call `callers_look`, which has to be quick, until the block ends."""
     token = _LOOK.set(callers_look)
     try:
         yield

@@ -24,7 +24,7 @@ class Chunks:
             shutil.rmtree(left)
 
     def done(self, index: int) -> bool:
-        """Whether a chunk is complete."""
+        """Return whether a chunk is complete."""
         return self._place(index).is_dir()
 
     def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:

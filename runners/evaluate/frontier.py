@@ -54,7 +54,7 @@ def frontier(job: Job) -> None:
 
 
 def budgets(job: Job) -> None:
-    """Greedy budgets on the frontier of the role `frontier`, or a budget a question from the arms' training rollouts."""
+    """Write greedy budgets on the frontier of the role `frontier`, or a budget a question from the arms' rollouts."""
     split = job.task.payload["split"]
     if split["kind"] == "oracle":
         rule = OracleBudgets.model_validate(split)
@@ -71,9 +71,9 @@ def budgets(job: Job) -> None:
 
 
 def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
-    """`{"l_max", "questions", "unsolved", "unmet"}`: L^x of each question that some arm met in its training.
+    """Return `{"l_max", "questions", "unsolved", "unmet"}`: L^x of each question that some arm met in its training.
 
-    `unsolved` and `unmet` are how many of `asked` no rollout solves at `l_max`, and how many nobody met, of which nothing
+    `unsolved` and `unmet` are how many of `asked` no rollout solves at `l_max`, and how many nobody met, about which nothing
     is said. Raises E0429 where that is all of them.
     """
     wanted = set(asked)
@@ -104,9 +104,9 @@ def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str,
 
 
 def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
-    """Each question that a step asked, in their order, with where the answers of its rollouts' prefixes change.
+    """Yield each question that a step asked, in their order, with where the answers of its rollouts' prefixes change.
 
-    From its end on a response is judged as it stands, whether it stopped or was cut.
+    From its end on a response is judged as it is, whether it stopped or was cut.
     """
     columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
     asked, group = "", list[Changes]()
@@ -123,7 +123,7 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
 
 
 def score(job: Job) -> None:
-    """REG, accuracy and length of every arm over all seeds, their paired differences, and intervals of all of them."""
+    """Write REG, accuracy and length of every arm over all seeds, their paired differences, and all intervals."""
     rule = Score.model_validate(job.task.payload["score"])
     folders = evaluations_of(job)
     read = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}

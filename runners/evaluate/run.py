@@ -160,7 +160,7 @@ def once(questions: list[Question]) -> list[Question]:
 
 
 def chunked(questions: Sequence[Question], samples: int) -> list[list[Question]]:
-    """Questions in order, as many at a time as make `CHUNK` responses; a question's samples are never parted."""
+    """Return questions in order, as many at a time as make `CHUNK` responses; a question's samples are never parted."""
     size = max(1, CHUNK // samples)
     return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
 
@@ -258,7 +258,7 @@ def respond(
 
 
 def asked_together(resources: Resources) -> int:
-    """Chunks whose questions are asked at once: one of the embedded engine's, some for each server.
+    """Return chunks whose questions are asked at once: one of the embedded engine's, some for each server.
 
     A server takes a new request as soon as one ends, and answers it alike whatever is beside; the embedded engine's
     last bits follow its batches, so that no machine chooses those.
@@ -350,5 +350,5 @@ class ProgressReporter:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON as artifacts hold it: indented, finite numbers only."""
+    """Write JSON as artifacts hold it: indented, finite numbers only."""
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ MEAN = "mean"
 
 
 def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    """J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
+    """Return J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
     frame = (
         pl.scan_parquet(forced, glob=False)
         .group_by("benchmark", "budget")
@@ -32,7 +32,7 @@ UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
 
 
 def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks.
+    """Return the accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks.
 
     Answers that were never judged are counted among whole and forced ones alike.
     """
@@ -66,7 +66,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
 
 
 def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
-    """How many answers of a benchmark were never judged, by the reason."""
+    """Return how many answers of a benchmark were never judged, by the reason."""
     rows = [
         pl.scan_parquet(file, glob=False)
         .filter(pl.col("unsettled").is_not_null())

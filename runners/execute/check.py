@@ -47,7 +47,7 @@ _DEVICES = Path("/dev")
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
-    """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
+    """Return each missing package, device, weight file and data source once, and a warning of other GPUs. Nothing starts."""
     lacks = [
         *_packages(tasks, machine),
         *_engines(tasks, machine),
@@ -62,12 +62,12 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
 
 
 def gpus() -> int:
-    """How many NVIDIA devices of this machine torch can use, without importing it: none where it was built without CUDA."""
+    """Return how many NVIDIA devices here torch can use, without importing it: none if it was built without CUDA."""
     return shown_gpus() if built_for_cuda() else 0
 
 
 def shown_gpus() -> int:
-    """How many NVIDIA devices CUDA_VISIBLE_DEVICES lets be seen of this machine's, whatever torch makes of them."""
+    """Return how many NVIDIA devices CUDA_VISIBLE_DEVICES lets be seen of this machine's, whatever torch makes of them."""
     there = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None or not there:
@@ -80,7 +80,7 @@ def shown_gpus() -> int:
 
 
 def built_for_cuda() -> bool:
-    """Whether the installed torch was built for CUDA, as its `version.py` says; True where nothing says otherwise."""
+    """Return whether the installed torch was built for CUDA, as its `version.py` says; True where nothing says otherwise."""
     spec = importlib.util.find_spec("torch")
     try:
         text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
@@ -103,7 +103,7 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """E0742, where code is to read answers on this machine, a package's or the user's, and nothing confines it."""
+    """Report E0742 if code is to read answers on this machine, a package's or the user's, and nothing confines it."""
     # Where the tasks are another machine's, its workers say it themselves.
     missing = None if machine.address else lacking_means()
     if missing is None:
@@ -114,7 +114,7 @@ def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """E0743, where a file of the user's that is there lacks the function that a task calls; nothing of it is run."""
+    """Report E0743 if an existing file of the user's lacks the function that a task calls; nothing of it is run."""
     for setting, code in read_all((task.payload for task in tasks), folder)[0]:
         fault = source_problem(code, setting)
         if fault is not None:
@@ -138,7 +138,7 @@ def _scorers(payload: Any) -> Iterator[str]:
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """SGLang, where a task needs it and it has to be on this machine; servers that run already, where they do not fit."""
+    """Report SGLang, if a task needs it and it has to be on this machine, and servers that run already and do not fit."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or not served:
         return
@@ -165,9 +165,9 @@ def _tokens(task: Task) -> int:
 
 
 def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
-    """E0971 where machines have fewer GPUs than a cluster, or none that a role of a task fits; W0971 for other GPUs.
+    """Report E0971 if machines have fewer GPUs than a cluster, or none that a role of a task fits; W0971 for other GPUs.
 
-    `whole` is the study's cluster; one that an experiment has for itself is told with the first of its tasks.
+    `whole` is the study's cluster; one that an experiment has for itself is reported with the first of its tasks.
     """
     places: dict[Cluster, dict[tuple[Kind, str], Task]] = {}
     for task in tasks:
@@ -199,7 +199,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
 
 
 def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """E0975 where a task's processor or engine does not compute in its model's precision: each lack once."""
+    """Report E0975 if a task's processor or engine does not compute in its model's precision: each lack once."""
     lacks: dict[tuple[str, str], Task] = {}
     for task in tasks:
         asked = task.payload.get("model", {}).get("precision", "auto")
@@ -212,7 +212,7 @@ def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]
 
 
 def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, str] | None:
-    """Why a task cannot compute in the precision that its model asks for, and what to write instead."""
+    """Return why a task cannot compute in the precision that its model asks for, and what to write instead."""
     said = f"the model has `precision = {asked}`, and"
     if engine_of(task) == "sglang":
         served_in = "float32" if task.cluster is None else "bfloat16"
@@ -250,7 +250,7 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
-    """E0962 where no Ray cluster can be at the address; whether it has room is no question where nothing asks for GPUs."""
+    """Return E0962 if no Ray cluster can be at the address; its room matters only to tasks that ask for GPUs."""
     from runners.execute.instance import unanswered
 
     return unanswered(machine.address) if machine.address else ()
@@ -259,7 +259,7 @@ def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
 def _too_few(
     wants: str, asked: int, nodes: Sequence[Node], machine: Machine, where: str | None
 ) -> Diagnostic | None:
-    """E0971 where all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
+    """Return E0971 if all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
     there = int(sum(node.gpus for node in nodes))
     if asked <= there:
         return None

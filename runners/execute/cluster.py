@@ -70,7 +70,7 @@ class Cluster:
         self.flying[self.remote.options(**options).remote(order)] = order
 
     def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
-        """Room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
+        """Reserve room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -86,7 +86,7 @@ class Cluster:
             remove_placement_group(group)
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Outcomes of the Ray tasks that ended; tells of the others' progress meanwhile."""
+        """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile."""
         if self.refused:
             refused, self.refused = self.refused, []
             return refused
@@ -132,7 +132,7 @@ class Cluster:
                 self.emit(Event("progress", order.task.id, live.progress))
 
     def _see_the_store(self) -> None:
-        """Every node has to see the store at the same path."""
+        """Check that every node sees the store at the same path."""
         ray = imported()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -153,12 +153,12 @@ class Cluster:
 
 
 def sees(store: str) -> bool:
-    """Whether this node has the store."""
+    """Return whether this node has the store."""
     return (Path(store) / "format").is_file()
 
 
 def perform_remotely(order: Order) -> Outcome:
-    """`perform` in a Ray worker. How far it is stands beside the results, for the driver to read."""
+    """Run `perform` in a Ray worker. Its progress is written beside the results, for the driver to read."""
     return perform(order, lambda progress: None)
 
 

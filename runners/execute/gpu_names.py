@@ -31,7 +31,7 @@ def gpu_here(driver: Path = _DRIVER) -> str:
 
 
 def other_gpus(cluster: Cluster, nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
-    """W0971 where nodes have GPUs of another kind than the cluster says, by which it is priced."""
+    """Return W0971 if nodes have GPUs of another kind than the cluster says, by which it is priced."""
     wanted = models(cluster.gpu)
     others = [node for node in nodes if node.gpus and models(node.gpu) and not models(node.gpu) & wanted]
     if not wanted or not others:

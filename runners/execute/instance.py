@@ -27,7 +27,7 @@ _KIND = "accelerator_type:"
 
 
 def imported() -> Any:
-    """Ray, told to be quiet. Raises E0962 where it is not installed."""
+    """Return Ray, which writes no messages. Raises E0962 if it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -84,7 +84,7 @@ def _starting(stack: ExitStack) -> dict[str, Any]:
 
 
 def answers(address: str) -> None:
-    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, also for no address."""
+    """Check that something listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, also for no address."""
     if address in ("auto", "local"):
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
@@ -110,7 +110,7 @@ def unanswered(address: str) -> tuple[Diagnostic, ...]:
 
 
 def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
-    """E0962; `heard` is for an address where something listens, which Ray still cannot join."""
+    """Return E0962; `heard` is for an address where something listens, which Ray still cannot join."""
     alone = "`--local` runs the tasks in this process, one after another, without Ray"
     if address is None:
         return problem("E0962", f"Ray does not start: {words}", help=alone)

@@ -17,7 +17,7 @@ class Local:
     slots = 1
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
-        """`emit` hears of progress."""
+        """Prepare; `emit` hears of progress."""
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self.emit = emit

@@ -34,7 +34,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an order.
+    """The result of an order.
 
     `busy`: another process is at it. `damaged`: the inputs with the keys in `damaged` are not what was stored.
     `died`: the process went away without a word. `seconds` is None when the result was already there.

@@ -23,9 +23,8 @@ from reodsl.store.live import Teller, live_place
 from reodsl.store.store import Store
 from runners.clock import now, spent
 from runners.engine.versions import PLACE, recorded
-from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
-from runners.execute.usage import device_model, mark, peak_memory
+from runners.execute.usage import device_model, give_back_freed, mark, peak_memory
 from runners.models.names import AGAIN
 from runners.sandbox import lacking
 
@@ -146,14 +145,14 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
 
 
 def _all_here(order: Order) -> bool:
-    """Whether this process and those it starts do all of the work: no other trains with it, and no server generates."""
+    """Return whether this process and those it starts do all work: no other trains with it, and no server generates."""
     return order.resources.trainers == 1 and order.resources.engine == "embedded"
 
 
 def _made(
     order: Order, work: Path, seconds: float, processor: float | None, peak: int | None
 ) -> dict[str, Any]:
-    """How a result came to be: for the report, for prices to come and for people, no part of any identity."""
+    """Return the circumstances of a result: for the report, for later prices and for people, no part of any identity."""
     served = {package: " and ".join(each) for package, each in recorded(work / PLACE).items()}
     return {
         "task": order.task.id,
@@ -189,7 +188,7 @@ def _commits(order: Order, store: Store) -> dict[str, str]:
 
 @cache
 def _versions() -> Mapping[str, str]:
-    """Versions of what computes, by package; looked up once a process."""
+    """Return the versions of what computes, by package; looked up once a process."""
     versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:

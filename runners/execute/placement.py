@@ -1,7 +1,7 @@
 """Place a task's processes: bundles of cores and GPUs, and what the nodes lack for them.
 
 A bundle lies on one node. Trainers have a GPU each; an engine has `tensor_parallel` of them, which lie together. Colocated,
-an engine uses the GPUs of the trainers of its bundle in turn with them; apart, it has a bundle of its own behind theirs.
+an engine uses the GPUs of the trainers of its bundle in turn with them; alone, it has a bundle of its own behind theirs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
 
 
 def cores_of(order: Order) -> int:
-    """Cores that keep the task's own process busy: twice its threads where it generates on a processor while it trains."""
+    """Return the cores that the task's own process keeps busy: twice its threads if it generates while it trains."""
     given = order.resources
     method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
     beside = bool(method.get("lag")) and given.device == "cpu" and given.engine == "embedded"
@@ -90,7 +90,7 @@ def cores_of(order: Order) -> int:
 
 
 def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
-    """E0971 where bundles do not fit these nodes: what was asked for, what there is, and on which node."""
+    """Return E0971 if bundles do not fit these nodes: what was asked for, what there is, and on which node."""
     if not wanted or _fit(wanted, nodes):
         return None
     asked = ", ".join(
@@ -113,14 +113,14 @@ def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) 
 
 
 def _amounts(bundle: Bundle, every: bool = False) -> str:
-    """Cores and GPUs in words; with `every`, none of a kind too."""
+    """Return cores and GPUs in words; with `every`, none of a kind too."""
     gpus, cpus = f"{bundle.gpus:g} GPU{'s' if bundle.gpus != 1 else ''}", f"{bundle.cpus:g} core"
     cpus += "s" if bundle.cpus != 1 else ""
     return f"{gpus} and {cpus}" if bundle.gpus or every else cpus
 
 
 def _fit(wanted: Sequence[Bundle], nodes: Sequence[Node]) -> bool:
-    """Whether bundles fit, the largest first, each where the fewest GPUs and cores are left."""
+    """Return whether bundles fit, the largest first, each where the fewest GPUs and cores are left."""
     left = [[node.gpus, node.cpus] for node in nodes]
     for bundle in sorted(wanted, key=lambda each: (-each.gpus, -each.cpus)):
         room = [place for place in left if place[0] >= bundle.gpus and place[1] >= bundle.cpus]

@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def private_place() -> Iterator[Path]:
-    """While it lasts, Ray that this process starts listens on the loopback and wants a token that only its children have.
+    """Let Ray that this process starts meanwhile listen on the loopback and want a token that only its children have.
 
     Gives a folder for Ray's sockets and logs. Ray must have been imported, and must have ended when this does. Raises
     AttributeError for a Ray that has no tokens.
@@ -33,7 +33,7 @@ def private_place() -> Iterator[Path]:
 
 
 def is_private() -> bool:
-    """Whether Ray, as this process has started it, is on the loopback and wants a token."""
+    """Return whether Ray, as this process has started it, is on the loopback and wants a token."""
     import ray
 
     host = str(ray.get_runtime_context().gcs_address).rpartition(":")[0]
@@ -43,7 +43,7 @@ def is_private() -> bool:
 
 @contextmanager
 def folder_of_nobody() -> Iterator[None]:
-    """Be in the root folder meanwhile: Ray's workers import from the folder in which Ray was started or joined."""
+    """Enter the root folder meanwhile: Ray's workers import from the folder in which Ray was started or joined."""
     before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.chdir("/")
@@ -85,7 +85,7 @@ def _raylet() -> Any:
 
 @contextmanager
 def _one_machine() -> Iterator[None]:
-    """Ray takes the loopback for its address where it is told that this system makes no clusters."""
+    """Make Ray take the loopback for its address, as on a system that makes no clusters."""
     from ray._private import ray_constants
 
     constants: Any = ray_constants

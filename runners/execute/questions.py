@@ -18,7 +18,7 @@ from reodsl.plan.places import Places, line_of, lines_of
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
     """Report sources that are missing, and what is wrong inside files and hub data sets; paths start at `folder`.
 
-    Nothing is read where polars is missing, which is told with the other packages that a run needs.
+    Nothing is read where polars is missing, which is reported with the other packages that a run needs.
     """
     data = [task for task in tasks if task.kind == "data"]
     if not data or importlib.util.find_spec("polars") is None:
@@ -58,7 +58,7 @@ def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
 
 
 def _placed(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
-    """With the place in the spec where the file or data set at fault is named, in the setting that begins at `origin`.
+    """Return the finding at the place in the spec that names the file or data set, in the setting that begins at `origin`.
 
     Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
     """

@@ -26,7 +26,7 @@ _NO_STORE = frozenset({"E0950", "E0951"})
 
 
 class Backend(Protocol):
-    """What runs orders: at most `slots` at once."""
+    """A place that runs orders: at most `slots` at once."""
 
     slots: int
 
@@ -34,7 +34,7 @@ class Backend(Protocol):
         """Start an order, or take it to be done when waited for."""
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Outcomes by task id, after at most about `timeout` seconds where there is none."""
+        """Return the outcomes by task id, after at most about `timeout` seconds where there is none."""
 
     def stop(self) -> None:
         """End everything that still runs. May be called twice."""
@@ -123,7 +123,7 @@ class _Loop:
         )
 
     def take(self, task_id: str, outcome: Outcome) -> None:
-        """Go on from an outcome."""
+        """Continue from an outcome."""
         order = self.flying.pop(task_id)
         match outcome.status:
             case "done":

@@ -1,7 +1,8 @@
-"""Measure what a task used of this machine: its device's model and its peak memory."""
+"""Measure what a task used of this machine, and give freed memory back to it."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def device_model(device: str) -> str:
 
 
 def mark() -> bool:
-    """Begins to measure peaks anew; False where the system cannot (anything but Linux)."""
+    """Begin to measure peaks anew; False where the system cannot (anything but Linux)."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
@@ -31,9 +32,9 @@ def mark() -> bool:
 
 
 def peak_memory(device: str) -> int | None:
-    """Bytes that were in use at once since the mark: of this process's memory, or what its tensors had of its GPU.
+    """Return the most bytes in use at once since the mark: of this process's memory, or what its tensors had of its GPU.
 
-    None where that cannot be told. Other processes, such as a server that generates, are not in it.
+    None if that is unknown. Other processes, such as a server that generates, are not in it.
     """
     if device != "cpu":
         torch = sys.modules.get("torch")
@@ -44,3 +45,20 @@ def peak_memory(device: str) -> int | None:
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration, ValueError):
         return None
+
+
+def give_back_freed() -> None:
+    """Give freed memory back between tasks; without effect where the C library has no `malloc_trim`.
+
+    A worker does one task after another, and glibc would keep each one's high-water mark: on the quickstart, 2 GB
+    a process; torch keeps a GPU's, which the next task's servers would lack. Within a task its heap is left alone,
+    since giving pages back and taking them again costs time.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return
+    trim(0)

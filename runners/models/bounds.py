@@ -81,7 +81,7 @@ def require_small_tables(folder: Path, outline: nn.Module) -> None:
 
 
 def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
-    """Every value in a config with its name and how deep it stands."""
+    """Yield every value in a config with its name and depth."""
     items = (
         config.items()
         if isinstance(config, dict)
@@ -94,7 +94,7 @@ def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[
 
 
 def _beyond(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | None:
-    """Why a setting is out of bounds; None where it is not."""
+    """Return why a setting is out of bounds; None where it is not."""
     last = next((part for part in reversed(name) if not part.isdigit()), "")
     if depth > DEEPEST:
         return f"stands more than {DEEPEST} deep"

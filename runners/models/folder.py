@@ -160,7 +160,7 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Refuses weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806, E0817."""
+    """Refuse weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806, E0817."""
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(shapes):
@@ -194,7 +194,7 @@ def load_tokenizer(folder: Path) -> Any:
     _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
-    # Without one it reads config.json itself, with all that stands there.
+    # Without one it reads config.json itself, with all of its settings.
     config = load_config(folder) if (folder / "config.json").is_file() else None
     with readable(folder):
         tokenizer = AutoTokenizer.from_pretrained(

@@ -7,7 +7,7 @@ from reodsl.ir.model import Architecture
 
 
 def impossible(source: Architecture, where: str) -> Diagnostic | None:
-    """Why no model has these sizes (E0808), each of which is a whole number of at least 1; None where there is one."""
+    """Return why no model has these sizes (E0808), whole numbers of at least 1; None if there is one."""
     if source.heads % source.kv_heads:
         return error(
             "E0808",

@@ -1,4 +1,4 @@
-"""File names in a model folder, and what is said of a folder that lacks them."""
+"""File names in a model folder, and the errors of a folder that lacks them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHERS = {
 
 
 def unread(folder: Path) -> Diagnostic | None:
-    """Why the weights of a folder without safetensors of a model are not read: a pickle (E0804), another format (E0814)."""
+    """Return why a folder without safetensors is not read: it has a pickle (E0804) or another format (E0814)."""
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"

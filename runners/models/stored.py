@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 
 class Stored:
-    """Open files, of which only headers have been read.
+    """Open files whose headers alone have been read.
 
     A name that is in several of them is one tensor, cut by rows in the order of the files; a number is in each the same.
     `facts` are those that the first file's header has.
@@ -36,12 +36,12 @@ class Stored:
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Return the shape of the whole tensor."""
         shapes = [tuple(part.get_shape()) for part in self._parts[name]]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
     def rows(self, name: str, first: int, last: int) -> torch.Tensor:
-        """Rows `first` up to `last` of a tensor; a number whole. It may lie in the file: copy what is to stay or change."""
+        """Return rows `first` up to `last` of a tensor; a number whole. They may lie in the file: copy to keep them."""
         parts = self._parts[name]
         if not parts[0].get_shape():
             return parts[0][...]

@@ -38,7 +38,7 @@ def rendered(tokenizer: Any, turns: Sequence[dict[str, Any]], tools: Sequence[di
 def require_ending(templates: Any, folder: Path) -> None:
     """Refuse a model's chat templates (a text, several by name, or none) that do not end soon, or fill memory: E0819.
 
-    What else is wrong with one is told of where it is used.
+    Other errors are reported where it is used.
     """
     texts = list(templates.values()) if isinstance(templates, dict) else [templates] if templates else []
     with closing(Bounded(SECONDS, MEMORY_MIB)) as process:

@@ -47,7 +47,7 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_state(folder: Path) -> dict[str, torch.Tensor]:
-    """All tensors by their transformers names, on CPU. Raises E0803 to E0805."""
+    """Return all tensors by their transformers names, on CPU. Raises E0803 to E0805."""
     state: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
         try:

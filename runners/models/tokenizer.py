@@ -165,7 +165,7 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def require_written(tokenizer: Any, text: str, what: str) -> None:
-    """Refuses a text that the tokenizer has no tokens for, or that comes back from them as another. Raises E0815.
+    """Refuse a text that the tokenizer has no tokens for, or that comes back from them as another. Raises E0815.
 
     `what` says what the text is for. Space around it, and how many spaces stand together, do not count.
     """

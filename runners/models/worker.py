@@ -176,14 +176,14 @@ def lengthens(part: Any) -> float:
 
 
 def _longest_replacement(charsmap: str) -> float:
-    """Characters of the longest text in a map of SentencePiece's: the size of a trie, the trie, and the texts."""
+    """Return the length of the longest text in a map of SentencePiece's: the size of a trie, the trie, and the texts."""
     data = base64.b64decode(charsmap)
     texts = data[4 + int.from_bytes(data[:4], "little") :]
     return float(max(map(len, texts.split(b"\0"))))
 
 
 def _steps(part: Any) -> Iterator[dict[str, Any]]:
-    """All records inside a part, in their order."""
+    """Yield all records inside a part, in their order."""
     waiting = [part]
     while waiting:
         each = waiting.pop()
@@ -201,7 +201,7 @@ def _looks_for(step: dict[str, Any]) -> str | None:
 
 
 def _stumbling(settings: dict[str, Any]) -> Iterator[str]:
-    """Texts of the characters in each pattern: every one of them again and again, and all in turns."""
+    """Yield texts of the characters in each pattern: every one of them again and again, and all in turns."""
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         for step in _steps(settings.get(part)):
             pattern = step.get("pattern")

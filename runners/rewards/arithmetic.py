@@ -34,7 +34,7 @@ def logarithm(x: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """e^x, infinite past the largest float."""
+    """Return e^x, infinite past the largest float."""
     try:
         return math.exp(x)
     except OverflowError:
@@ -57,7 +57,7 @@ def floor(x: float) -> float:
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + e^-x)."""
+    """Return 1 / (1 + e^-x)."""
     return 1.0 / (1.0 + exponential(-x))
 
 
@@ -72,12 +72,12 @@ def greatest(values: Sequence[float]) -> float:
 
 
 def clip(x: float, low: float, high: float) -> float:
-    """`x` held inside low..high; `high` wins where they cross."""
+    """Return `x` held inside low..high; `high` wins where they cross."""
     return least((greatest((x, low)), high))
 
 
 def mean(values: Sequence[float]) -> float:
-    """Their sum in order over their count."""
+    """Return the mean: the sum in order over the count."""
     return sum(values) / len(values)
 
 

@@ -16,7 +16,7 @@ from runners.rewards.vectorise import evaluate, vectorise_metrics
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """By response, numbered row by row: rising cuts below its length at which it is forced, and graded bare."""
+    """Cuts by response, numbered row by row: those below its length at which it is forced, and graded bare, rising."""
 
     forced: tuple[tuple[int, ...], ...]
     bare: tuple[tuple[int, ...], ...]

@@ -23,7 +23,7 @@ class CutVerdicts:
 
     @staticmethod
     def of(triples: Iterable[tuple[int, int, bool]], width: int) -> CutVerdicts:
-        """From (response, cut, verdict), responses numbered row by row."""
+        """Make it from (response, cut, verdict), responses numbered row by row."""
         rows = sorted((response * width + cut, verdict) for response, cut, verdict in triples)
         return CutVerdicts(
             np.array([key for key, _ in rows], dtype=np.int64),
@@ -32,7 +32,7 @@ class CutVerdicts:
         )
 
     def look_up(self, response: Ints, cut: Ints) -> Bools:
-        """Verdicts for arrays of one shape; every pair must be there."""
+        """Return verdicts for arrays of one shape; every pair must be there."""
         if len(self.keys) == 0:
             assert response.size == 0
             return np.zeros(response.shape, dtype=np.bool_)
@@ -63,7 +63,7 @@ class RewardInputs:
 
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
-    """Ragged places by question and rollout as those of `RewardInputs`; padding repeats the last place."""
+    """Return ragged places by question and rollout as those of `RewardInputs`; padding repeats the last place."""
     width = max(len(row) for group in places for row in group)
     padded = np.array(
         [[[*row, *[row[-1]] * (width - len(row))] for row in group] for group in places], dtype=float

@@ -39,7 +39,7 @@ from runners.rewards.problems import given_missing
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean at one place of an expression: responses, numbers, and the split at hand.
+    """Meanings of names at one place of an expression: responses, numbers, and the split at hand.
 
     `at` says which split a variable over `splits` is at.
     """

@@ -29,7 +29,7 @@ def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> 
     if fn == "max":
         return np.where(keep, value, -np.inf).max(axis=axis, keepdims=True)
     if fn == "median":
-        # NaN marks what is left out, and a NaN that is kept has to show: it is put back afterwards.
+        # NaN marks what does not count, and a NaN that is kept has to show: it is put back afterwards.
         middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
         return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
     mean = _sum(value, keep, axis) / counted

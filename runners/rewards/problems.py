@@ -44,7 +44,7 @@ def given_missing(reward: str, field: str, available: Sequence[str]) -> Problem:
 
 
 def reference_missing(reward: str) -> Problem:
-    """Statistics over `ref` without reference samples."""
+    """Return the error of statistics over `ref` without reference samples."""
     return problem(
         "E0923",
         f"the reward `{reward}` uses the reference's responses, and there are none for this question",

@@ -10,7 +10,7 @@ from runners.offsets import Decode, Offsets
 
 
 def budget_places(split: Split, chosen: Mapping[str, object] | None) -> tuple[int, ...] | None:
-    """L_1 … L_{N+1} where all questions share them, else None. `chosen` is `budgets.json` of a `budgets` task."""
+    """Return L_1 … L_{N+1} where all questions share them, else None. `chosen` is `budgets.json` of a `budgets` task."""
     if isinstance(split, Budgets):
         return (*split.budgets, split.l_max)
     if isinstance(split, OracleBudgets):
@@ -24,7 +24,7 @@ def budget_places(split: Split, chosen: Mapping[str, object] | None) -> tuple[in
 def question_places(
     split: QuestionBudgets, chosen: Mapping[str, object] | None, asked: Iterable[str]
 ) -> dict[str, tuple[int, int]]:
-    """`(L^x, l_max)` of each question `asked` that has a budget, by id. `chosen` is `budgets.json` of a `budgets` task.
+    """Return `(L^x, l_max)` by id of each question `asked` with a budget. `chosen` is `budgets.json` of a `budgets` task.
 
     Of a question that no rollout tells of, the whole response alone counts; it has none where unsolved ones are dropped.
     """
@@ -55,7 +55,7 @@ def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[in
 
 
 def _openings(split: Steps, text: str) -> list[int]:
-    """Character offsets at which a step after the first opens."""
+    """Return character offsets at which a step after the first opens."""
     openings: list[int] = []
     offset, since = 0, 0
     for number, chunk in enumerate(text.split(split.separator)):

@@ -83,7 +83,7 @@ def _measured(
     numbers: Mapping[str, float],
     reward: str,
 ) -> float:
-    """One statistic over the responses that meet its condition; what it is of nothing otherwise."""
+    """Return one statistic over the responses that meet its condition; what it is of nothing otherwise."""
     nobody = Group("", ())
     tables = (
         list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []

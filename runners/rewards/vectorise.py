@@ -50,7 +50,7 @@ Verdicts = Callable[[Ints, Ints], Bools]
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """Where a response variable lives: the step's own responses or the reference's, along `axis`."""
+    """A response variable: one of the step's own responses or of the reference's, along `axis`."""
 
     over: str
     axis: int
@@ -81,7 +81,7 @@ def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verd
 def evaluate(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> tuple[Floats, dict[str, Floats]]:
-    """Rewards as `vectorise` gives them, NaN and infinity included, and the values of the reward's lets."""
+    """Return rewards as `vectorise` gives them, NaN and infinity included, and the values of the reward's lets."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return _Evaluator(reward, inputs, forced, bare).rewards()
@@ -199,7 +199,7 @@ class _Evaluator:
                 raise ValueError("what happened before is measured before a reward is")
 
     def along(self, table: Floats, axis: int) -> Floats:
-        """[questions, responses] with the responses along `axis`."""
+        """Return [questions, responses] with the responses along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[axis] = table.shape
         return table.reshape(shape)
@@ -236,7 +236,7 @@ class _Evaluator:
         return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
     def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """[questions, rollouts, splits] with the splits along `axis`."""
+        """Return [questions, rollouts, splits] with the splits along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[1], shape[axis] = table.shape
         return table.reshape(shape)

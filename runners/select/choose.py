@@ -29,7 +29,7 @@ def chosen(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
 
 
 def keeps(selection: Selection, group: Group) -> bool:
-    """Whether a selection of questions keeps this one; what is not a number is no reason to."""
+    """Return whether a selection of questions keeps this one; what is not a number is no reason to."""
     if selection.keep is None:
         return False
     value = measure(selection.name, selection.keep, group, {}, _numbers(selection, group))

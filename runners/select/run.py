@@ -39,7 +39,7 @@ def select(job: Job) -> None:
 
     A selection of questions keeps their rows of the pool's data as they are.
 
-    Of all that is picked, the selection's share with the lowest margins is left out. Beside a trace (or a preferred and a
+    Of all that is picked, the selection's share with the lowest margins is dropped. Beside a trace (or a preferred and a
     rejected response) stand the prefix that it was given and whether it came to its end. Raises E0934 where nothing at all
     is picked, E0935 where a pool lacks responses.
     """
@@ -113,7 +113,7 @@ def _nothing(job: Job, asked: int) -> Problem:
 
 
 def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
-    """Every question with its responses over all pools. A response's `mode` is the position of its wording."""
+    """Yield every question with its responses over all pools. A response's `mode` is the position of its wording."""
     tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
     parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
     for key, first in parts[0].items():

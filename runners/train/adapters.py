@@ -63,17 +63,17 @@ def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter is a part of an adapter."""
+    """Return whether a parameter is a part of an adapter."""
     return name.rpartition(".")[2] in PARTS
 
 
 def is_adapted(model: Any) -> bool:
-    """Whether a model has adapters."""
+    """Return whether a model has adapters."""
     return any(isinstance(module, Adapted) for module in model.modules())
 
 
 def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
-    """Freezes a model and gives its layers adapters, whose sum with the weights is the weights.
+    """Freeze a model and gives its layers adapters, whose sum with the weights is the weights.
 
     A is uniform within 1 / sqrt(in), as peft draws it; its numbers are returned by name with those of B too, for a model
     whose parameters are on no device. Raises E0940 where a layer has no such matrices.

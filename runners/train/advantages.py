@@ -44,7 +44,7 @@ def normalised(
     normalise: Literal["group", "center", "none"],
     std: Literal["population", "sample"],
 ) -> Floats:
-    """Each split over the question's rollouts that have it: z-scores, centred values, or as they are.
+    """Return each split over the question's rollouts that have it: z-scores, centred values, or as they are.
 
     Values that are all equal have a z-score of 0, and so has a lone one.
     """
@@ -63,7 +63,7 @@ def normalised(
 
 
 def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
-    """How many tokens each section has; a response's sections together are the whole of it.
+    """Return how many tokens each section has; a response's sections together are the whole of it.
 
     `places` and `present` [questions, rollouts, splits], `length` [questions, rollouts]. Sections past the end are empty.
     """
@@ -78,7 +78,7 @@ def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
 
 
 def batch_normalised(advantages: Floats, tokens: Ints) -> Floats:
-    """Once more z-scored over the trained tokens of the step, each counting as one (population deviation).
+    """Normalise advantages over the trained tokens of the step, each counting as one (population deviation).
 
     Trained are the sections whose advantages differ among a question's rollouts from 0; where all are 0, a section
     gives no gradient, stays at 0 and does not count.
@@ -98,14 +98,14 @@ def batch_normalised(advantages: Floats, tokens: Ints) -> Floats:
 def advantages_of(
     rewards: Floats, places: Floats, present: Bools, length: Floats, rule: Advantage
 ) -> tuple[Floats, Ints]:
-    """Each section's advantage before any normalisation over the batch, and how many tokens it has."""
+    """Return each section's advantage before any normalisation over the batch, and how many tokens it has."""
     present = np.broadcast_to(present, rewards.shape)
     scored = section_advantages(rewards, present, rule)
     return _bounded_alone(scored, rule), section_tokens(places, present, length)
 
 
 def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
-    """Each part over the question's rollouts, times its weight, [questions, rollouts, parts]."""
+    """Return each part over the question's rollouts, times its weight, [questions, rollouts, parts]."""
     weights = np.array([part.weight for part in parts])
     return normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
 

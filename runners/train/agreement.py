@@ -1,4 +1,4 @@
-"""Compare engine and trainer: what ratios divide by, importance weights, and how far the two are apart."""
+"""Compare engine and trainer: what ratios divide by, importance weights, and the gap between the two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Gaps = NDArray[np.float32]
 
 
 class Disagreement(Problem):
-    """Engine and trainer are too far apart (E0936). Nothing of the step has been applied."""
+    """A gap between engine and trainer past the limit (E0936). Nothing of the step has been applied."""
 
 
 def old_logprobs(
@@ -99,7 +99,7 @@ def _weighing(ratios: NDArray[np.floating], cap: float) -> dict[str, float]:
 
 
 def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:
-    """Median and largest of exp |trainer's - engine's log-probability|, and the divergence of the trainer from the engine.
+    """Return the median and largest exp |trainer's - engine's log-probability|, and the divergence of trainer from engine.
 
     The divergence KL(engine || trainer) is the mean of r - 1 - log r over tokens that the engine drew, r the trainer's
     probability over the engine's (Schulman 2020, Approximating KL Divergence, k3), in nats a token.
@@ -139,5 +139,5 @@ def require_agreement(apart: NDArray[np.floating], limit: float | None, number: 
 
 
 def _gaps(mine: Tensor, theirs: Tensor, batch: TrainBatch) -> Gaps:
-    """Trainer minus engine over the tokens that the engine drew."""
+    """Return trainer minus engine over the tokens that the engine drew."""
     return (mine - theirs)[batch.drawn].numpy()

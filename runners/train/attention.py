@@ -24,7 +24,7 @@ HOPPER = (9, 0)
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Where packed sequences are.
+    """Places of packed sequences.
 
     `positions` [1, tokens] are those of tokens in their own sequences, `starts` [sequences + 1] the places of first tokens
     and of the end, in int32; both are on the device. `lengths` are known without asking it.
@@ -93,7 +93,7 @@ def _flash(
 
 
 def _one(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    """Causal attention of whole rows."""
+    """Return causal attention of whole rows."""
     width = query.shape[2]
     mask = None
     if window is not None and window < width:
@@ -111,7 +111,7 @@ def _one(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, windo
 
 
 def packs(model: Any, device: torch.device) -> bool:
-    """Whether sequences are packed where nothing is said of it.
+    """Return whether sequences are packed by default.
 
     Not on a processor, whose own pass is for padded ones, nor where a model's attention is another.
     """
@@ -119,13 +119,13 @@ def packs(model: Any, device: torch.device) -> bool:
 
 
 def pack(model: Any) -> None:
-    """From now on the model's own forward takes packed `sequences`."""
+    """Let the model's own forward take packed `sequences` from now on."""
     AttentionInterface.register(NAME, packed_attention)
     model.set_attn_implementation(NAME)
 
 
 def prefer_newest_flash(device: torch.device) -> None:
-    """Flash attention 3 on Hopper, where its package is installed; what torch brings elsewhere."""
+    """Prefer flash attention 3 on Hopper, if its package is installed; elsewhere what torch brings."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != HOPPER:
         return
     if "FA3" in list_flash_attention_impls() and importlib.util.find_spec("flash_attn_interface"):

@@ -20,7 +20,7 @@ ROW_COLUMNS = ("tokens", "offsets", "trained")
 class TrainBatch:
     """Row i is `tokens[offsets[i]:offsets[i + 1]]`: a prompt, and `trained[i]` tokens after it, the last at its end.
 
-    The prompt is only read, and so is what stands between trained tokens: what an environment said.
+    The prompt is only read, and so are an environment's tokens between trained ones.
     All other columns have one value for each trained token, row after row, or are empty where nobody needs them.
 
     - `at` is how many tokens of its row stand before it. It is never empty.
@@ -50,7 +50,7 @@ class TrainBatch:
         tokens: Sequence[Sequence[int]],
         gaps: Sequence[Sequence[tuple[int, int]]] | None = None,
     ) -> TrainBatch:
-        """Rows of prompts and the tokens after them that are trained; every weight is 1.
+        """Return rows of prompts and the tokens after them that are trained; every weight is 1.
 
         `gaps` are those that are only read, as (first, count) places among the tokens of a row, in order.
         """
@@ -76,7 +76,7 @@ class TrainBatch:
 
     @staticmethod
     def concat(batches: Sequence[TrainBatch]) -> TrainBatch:
-        """Batches one after another; all have the same columns."""
+        """Return batches one after another; all have the same columns."""
         columns = {
             name: torch.cat([getattr(batch, name) for batch in batches])
             for name in ("tokens", "trained", *TOKEN_COLUMNS)
@@ -92,7 +92,7 @@ class TrainBatch:
         return self.offsets.diff()
 
     def places(self, rows: Tensor) -> Tensor:
-        """Where the trained tokens of these rows stand in the columns."""
+        """Return the places of these rows' trained tokens in the columns."""
         return _spans(_ends(self.trained)[rows], self.trained[rows])
 
     def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
@@ -107,7 +107,7 @@ class TrainBatch:
         )
 
     def crop(self, counts: Tensor) -> TrainBatch:
-        """Each row up to the first `counts[i]` of its trained tokens."""
+        """Return each row up to the first `counts[i]` of its trained tokens."""
         firsts = _ends(self.trained)[:-1]
         # Without a token it ends before its first.
         ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
@@ -121,7 +121,7 @@ class TrainBatch:
         )
 
     def last_advantages(self) -> Tensor:
-        """How many tokens of each row there are up to the last with an advantage."""
+        """Return how many tokens of each row there are up to the last with an advantage."""
         ends = _ends(self.trained)
         numbers = torch.arange(1, len(self.advantages) + 1)
         # The last one so far, of whichever row; those of rows before this one do not count.
@@ -200,16 +200,16 @@ def _targets(batch: TrainBatch) -> Tensor:
 
 
 def _predicting(firsts: Tensor, batch: TrainBatch) -> Tensor:
-    """Where the token before each trained one stands, in rows that begin at `firsts`."""
+    """Return the place of the token before each trained one, in rows that begin at `firsts`."""
     return torch.repeat_interleave(firsts, batch.trained) + batch.at - 1
 
 
 def _ends(counts: Tensor) -> Tensor:
-    """Where each of some counts begins, and at last where all end."""
+    """Return where each of some counts begins, and at last where all end."""
     return torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
 
 
 def _spans(starts: Tensor, counts: Tensor) -> Tensor:
-    """`counts[i]` numbers from `starts[i]` on, for each i in turn."""
+    """Return `counts[i]` numbers from `starts[i]` on, for each i in turn."""
     before = _ends(counts)
     return torch.arange(int(before[-1])) + torch.repeat_interleave(starts - before[:-1], counts)

@@ -56,7 +56,7 @@ class _Attention(Function):
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """[rows, width, kv heads, group, dim] to [rows × kv heads, width × group, dim]."""
+    """Rearrange [rows, width, kv heads, group, dim] as [rows × kv heads, width × group, dim]."""
     rows, width, kv_heads, group, dim = x.shape
     return x.transpose(1, 2).reshape(rows * kv_heads, width * group, dim)
 
@@ -67,24 +67,24 @@ def _by_token(x: Tensor, rows: int, kv_heads: int, width: int, group: int, dim: 
 
 
 def _hidden(width: int, group: int) -> Tensor:
-    """Minus infinity where a query would see a later key: [width × group, width]."""
+    """Return minus infinity where a query would see a later key: [width × group, width]."""
     query = torch.arange(width).repeat_interleave(group)
     later = torch.arange(width)[None, :] > query[:, None]
     return torch.zeros(width * group, width, dtype=HALF).masked_fill_(later, -torch.inf)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T` in bfloat16, for x [rows, in] and weight [out, in] in float32."""
+    """Return `x @ weight.T` in bfloat16, for x [rows, in] and weight [out, in] in float32."""
     return _Linear.apply(x, weight)
 
 
 def linear_add(x: Tensor, weight: Tensor, onto: Tensor) -> Tensor:
-    """`onto + x @ weight.T` in float32, for `onto` [rows, out]."""
+    """Return `onto + x @ weight.T` in float32, for `onto` [rows, out]."""
     return onto + _Linear.apply(x, weight)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention: q [rows, width, kv heads, group, dim], k and v with a group of 1, in bfloat16; as q."""
+    """Return causal attention: q [rows, width, kv heads, group, dim], k and v with a group of 1, in bfloat16; as q."""
     return _Attention.apply(q, k, v)
 
 

@@ -16,12 +16,12 @@ TRIES, WORTH = 3, 0.01
 
 
 def token_bound(device: torch.device) -> int:
-    """How many tokens a micro-batch may have on this device."""
+    """Return how many tokens a micro-batch may have on this device."""
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
 
 
 def by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
-    """Positions grouped by length, rising, with rows times longest at most `bound` in each group (or one row)."""
+    """Return positions grouped by length, rising, with rows times longest at most `bound` in each group (or one row)."""
     groups: list[list[int]] = []
     for position in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         if groups and (len(groups[-1]) + 1) * lengths[position] <= bound:
@@ -32,7 +32,7 @@ def by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
 
 
 def deal_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[list[int]]]:
-    """For each of `world` processes the groups of positions (as `by_length`) that it works through, as many for each.
+    """Return for each of `world` processes the groups of positions (as `by_length`) that it works through, as many for each.
 
     Longest first, a row goes to the process with the fewest tokens so far. Where one has fewer groups than another its
     last ones are empty, because all processes have to go through the same passes.
@@ -55,7 +55,7 @@ def deal_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[lis
 def deal_packed(
     lengths: Sequence[int], costs: Sequence[float], bound: int, world: int
 ) -> list[list[list[int]]]:
-    """For each of `world` processes the groups of positions that it works through packed, as many for each.
+    """Return for each of `world` processes the groups of positions that it works through packed, as many for each.
 
     A group has at most `bound` tokens, or one row. All processes work through their n-th groups together, and the one whose
     group costs most keeps the others waiting: groups that are run together cost about the same. `costs` are those of rows,
@@ -84,7 +84,7 @@ def deal_packed(
 def _balanced(
     lengths: Sequence[int], costs: Sequence[float], bound: int, count: int
 ) -> list[list[int]] | None:
-    """Positions in so many groups within the bound, dearest first; None where they do not fit.
+    """Return positions in so many groups within the bound, dearest first; None where they do not fit.
 
     Dearest first, a row goes to the group that has cost least so far and has room for it.
     """

@@ -65,7 +65,7 @@ def gone(rank: int, world: int, words: str) -> Problem:
 
 
 def silent(progress: Progress) -> None:
-    """Progress is told by the first process alone."""
+    """Report nothing: the first process alone reports progress."""
 
 
 def function(body: str) -> Callable[[Job, Ranks], None]:

@@ -50,13 +50,13 @@ def plain_forward(model: Any) -> Forward:
 
 
 def lean_supported(model: Any) -> bool:
-    """Whether `lean_forward` covers this model: what `lean_shape` says of its config, with float32 parameters on CPU."""
+    """Return whether `lean_forward` covers this model: its config as `lean_shape` asks, float32 parameters, on CPU."""
     plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     return plain and lean_shape(model.config)
 
 
 def lean_shape(config: Any) -> bool:
-    """Whether `lean_forward` covers models of this config: dense Qwen3 or Llama, plain rotary positions; needs oneDNN."""
+    """Return whether `lean_forward` covers models of this config: dense Qwen3 or Llama, plain rotary positions, oneDNN."""
     if (
         getattr(config, "model_type", None) not in ("qwen3", "llama")
         or not torch.backends.mkldnn.is_available()
@@ -187,7 +187,7 @@ def make_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
 
 
 def keep_little(model: Any) -> None:
-    """From now on the model's own forward keeps one hidden state a layer, and its backward pass computes the rest again."""
+    """Let the model's own forward keep one hidden state a layer, and its backward pass compute the rest again."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for layer in model.get_submodule("model").layers:
         # Of the layer alone: what is inside it stays in evaluation mode, so that no dropout begins.

@@ -48,7 +48,7 @@ def fuse(model: Any, device: torch.device) -> bool:
 
 
 def _by_device(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Rotary positions are a function of the module's, which its models on all devices call."""
+    """Return a function that chooses by device: a module's models on all devices call the same one for rotary positions."""
 
     def rotate(q: torch.Tensor, *others: Any, **more: Any) -> Any:
         return (fused if q.device.type == "cuda" else plain)(q, *others, **more)
@@ -58,7 +58,7 @@ def _by_device(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable
 
 @cache
 def compiles(device: torch.device) -> bool:
-    """Whether Triton can compile for this device: it takes a C compiler besides."""
+    """Return whether Triton can compile for this device: it takes a C compiler besides."""
     named = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None and named is not None
 

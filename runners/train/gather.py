@@ -139,7 +139,7 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints
 
 
 def _equal(advantages: Floats) -> float:
-    """Return the share of questions of which no response has an advantage."""
+    """Return the share of questions without a response that has an advantage."""
     return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
 
 

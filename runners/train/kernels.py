@@ -14,14 +14,14 @@ from torch.autograd import Function
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T` without a gradient, by oneDNN where it can; both may be strided."""
+    """Return `x @ weight.T` without a gradient, by oneDNN where it can; both may be strided."""
     if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return torch.nn.functional.linear(x, weight)
 
 
 def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """`grad.T @ x`, the smaller of the two as the weight of the product: it is the one that is repacked."""
+    """Return `grad.T @ x`, the smaller of the two as the weight of the product: it is the one that is repacked."""
     if grad.shape[1] > x.shape[1]:
         return product(x.t(), grad.t()).t()
     return product(grad.t(), x.t())
@@ -103,25 +103,25 @@ class _Rotate(Function):
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T` for x [rows, in] and weight [out, in]."""
+    """Return `x @ weight.T` for x [rows, in] and weight [out, in]."""
     return _Linear.apply(x, weight)
 
 
 def linear_add(x: Tensor, weight: Tensor, onto: Tensor) -> Tensor:
-    """`onto + x @ weight.T` in one pass, for `onto` [rows, out]."""
+    """Return `onto + x @ weight.T` in one pass, for `onto` [rows, out]."""
     return _LinearAdd.apply(x, weight, onto)
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:
-    """`x` over its root mean square along the last axis, as RMSNorm does before its weight."""
+    """Return `x` over its root mean square along the last axis, as RMSNorm does before its weight."""
     return _UnitRms.apply(x, eps)
 
 
 def swiglu(both: Tensor) -> Tensor:
-    """`silu(gate) * up` for `both` [rows, 2 width], gate first; [rows, width]."""
+    """Return `silu(gate) * up` for `both` [rows, 2 width], gate first; [rows, width]."""
     return _SwiGlu.apply(both)
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotary positions on x [..., heads, dim] whose pairs are adjacent; `turn` complex, broadcast to [..., dim / 2]."""
+    """Rotate x [..., heads, dim], whose pairs are adjacent, by positions; `turn` is complex, broadcast to [..., dim / 2]."""
     return _Rotate.apply(x, turn)

@@ -48,7 +48,7 @@ class Others(Protocol):
     host: str | None
 
     def dead(self) -> dict[int, str]:
-        """Why each rank that has ended without a result did so, in words, by rank."""
+        """Return why each rank that has ended without a result did so, in words, by rank."""
         ...
 
     def faults(self) -> dict[int, Fault]:
@@ -132,7 +132,7 @@ def watched(others: Others) -> Iterator[None]:
 
 
 def _blame(others: Others, world: int) -> Exception | None:
-    """Why the others failed, when it is theirs; None when none of them ended."""
+    """Return why the others failed, when it is theirs; None when none of them ended."""
     until = time.monotonic() + _WORDS
     while time.monotonic() < until and not (others.faults() or others.dead()):
         time.sleep(0.05)
@@ -152,7 +152,7 @@ def _blame(others: Others, world: int) -> Exception | None:
 
 
 def on_ray() -> bool:
-    """Whether this process is a worker of Ray; Ray is not imported to find out."""
+    """Return whether this process is a worker of Ray; Ray is not imported to find out."""
     ray = sys.modules.get("ray")
     return (
         ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
@@ -345,7 +345,7 @@ class _Process:
         os.close(writes)
         self._reports = os.fdopen(reads, "rb")
         assert self.child.stdin is not None
-        # A process that has ended already is told of by what is not heard from it.
+        # A process that has ended already is noticed by its silence.
         with suppress(BrokenPipeError):
             pickle.dump(part, self.child.stdin)
             self.child.stdin.flush()

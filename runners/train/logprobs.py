@@ -58,7 +58,7 @@ class _TokenLogprobs(Function):
 
 
 def _chunk_rows(weight: Tensor) -> int:
-    """How many tokens' logits are held at once."""
+    """Return how many tokens' logits are held at once."""
     most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
     return max(1, most // weight.shape[0])
 
@@ -69,14 +69,14 @@ def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 
 def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T` in float32. Of half-precision tensors on CUDA the sums are never rounded to half precision."""
+    """Return `x @ weight.T` in float32. Of half-precision tensors on CUDA the sums are never rounded to half precision."""
     if x.device.type == "cuda" and x.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return product(x, weight).float()
 
 
 def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the targets, and the logarithm of each row's sum."""
+    """Return the log-probabilities of the targets, and the logarithm of each row's sum."""
     norm = torch.logsumexp(logits, -1)
     return logits.gather(1, targets[:, None]).squeeze(1) - norm, norm
 
@@ -88,7 +88,7 @@ def _slopes(logits: Tensor, norm: Tensor, targets: Tensor, grad: Tensor, dtype: 
 
 
 def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy in nats of softmax(hidden @ weight.T / temperature), row by row: [tokens], as of `token_logprobs`.
+    """Return the entropy in nats of softmax(hidden @ weight.T / temperature), row by row: [tokens], as of `token_logprobs`.
 
     The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
     """

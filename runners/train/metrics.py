@@ -24,7 +24,7 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
 
 
 def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
-    """One Parquet file of several in their order, never in memory as a whole; a column that a part lacks is null there."""
+    """Join Parquet files in their order, never in memory as a whole; a column that a part lacks is null there."""
     none = pl.LazyFrame(schema=schema)
     frame = (
         pl.scan_parquet(list(parts), schema=schema, missing_columns="insert", glob=False) if parts else none
@@ -33,7 +33,7 @@ def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -
 
 
 def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:
-    """One row a step, `step` counted from 1; a column for every name that any row has, null where one has not."""
+    """Return one row a step, `step` counted from 1; a column for every name that any row has, null where one has not."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pl.DataFrame(
         {name: [row.get(name) for row in rows] for name in names},

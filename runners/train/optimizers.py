@@ -1,8 +1,8 @@
-"""Optimizers from their declaration, their learning-rate curve, and their state as named tensors."""
+"""Optimizers on a device or its host, their learning-rate curve, and their state as named tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,49 @@ from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
 from reodsl.numbers import learning_rate
-from runners.train.on_host import HostOptimizer
 from runners.train.sharding import like, local, whole
+
+
+class HostOptimizer(torch.optim.Optimizer):
+    """An optimizer of copies on the host, for parameters on another device.
+
+    `step` copies this process's part of each weight and gradient to the host, steps there, and copies the weights back.
+    `state` is that of the inner optimizer, by the parameters of the device; its tensors are on the host, and of sharded
+    parameters they are this process's rows.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        settings: dict[str, Any],
+        build: Callable[..., torch.optim.Optimizer],
+    ) -> None:
+        """`build` is given the copies and `settings` by name. Its step must look at single numbers, as AdamW's does."""
+        super().__init__(parameters, dict(settings))
+        self._copies = [_copy_for(local(parameter)) for parameter in parameters]
+        self._inner = build(self._copies, **settings)
+        for parameter, copy in zip(parameters, self._copies, strict=True):
+            # One dictionary, of which both optimizers know.
+            self.state[parameter] = self._inner.state[copy]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take one step of the inner optimizer. The device's weights are what counts before and after."""
+        assert closure is None
+        (group,), (inner,) = self.param_groups, self._inner.param_groups
+        inner["lr"] = group["lr"]
+        for parameter, copy in zip(group["params"], self._copies, strict=True):
+            copy.copy_(local(parameter))
+            copy.grad = None if parameter.grad is None else local(parameter.grad).to("cpu")
+        self._inner.step()
+        for parameter, copy in zip(group["params"], self._copies, strict=True):
+            copy.grad = None
+            local(parameter).copy_(copy)
+
+
+def _copy_for(weight: Tensor) -> Tensor:
+    """Make room on the host for a weight, which a GPU reaches without a detour."""
+    return torch.empty(weight.shape, dtype=weight.dtype, device="cpu", pin_memory=weight.is_cuda)
 
 
 def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
@@ -23,7 +64,7 @@ def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
 
 
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:
-    """One optimizer over all parameters; with `muon` one over the matrices of the layers, then AdamW over the rest.
+    """Return one optimizer over all parameters; with `muon` one over the matrices of the layers, then AdamW over the rest.
 
     Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without one, to
     AdamW with the same settings). Each group keeps its full rate as `full_lr`. The step of Adam and AdamW is taken
@@ -69,7 +110,7 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
-    """Every group's rate becomes its full rate times `factor`."""
+    """Set every group's rate to its full rate times `factor`."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["full_lr"] * factor

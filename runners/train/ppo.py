@@ -14,7 +14,7 @@ from runners.draws import permutation
 from runners.seeds import purpose
 from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
-from runners.train.ppo_loss import divergence, most_uncertain, policy_loss, token_weights
+from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 
 
@@ -27,9 +27,9 @@ def update(
     same_numbers: bool = True,
     reference: Learner | None = None,
 ) -> dict[str, float]:
-    """All epochs and minibatches of one step; its numbers for `metrics.parquet`.
+    """Run all epochs and minibatches of one step; return its numbers for `metrics.parquet`.
 
-    A response is only run as far as its last token with an advantage, and not at all without one: what is left out has no
+    A response is only run as far as its last token with an advantage, and not at all without one: the rest has no
     gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
     loss; so is the mean entropy, where `method.entropy` weighs it. `same_numbers` says that the engine's
     log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they differ
@@ -86,7 +86,7 @@ def update(
 
 
 def _cropped(method: Ppo, reference: Learner | None) -> bool:
-    """Whether tokens after the last advantage have no part in the loss."""
+    """Return whether tokens after the last advantage have no part in the loss."""
     return (
         reference is None and not method.entropy and not method.loss.sorts and method.loss.ratio != "sequence"
     )
@@ -111,7 +111,7 @@ def _minibatch(batch: TrainBatch, members: Sequence[int], lengths: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the passes of an update show, left on the device so that it is asked once.
+    """Numbers of an update's passes, left on the device so that it is asked once.
 
     `counted` has of each the tokens that were clipped, those with an advantage, and the divergence; `moved` has of those
     of the first minibatch, before anything changed, each token's log-probability less the one that ratios divide by.
@@ -166,5 +166,5 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
 
 
 def _numbers(*values: Tensor) -> Tensor:
-    """Scalars side by side, in double precision."""
+    """Return scalars side by side, in double precision."""
     return torch.stack([value.detach().double() for value in values])

@@ -50,7 +50,7 @@ class Ranks:
         return values[0]
 
     def gather(self, value: T) -> list[T]:
-        """Every process's value, by rank, on all of them."""
+        """Return every process's value, by rank, on all of them."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
@@ -64,7 +64,7 @@ class Ranks:
         return [sum(column) for column in zip(*self.gather(list(numbers)), strict=True)]
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """Wait until every process is here."""
         if self.world > 1:
             dist.barrier(group=self.control)
 

@@ -81,7 +81,7 @@ def train(job: Job) -> None:
 
 
 def train_among(job: Job, ranks: Ranks) -> None:
-    """One process's part in a stage; the first one writes."""
+    """Do one process's part in a stage; the first one writes."""
     stage = Stage.model_validate(job.task.payload["stage"])
     model = Model.model_validate(job.task.payload["model"])
     index = int(job.task.payload["index"])
@@ -101,7 +101,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
 
 
 def _sharded(stage: Stage, job: Job) -> bool:
-    """Whether even one process shards its model: for passes in bfloat16 that `lean_forward` does not have."""
+    """Return whether even one process shards its model: for passes in bfloat16 that `lean_forward` does not have."""
     if _passes_in(stage, job) == torch.float32:
         return False
     lean = job.resources.device == "cpu" and stage.checkpointing != "on"
@@ -220,7 +220,7 @@ def _left_out(facts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
-    """Whether the mean over the last window rose by at most `within` over the window before it."""
+    """Return whether the mean over the last window rose by at most `within` over the window before it."""
     if plateau is None or len(rows) < 2 * plateau.window:
         return False
     name = plateau.metric.removeprefix("train.")

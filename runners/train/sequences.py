@@ -21,7 +21,7 @@ class Trace:
 
 
 def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
-    """Prompts with their traces, of at most `longest` tokens together, and how many were longer and are left out.
+    """Return prompts with their traces, of at most `longest` tokens together, and how many were longer and are not taken.
 
     The end of sequence follows each trace. Raises E0928 where there are no traces, E0927 where none fits.
     """
@@ -49,7 +49,7 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
 
 
 def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: Any) -> list[Trace]:
-    """Prompts with the texts of a column, each after its prefix where the table has one.
+    """Return prompts with the texts of a column, each after its prefix where the table has one.
 
     The end of sequence follows what came to its end, which is everything where the table does not say.
     """
@@ -68,7 +68,7 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
 def pairs_of(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
 ) -> tuple[list[tuple[Trace, Trace]], int]:
-    """Preferred and rejected sequences, neither past `longest` tokens, and how many pairs were and are left out.
+    """Return preferred and rejected sequences, neither past `longest` tokens, and how many pairs were and are not taken.
 
     Raises E0928 where there are no pairs, E0927 where none fits.
     """

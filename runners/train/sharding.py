@@ -22,7 +22,7 @@ class Scorer(nn.Module):
     """Log-probabilities of tokens as one module, so that sharded parameters are whole from the embedding to the loss."""
 
     def __init__(self, model: Any, precision: torch.dtype) -> None:
-        """`precision` is that of the passes."""
+        """Wrap a model; `precision` is that of the passes."""
         super().__init__()
         self.model, self.precision = model, precision
         self.hidden = plain_forward(model).hidden
@@ -49,7 +49,7 @@ class Scorer(nn.Module):
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
-    """Spreads the parameters over `ranks.mesh`, layer by layer, as float32 shards; passes run in `precision`.
+    """Spread the parameters over `ranks.mesh`, layer by layer, as float32 shards; passes run in `precision`.
 
     Gradients are summed over processes in float32, not averaged: a loss carries its mean over all of them. The root's
     weights too are given back after each pass, since a step may change shards without a backward pass.
@@ -72,7 +72,7 @@ def whole(value: Tensor) -> Tensor:
 
 
 def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor whole, by its `transformers` name, on every process; all have to ask for as many of them.
+    """Yield each tensor whole, by its `transformers` name, on every process; all have to ask for as many of them.
 
     A tied matrix comes once, under its first name. Rounded to `precision` before they travel; sums with adapters after that.
     """
@@ -91,7 +91,7 @@ def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Ten
 
 
 def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
-    """All tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
+    """Return all tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
 
     A tied matrix is there under each of its names. Rounded to `precision` before they travel.
     """
@@ -118,7 +118,7 @@ def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """All that is stored, in order; a tied matrix under each of its names."""
+    """Yield all that is stored, in order; a tied matrix under each of its names."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if not is_adapter(name):
             yield name, parameter

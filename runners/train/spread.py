@@ -18,7 +18,7 @@ from runners.train.update import Learner
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What all processes do next; no `function` means to put all weights together on the first one, on `device`."""
+    """A call that all processes take part in; without `function` they put all weights together on the first one."""
 
     function: Callable[..., None] | None = None
     arguments: tuple[Any, ...] = ()

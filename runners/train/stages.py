@@ -23,7 +23,7 @@ from runners.rollout.questions import read_table, repeated_rows
 from runners.seeds import purpose
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import Row
-from runners.train.preference_loss import pair_loss
+from runners.train.losses import pair_loss
 from runners.train.sequences import Trace, pairs_of, traces_of
 from runners.train.update import Learner, take_step
 
@@ -51,7 +51,7 @@ class StageContext:
 class StageRunner:
     """A stage's steps. Leaving the context closes everything that the stage opened, also where one of them fails to close.
 
-    `facts` are written to `train.json`, such as how many questions were left out. `sequences` counts the traces or pairs
+    `facts` are written to `train.json`, such as how many questions were not taken. `sequences` counts the traces or pairs
     of a pass.
     """
 

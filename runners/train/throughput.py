@@ -22,7 +22,7 @@ PEAKS = {
 
 @dataclass(slots=True)
 class Tally:
-    """What has been run since it was last emptied: sequences' lengths, and passes over each (a backward pass is two)."""
+    """Work since it was last emptied: sequences' lengths, and passes over each (a backward pass is two)."""
 
     runs: list[tuple[int, int]] = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class Tally:
     def empty(
         self, seconds: float, sizes: Sizes | None, devices: int, peak: float | None
     ) -> dict[str, float]:
-        """`train_tokens_per_second` (those that a gradient went through) and, where sizes and peak are known, `mfu`.
+        """Return `train_tokens_per_second` (those that a gradient went through) and, where sizes and peak are known, `mfu`.
 
         Empties the tally. FLOPs are the model's own: what checkpointing computes again is not counted.
         """
@@ -50,7 +50,7 @@ class Tally:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """FLOP/s that the device's data sheet gives for dense bf16 products; None where it is not in the table."""
+    """Return the FLOP/s that the device's data sheet gives for dense bf16 products; None where it is not in the table."""
     if device.type == "cpu":
         return None
     name = torch.get_device_module(device).get_device_name(device)

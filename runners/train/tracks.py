@@ -67,7 +67,7 @@ class Tracks:
                 del self.tables[old]
 
     def write_table(self, folder: Path, steps: int) -> None:
-        """`monitor.parquet`: all responses to the monitor set, `step` counted as the step after them."""
+        """Write `monitor.parquet`: all responses to the monitor set, `step` counted as the step after them."""
         monitor = self.method.monitor
         if monitor is not None and self.method.reward.monitors:
             paths = [self._path(number) for number in range(0, steps, monitor.every)]

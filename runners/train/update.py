@@ -124,7 +124,7 @@ class Learner:
     def microbatches(self, batch: TrainBatch, passes: int) -> list[MicroBatch]:
         """Return this process's share of a batch, in parts that are run at once, on its device.
 
-        They are run `passes` times: 3 with a backward pass, else 1. Rows without trained tokens are left out.
+        They are run `passes` times: 3 with a backward pass, else 1. Rows without trained tokens are skipped.
         """
         run = batch.trained.nonzero().flatten()
         lengths = batch.lengths[run].tolist()
@@ -141,7 +141,7 @@ class Learner:
         return share
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
-        """FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
+        """Return the FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
         sizes = self.sizes
         if sizes is None:
             return [float(length) for length in lengths]
@@ -155,7 +155,7 @@ class Learner:
         derived: Sequence[Tensor] | None = None,
         entropies: bool = False,
     ) -> Tensor:
-        """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
+        """Return the log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
 
         With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
         """
@@ -182,7 +182,7 @@ class Learner:
         return self._scored(batch, temperature, 1)
 
     def _scored(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
-        """Log-probabilities (0) or entropies (1)."""
+        """Return log-probabilities (0) or entropies (1)."""
         scored = []
         with torch.no_grad():
             for part in self.microbatches(batch, 1):
@@ -246,7 +246,7 @@ def take_step(
     check: Callable[[], None] = lambda: None,
     entropies: bool = False,
 ) -> Stepped:
-    """One step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
+    """Take one step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
 
     The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.

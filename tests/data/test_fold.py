@@ -11,9 +11,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask
-from runners.data.draws import Stream
+from runners.data.draws import Stream, split_of
 from runners.data.fold import distinct_questions, generate_questions
-from runners.data.split import split_of
 from runners.data.table import question_id
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask, FoldTraces
-from runners.data.split import split_of
+from runners.data.draws import split_of
 from runners.data.traces import generate_traces
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())

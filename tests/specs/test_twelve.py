@@ -23,8 +23,7 @@ from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of, over_batch
-from runners.train.ppo_loss import policy_loss, token_weights
-from runners.train.preference_loss import pair_loss
+from runners.train.losses import pair_loss, policy_loss, token_weights
 from tests.rewards.reward_groups import arrays
 from tests.specs.test_miniature import short_form
 from tests.train.test_objective import cispo, rows

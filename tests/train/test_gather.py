@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
+import runners.train
 from reodsl.ir.expression import Aggregate, Binary, Correct, Length
 from reodsl.ir.reward import Metric, Part, Reward
 from reodsl.ir.training import Advantage, Batch, Ppo
@@ -353,3 +356,13 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
         0,
     )
     assert bare.table.select(pl.col("mode", "budget").is_null().all()).row(0) == (True, True)
+
+
+def test_the_types_from_a_rollout_to_the_loss_are_few_and_where_the_package_says() -> None:
+    root = Path(runners.train.__file__).parents[1]
+    names: list[str] = []
+    for part in re.findall(r"((?:`\w+`[ ,\nand]*)+)\(`([\w/]+\.py)`\)", str(runners.train.__doc__)):
+        for name in re.findall(r"`(\w+)`", part[0]):
+            assert f"\nclass {name}" in (root / part[1]).read_text(), (name, part[1])
+            names.append(name)
+    assert len(names) == 9

@@ -19,7 +19,7 @@ from runners.train import ppo_stage, segments
 from runners.train import rollouts as rollouts_module
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
-from runners.train.ppo_loss import policy_loss
+from runners.train.losses import policy_loss
 from runners.train.rollouts import RolloutSampler
 from runners.train.segments import OpenQuestions, sample_segments
 from runners.train.update import Learner

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.train.ppo_loss import divergence, policy_loss, token_weights
-from runners.train.preference_loss import pair_loss
+from runners.train.losses import divergence, pair_loss, policy_loss, token_weights
 
 
 def slow_loss(new, old, advantages, weights, low, high):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.training import Loss
-from runners.train.ppo_loss import divergence, most_uncertain, policy_loss, token_weights
+from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
 
 LOW, HIGH, CAP = 0.2, 0.28, 3.0
 

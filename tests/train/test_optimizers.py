@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from reodsl.ir.training import AdamGroup, Optimizer
-from runners.train.on_host import HostOptimizer
 from runners.train.optimizers import (
+    HostOptimizer,
     build_optimizers,
     learning_rate_factor,
     load_optimizer_state,

@@ -11,8 +11,8 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Dpo, Ipo, Optimizer, Simpo, Stage
 from runners.train import update as module
+from runners.train.losses import pair_loss
 from runners.train.optimizers import build_optimizers
-from runners.train.preference_loss import pair_loss
 from runners.train.sequences import Trace
 from runners.train.stages import preference_step
 from runners.train.update import Learner

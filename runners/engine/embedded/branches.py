@@ -1,7 +1,7 @@
 """Generate forced answers as branches of the cached responses that they cut.
 
 All branches of a response go through the model in one pass. Branch i's tokens see the response's cached columns
-up to its cut, and the branch's own tokens before them: a tree of which the response is the trunk. Answers of
+up to its cut, and the branch's own tokens before them: a tree whose trunk is the response. Answers of
 several tokens go on one token at a time over the same tree.
 """
 
@@ -75,7 +75,7 @@ def answer(
 
 
 def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
-    """Slices of branches with at most `tokens_at_once` tokens, whole rows together."""
+    """Cut branches into slices with at most `tokens_at_once` tokens, whole rows together."""
     limit = max(1, tokens_at_once // branches.tokens.shape[1])
     edges = np.append(np.flatnonzero(np.diff(branches.slot, prepend=-1)), len(branches.slot)).tolist()
     parts, first = [], 0
@@ -170,12 +170,12 @@ def _block(
     near: torch.Tensor,
     values: torch.Tensor,
 ) -> torch.Tensor:
-    """Attention of one block: over its rows' cached columns and each branch's own, under one softmax."""
+    """Return attention of one block: over its rows' cached columns and each branch's own, under one softmax."""
     _, kv_heads, lanes, _ = q.shape
     rows = block.rows.stop - block.rows.start
 
     def pad(part: torch.Tensor) -> torch.Tensor:
-        """[branches, kv, lanes, x] to [rows × kv, width × lanes, x]."""
+        """Rearrange [branches, kv, lanes, x] as [rows × kv, width × lanes, x]."""
         if block.place is not None:
             full = part.new_zeros(rows * block.width, *part.shape[1:])
             full[block.place] = part
@@ -199,7 +199,7 @@ def _block(
 
 
 def _blocks(branches: Branches, lanes: int, kv_heads: int, tail: int, cache: Cache) -> list[_Block]:
-    """Cuts the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
+    """Cut the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
     limit = _CPU_SCORES if cache.keys.device.type == "cpu" else _CUDA_SCORES
     slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
     blocks: list[_Block] = []

@@ -26,7 +26,7 @@ class Cache:
 
     @staticmethod
     def empty(shape: Shape, rows: int, columns: int, like: torch.Tensor) -> Cache:
-        """Room for `columns` tokens in each row, with the precision and device of `like`.
+        """Make room for `columns` tokens in each row, with the precision and device of `like`.
 
         Zeros, since a column that a mask hides is still multiplied by nought.
         """
@@ -50,12 +50,12 @@ class Cache:
         self.values[layer, ..., columns, :] = values.transpose(1, 2)
 
     def flat(self, layer: int, rows: slice, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [rows × kv_heads, head_dim, columns] and values [rows × kv_heads, columns, head_dim], as views."""
+        """Return keys [rows × kv_heads, head_dim, columns] and values [rows × kv_heads, columns, head_dim], as views."""
         keys = self.keys[layer, rows].flatten(0, 1)[..., :columns]
         return keys, self.values[layer, rows].flatten(0, 1)[:, :columns]
 
     def swap(self, one: int, other: int, columns: int) -> None:
-        """Lets two rows change places, as far as `columns`."""
+        """Let two rows change places, as far as `columns`."""
         for view in (self.keys[..., :columns], self.values[..., :columns, :]):
             saved = view[:, one].clone()
             view[:, one] = view[:, other]
@@ -92,7 +92,7 @@ class Cohort:
     def attend(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """One step of the live rows: writes their keys and values to the newest column, attends to all.
+        """Take one step of the live rows: write their keys and values to the newest column, attend to all.
 
         Queries [live, heads, head_dim] come scaled and contiguous; `out` has their shape.
         """
@@ -124,7 +124,7 @@ class Cohort:
         return order
 
     def _mask(self) -> None:
-        """Hides the columns before each prompt; no mask when all prompts are equally long."""
+        """Hide the columns before each prompt; no mask when all prompts are equally long."""
         if not self.start.any():
             return
         like = self.cache.keys

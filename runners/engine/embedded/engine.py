@@ -88,7 +88,7 @@ class EmbeddedEngine:
         self._held = None
 
     def close(self) -> None:
-        """As `release`."""
+        """Release the memory, as `release` does."""
         self.release()
 
     @property

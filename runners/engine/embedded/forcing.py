@@ -36,7 +36,7 @@ class Job:
 def kept_rows(
     cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Response]
 ) -> dict[Key, Row]:
-    """Where each response of a generation is still cached."""
+    """Return where each response of a generation is still cached."""
     rows = {}
     for cohort in cohorts:
         places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
@@ -95,7 +95,7 @@ def force(
 
 
 def _reach(group: Sequence[Job], requests: Sequence[Request]) -> int:
-    """Tokens of prompt and response that the last cut of a group stands on."""
+    """Return tokens of prompt and response before the last cut of a group."""
     return len(requests[group[0].index].prompt) + group[-1].cut
 
 

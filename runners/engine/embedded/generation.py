@@ -252,7 +252,7 @@ def _logits(decoder: Decoder, step: Sequence[Running]) -> torch.Tensor:
 
 
 def _draw(logits: torch.Tensor, step: Sequence[Running], sampling: Sampling) -> None:
-    """Draws the next token of every live row and records it. Raises E0802 when logits are not finite."""
+    """Draw the next token of every live row and records it. Raises E0802 when logits are not finite."""
     chance = torch.from_numpy(np.concatenate([one.uniforms() for one in step])).to(logits.device)
     tokens, logprobs, behaviour = draw(logits, chance, sampling)
     table = torch.stack((tokens.double(), logprobs.double(), behaviour.double())).cpu().numpy()

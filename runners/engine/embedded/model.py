@@ -24,7 +24,7 @@ values. No machine chooses its own, since the batches are part of the result's l
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Where and how the embedded engine runs. The defaults were measured on one CPU thread.
+    """Settings of the embedded engine. The defaults were measured on one CPU thread.
 
     At most `rows` responses are decoded at once; others start when half of them have ended. `cache_bytes` bounds
     the memory of key-value caches, those kept for `force` included (one row always starts). `prefill_tokens`
@@ -81,7 +81,7 @@ class Shape:
         return self.heads // self.kv_heads
 
     def cache_bytes(self, itemsize: int) -> int:
-        """Bytes of key-value cache for one token of one row."""
+        """Return the bytes of key-value cache for one token of one row."""
         return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
 
 
@@ -333,7 +333,7 @@ class Decoder:
         attend: Attend,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
+        """Return logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
 
         Every token's keys and values reach `attend`, wanted or not; rows that `filled` adds do not. What is multiplied
         has the weights' `products` as its type; the residual stream, norms, rotations and logits are float32.

@@ -44,7 +44,7 @@ def send(state: State, servers: Sequence[Address], ranks: int, version: int) -> 
 
 
 class _Own:
-    """Rank 0 of a group that stands beside the trainer's own; torch has no public call for one."""
+    """Rank 0 of a group beside the trainer's own; torch has no public call for one."""
 
     def __init__(self, backend: str, store: Any, world: int, name: str) -> None:
         from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
@@ -95,7 +95,7 @@ def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
         together([partial(lines.ask, "/init_weights_update_group", messages), join])
         yield joined[0]
     finally:
-        # A server that is gone has none; what failed before is what is told.
+        # A server that is gone has none; the earlier failure is reported.
         lines.tell("/destroy_weights_update_group", {"group_name": name})
         for membership in joined:
             membership.leave()

@@ -24,7 +24,7 @@ class Bucket:
 
 
 def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> Iterator[Bucket]:
-    """Named tensors in their order, copied into buckets of at most `size` bytes each.
+    """Yield named tensors in their order, copied into buckets of at most `size` bytes each.
 
     The copy is made on the tensors' own device, bucket by bucket, so that nobody who reads a bucket sees the trainer's own
     memory. Tensors of one width follow each other; a bucket never mixes widths, so each view is aligned.
@@ -46,7 +46,7 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> It
 def parts(
     tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Named tensors in their order, as many at a time as `size` bytes hold."""
+    """Yield named tensors in their order, as many at a time as `size` bytes hold."""
     part: list[tuple[str, torch.Tensor]] = []
     filled = 0
     for name, tensor in tensors:

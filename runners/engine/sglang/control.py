@@ -18,7 +18,7 @@ from runners.engine.sglang.silence import Ear, Hung, Lost, listen
 
 
 class Refused(Exception):
-    """A server did not do what it was told."""
+    """A refusal: a server did not do what it was asked."""
 
 
 class Lines:

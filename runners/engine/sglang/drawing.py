@@ -18,7 +18,7 @@ Pick = Callable[[Any, Any], Any]
 def draw_rows(
     probs: Any, top_ks: Any, top_ps: Any, min_ps: Any | None, pick: Pick
 ) -> tuple[Any, Any, Any, Any]:
-    """Tokens of rows of probabilities, and what was drawn from: weights, the token of each weight, the drawn one's weight.
+    """Draw a token from each row of probabilities; return it, the weights, the token of each, and the drawn one's weight.
 
     Random numbers go to tokens by id, so what a row draws does not depend on the rows beside it. `top_ks` of 1 take the
     likeliest token, the first of equals; top-p keeps its share of what top-k left. `min_ps` is None where no row has any.

@@ -10,17 +10,17 @@ from pathlib import Path
 from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
 from runners.engine.requests import Limits
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.host import Host
 from runners.engine.sglang.loop import Loop
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work, left
+from runners.engine.sglang.server import Host
 from runners.engine.sglang.settings import Settings
 
 Key = tuple[Request, tuple[int, ...]]
 
 
 class SGLangEngine:
-    """Rollouts on SGLang servers, of which one that dies or hangs is started again and asked again.
+    """Rollouts on SGLang servers; one that dies or hangs is started again and asked again.
 
     Draws depend on seeds and places alone, so the answers are those that it would have given.
     """
@@ -112,7 +112,7 @@ class SGLangEngine:
             ends.callback(self.fleet.close)
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None, ended: Ended | None = None) -> None:
-        """Asks until everything is answered, over as many lives of the servers as that takes."""
+        """Ask until everything is answered, over as many lives of the servers as that takes."""
         if all(work.done for work in works):
             return
         asking = Round(works, self.fleet.servers, self.settings.at_once, ahead, self.read, ended=ended)

@@ -14,8 +14,7 @@ from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, together
 from runners.engine.sglang.handing import hand
-from runners.engine.sglang.host import Host
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.versions import DETERMINISM, record
@@ -70,7 +69,7 @@ class Fleet:
         self._away = set()
 
     def release(self) -> None:
-        """Lets servers that take turns with the trainer give back weights and caches, as far as they can.
+        """Let servers that take turns with the trainer give back weights and caches, as far as they can.
 
         One that does not do so is ended, and started again for the next weights.
         """
@@ -147,7 +146,7 @@ class Fleet:
         return done
 
     def _renew(self, numbers: Sequence[int]) -> None:
-        """Brings the present weights to some servers, those that have died or hang meanwhile started again."""
+        """Bring the present weights to some servers, those that have died or hang meanwhile started again."""
         state, _ = self._weights
         known: tuple[weights.Way, ...] = ("disk",)
         if isinstance(state, Spread):
@@ -196,11 +195,11 @@ class Fleet:
         return failure
 
     def _beside(self, state: Spread) -> bool:
-        """Whether each server is on devices of processes that hold these weights."""
+        """Return whether each server is on devices of processes that hold these weights."""
         return self._settings.in_turn and len(self.hosts) * self._settings.tensor_parallel <= state.world
 
     def _share_memory(self, numbers: Sequence[int]) -> bool:
-        """Whether servers can read this process's memory: on a GPU, the one server that is on the same one."""
+        """Return whether servers can read this process's memory: on a GPU, the one server that is on the same one."""
         near = all(self.hosts[number].near for number in numbers)
         alone = self._settings.in_turn and len(self.hosts) * self._settings.tensor_parallel == 1
         return near and (self._settings.on_cpu or alone)

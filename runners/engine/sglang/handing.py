@@ -137,7 +137,7 @@ def by_identity(reduced: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, .
 
 @contextmanager
 def _shared_by_name() -> Iterator[None]:
-    """Tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
+    """Let tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
     before = sharing.get_sharing_strategy()
     sharing.set_sharing_strategy("file_system")
     try:

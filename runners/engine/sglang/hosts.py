@@ -18,10 +18,9 @@ import torch
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from runners.engine.sglang.given import GivenServer, given
-from runners.engine.sglang.host import Host
 from runners.engine.sglang.interpreter import interpreter, saves_memory
 from runners.engine.sglang.kept import kept
-from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.server import Address, Host, Server
 from runners.engine.sglang.settings import Settings, fraction_beside
 from runners.meeting import LOOPBACK
 from runners.seats import seat, seat_of_engine
@@ -49,7 +48,7 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
 
 
 def devices_here(resources: Resources) -> list[str | None]:
-    """For each server of this machine the GPUs that it is shown, as many as there are GPUs for; None: what we are shown."""
+    """Return the GPUs that each server of this machine is shown, as far as there are GPUs; None: those that we are shown."""
     if not resources.device.startswith("cuda"):
         return [None] * resources.engines
     if resources.devices:
@@ -72,7 +71,7 @@ def colocated_settings(settings: Settings, beside: float) -> Settings:
     if not saves_memory(interpreter()):
         _LOG.warning(
             "SGLang's Python has no torch_memory_saver: servers keep half of what is free on a GPU while training runs;"
-            " install it there, or place engines apart"
+            " install it there, or place engines on devices of their own"
         )
         return replace(settings, in_turn=True, memory_fraction=_KEPT_SHARE)
     keeping = kept()
@@ -84,7 +83,7 @@ def colocated_settings(settings: Settings, beside: float) -> Settings:
 
 
 def owns_gpus(resources: Resources) -> bool:
-    """Whether servers have GPUs to themselves: those of a task that holds none itself."""
+    """Return whether servers have GPUs to themselves: those of a task that holds none itself."""
     if not on_ray() or not resources.device.startswith("cuda"):
         return False
     import ray
@@ -217,6 +216,6 @@ def _seeing(devices: str) -> dict[str, Any]:
 
 
 def on_ray() -> bool:
-    """Whether this process works for Ray or has joined it; Ray is not imported to find out."""
+    """Return whether this process works for Ray or has joined it; Ray is not imported to find out."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())

@@ -21,7 +21,7 @@ REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; withou
 
 
 def candidates() -> Iterator[Path]:
-    """Where to look, in order: what the environment names, this Python, and what `make sglang` made."""
+    """Yield where to look, in order: what the environment names, this Python, and what `make sglang` made."""
     named = os.environ.get(VARIABLE)
     if named:
         yield Path(named)
@@ -38,7 +38,7 @@ def find_interpreter() -> Path | None:
 
 
 def interpreter() -> Path:
-    """As `find_interpreter`. Raises E0820 where there is none."""
+    """Return the result of `find_interpreter`. Raises E0820 if there is none."""
     python = find_interpreter()
     if python is None:
         raise Problem(_absent())
@@ -46,7 +46,7 @@ def interpreter() -> Path:
 
 
 def missing() -> Diagnostic | None:
-    """E0820, where servers have to be started from here and there is nothing to start them with."""
+    """Report E0820 if servers have to be started from here and there is nothing to start them with."""
     if os.environ.get(ADDRESS) or find_interpreter() is not None:
         return None
     return _absent()
@@ -62,7 +62,7 @@ def _absent() -> Diagnostic:
 
 
 def saves_memory(python: Path) -> bool:
-    """Whether servers of this Python can give their memory on GPUs back while they run."""
+    """Return whether servers of this Python can give their memory on GPUs back while they run."""
     return _has(python, "torch_memory_saver")
 
 

@@ -49,7 +49,7 @@ def suit_cpu() -> None:
 
 
 def tell_drawn_probability() -> None:
-    """Lets answers hold a token's log-probability under the cut and tempered distribution without listing all of it.
+    """Let answers hold a token's log-probability under the cut and tempered distribution without listing all of it.
 
     SGLang tells it beside the tokens that were kept, which are the whole vocabulary where nothing is cut off: here the
     list ends after one, and that there were more is no error.
@@ -70,7 +70,7 @@ def tell_drawn_probability() -> None:
 
 
 def draw_by_token() -> None:
-    """Lets cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
+    """Let cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
 
     SGLang gives its random numbers to tokens by id where nothing in a batch is cut, and by rank where anything is (a
     greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id, and each row is
@@ -108,7 +108,7 @@ def draw_by_token() -> None:
 
 
 def seed_draws() -> None:
-    """Lets requests be drawn by their seeds without deterministic kernels too; SGLang ignores seeds there."""
+    """Let requests be drawn by their seeds without deterministic kernels too; SGLang ignores seeds there."""
     import torch
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
@@ -135,7 +135,7 @@ def _beside(name: str) -> Any:
 
 
 def tell_plain_logprobs() -> None:
-    """Lets answers list log-probabilities by themselves, without their tokens again and a place for text.
+    """Let answers list log-probabilities by themselves, without their tokens again and a place for text.
 
     A list for each token is most of the time that reading an answer takes.
     """
@@ -147,7 +147,7 @@ def tell_plain_logprobs() -> None:
         return listed(self, values, tokens, True) if decode_to_text else list(values)
 
     def top(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
-        """As SGLang has it: of the likeliest tokens one has to be told which they are."""
+        """Return the likeliest tokens as SGLang does: their numbers have to be listed."""
         places = zip(values, tokens, strict=True)
         return [listed(self, *place, decode_to_text) if place[0] else None for place in places]
 

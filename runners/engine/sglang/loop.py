@@ -55,7 +55,7 @@ class Loop:
 
 
 def first(several: BaseException) -> BaseException:
-    """One of the exceptions in a group of groups."""
+    """Return one of the exceptions in a group of groups."""
     while isinstance(several, BaseExceptionGroup):
         several = several.exceptions[0]
     return several

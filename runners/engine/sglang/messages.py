@@ -77,7 +77,7 @@ class Draft:
         spans = [int(span["version"]) for span in meta.get("weight_versions") or ()]
         self.versions += spans or [int(meta["weight_version"])]
         ended = bool(self.tokens) and self.tokens[-1] in self.sampling.stop_ids
-        # A server also stops where the model's own config says, or is told to abort: then the rest is asked for.
+        # A server also stops where the model's own config says, or is asked to abort: then the rest is asked for.
         if not ended and len(self.tokens) < self.sampling.max_tokens:
             return None
         with_logprobs = self.sampling.logprobs

@@ -33,7 +33,7 @@ Answers = dict[int, tuple[int, ...]]
 
 @dataclass(slots=True)
 class Work:
-    """One response to make or to force answers out of, and what is there of it. `server` is the one that it is sent to."""
+    """One response to make or to force answers out of, and its tokens so far. `server` is the one that it is sent to."""
 
     index: int
     request: Request
@@ -94,7 +94,7 @@ async def connect(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncCl
 
 
 def left(works: Sequence[Work]) -> int:
-    """How much is open: a response counts for more than its forced answers."""
+    """Return how much is open: a response counts for more than its forced answers."""
     return sum(1 if work.response is not None else 2 for work in works if not work.done)
 
 
@@ -153,7 +153,7 @@ class Round:
                 look()
 
     def back(self, number: int, address: Address) -> None:
-        """Lets a server be asked again. To be called in the thread of the loop."""
+        """Let a server be asked again. To be called in the thread of the loop."""
         self._servers[number] = address
         self._down.discard(number)
         self._tell()
@@ -213,7 +213,7 @@ class Round:
         return max(others, key=len).pop() if others else None
 
     def _full(self, number: int) -> bool:
-        """Whether a server gets nothing more before something that it was asked is done."""
+        """Return whether a server gets nothing more before something that it was asked is done."""
         asked, room = len(self._asked[number]), self._servers[number].room
         if asked >= self._at_once:
             return True
@@ -228,7 +228,7 @@ class Round:
         await self._news.wait()
 
     def _tell(self) -> None:
-        """Wakes all that wait for something to have changed."""
+        """Wake all that wait for something to have changed."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -287,7 +287,7 @@ async def _ask(client: httpx.AsyncClient, message: dict[str, Any], path: str = "
 
 
 def refused(reply: httpx.Response) -> Problem:
-    """E0825: what the server says of a request that it does not take."""
+    """Return E0825, with what the server answers of a request that it does not take."""
     return problem(
         "E0825",
         f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",

@@ -1,4 +1,4 @@
-"""One SGLang server as a child process that never outlives this one."""
+"""One SGLang server as a child process that never outlives this one, and the interface of all that keep a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import httpx
 
@@ -37,7 +37,7 @@ _FAREWELL = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server answers, the key that it asks for, and the version of SGLang that it says it is.
+    """A server's address, the key that it asks for, and its version of SGLang.
 
     `cuts` says that it cuts responses itself, as those do that this project's launcher started. `room` is how many tokens
     its caches hold, 0 where it does not say.
@@ -128,7 +128,7 @@ class Server:
         return last_lines(output, self._begin)
 
     def use_log(self, log: Path) -> None:
-        """Lets notes and what a next start says go to another log, which is told what the process wrote last."""
+        """Let notes and output of the next start go to another log, which gets the process's last lines."""
         said, self.log = self.said(), log
         self._open_log()
         if self._output is not None and not os.path.samestat(os.fstat(self._output.fileno()), log.stat()):
@@ -252,7 +252,7 @@ def room_in(settings: Mapping[str, Any]) -> int:
 
 
 def cuts_itself(address: Address) -> bool:
-    """Whether a server has the launcher's route for forced answers, which takes no GET."""
+    """Return whether a server has the launcher's route for forced answers, which takes no GET."""
     try:
         reply = httpx.get(f"{address.url}{FORCED}", headers=address.headers, trust_env=False, timeout=30.0)
     except httpx.HTTPError:
@@ -277,3 +277,41 @@ def free_port(host: str) -> int:
         where=host,
         help="end what listens on ports between 20000 and 32000",
     )
+
+
+class Host(Protocol):
+    """A keeper of a server: a process of ours, an actor on another node, or whoever runs at a given address."""
+
+    def begin(self) -> None:
+        """Let it come up, without waiting for it, where that can be done; `start` waits."""
+        ...
+
+    def start(self) -> Address:
+        """Start it, again if need be, and wait until it is healthy, with the settings' model as version 0."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    @property
+    def near(self) -> bool:
+        """Whether it is on this machine, so that memory can be shared."""
+        ...
+
+    def said(self) -> list[str]:
+        """Return the last lines of its log."""
+        ...
+
+    def note(self, words: str) -> None:
+        """Add a line to its log."""
+        ...
+
+    def kill(self) -> None:
+        """End the server at once, if it is ours, whatever state it is in. It may be started again."""
+        ...
+
+    def stop(self) -> None:
+        """End it, if it is ours to end."""
+        ...

@@ -27,7 +27,7 @@ _CPU_CACHE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is the same for all servers of an engine.
+    """Settings that all servers of an engine share.
 
     `context` is the longest sequence in tokens: prompt, response, forcing text and answer. `token_bytes` is what one
     token's keys and values take. `patience` is how long a server may take until it is healthy, in seconds.
@@ -146,7 +146,7 @@ def fraction_beside(free: float, total: float, growth: float) -> float:
 
 
 def patience() -> float:
-    """Seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or a quarter of an hour. Raises E0829."""
+    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0829."""
     given = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
     try:
         seconds = float(given)

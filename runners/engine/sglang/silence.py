@@ -50,7 +50,7 @@ class Ear:
         self._heard = time.monotonic()
 
     async def hear(self, _: httpx.Response) -> None:
-        """Something came."""
+        """Note that something came."""
         self._heard = time.monotonic()
 
     async def hangs(self) -> Address:
@@ -70,19 +70,19 @@ class Ear:
 
 
 async def listen(ear: Ear) -> None:
-    """Goes on until the server hangs. Raises `Hung`."""
+    """Watch until the server hangs. Raises `Hung`."""
     raise Hung(await ear.hangs())
 
 
 async def works(address: Address) -> bool:
-    """Whether a server says that its scheduler goes round.
+    """Return whether a server says that its scheduler goes round.
 
     `/health` may be set to answer for the HTTP process alone, which a GPU that hangs does not stop. `/health_generate`
     computes nothing where requests are open: the scheduler answers between two steps.
     """
     try:
         async with httpx.AsyncClient(headers=address.headers, trust_env=False, timeout=_ANSWER) as client:
-            # Whatever stands before a server at a given address may not know this path; it answers.
+            # A proxy before a server at a given address may not know this path; it answers.
             return (await client.get(f"{address.url}/health_generate")).status_code < 500
     except httpx.TransportError:
         return False

@@ -66,7 +66,7 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
 
 def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
-    """E0823, with what came of it in words, the sizes that can be changed, and what there is."""
+    """Return E0823, with what happened in words, the sizes that can be changed, and the memory that there is."""
     import torch
 
     from runners.exhaustion import there_is
@@ -90,7 +90,7 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
 
 
 def port_taken(log: Path, begin: int = 0) -> bool:
-    """Whether a log says, after its byte `begin`, that something else listens on the server's port.
+    """Return whether a log says, after its byte `begin`, that something else listens on the server's port.
 
     SGLang says more after that, and ends only when its own first request to the port has failed.
     """

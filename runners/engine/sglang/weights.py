@@ -1,6 +1,6 @@
 """Bring new weights to running servers, to all of them at once.
 
-They go through shared memory where servers and trainer are on one machine, by broadcast where they are apart, and through
+They go through shared memory where servers and trainer are on one machine, by broadcast between machines, and through
 files where neither works.
 """
 
@@ -48,7 +48,7 @@ def require_shapes(state: State | Spread, shapes: Mapping[str, tuple[int, ...]])
 def update(
     way: Way, state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path, model: Path
 ) -> None:
-    """Brings a state dict to every server. `ranks` is the number of processes of each.
+    """Bring a state dict to every server. `ranks` is the number of processes of each.
 
     `aside` is where files may be laid down, `model` the folder with the config that belongs to them. Raises `Refused`
     where a server does not take them or this process cannot send them, `Lost` where a server does not answer.
@@ -66,7 +66,7 @@ def update(
 
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
-    """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
+    """Let every server read the weights of a model folder. Raises `Refused`, `Lost`."""
     message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     with Lines(servers) as lines:

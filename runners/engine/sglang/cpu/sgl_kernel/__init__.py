@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 def murmur_hash32(seeds: torch.Tensor, positions: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """MurmurHash3 (Appleby 2011, 32 bits, seed 0) of the 16 bytes (seed [n], position [n], column [m]): [n, m].
 
-    A seed is 64 bits, lower word first. Products of 32-bit words are kept in 64 bits, of which the lower ones count.
+    A seed is 64 bits, lower word first. Products of 32-bit words are kept in 64 bits, and the lower ones count.
     """
     low, high = seeds.to(torch.int64) & _WORD, (seeds.to(torch.int64) >> 32) & _WORD
     state = torch.zeros_like(low)

@@ -1,4 +1,4 @@
-"""PPO's losses without a critic, from log-probabilities, advantages and weights of tokens."""
+"""Losses of training: the policy's with its divergence and weights, and those over pairs of responses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from reodsl.ir.training import Loss
@@ -48,7 +49,7 @@ def policy_loss(
 
     - `two_sided`: `-sum w min(r A, clip(r, 1 - low, 1 + high) A)`.
     - `dual`: for A < 0 it is at most `-w cap A` (Ye et al. 2020, Mastering Complex Control in MOBA Games, eq. 5).
-    - `weight`: `-sum w c A logprobs` with c the clipped ratio, of which no gradient is taken (MiniMax 2025,
+    - `weight`: `-sum w c A logprobs` with c the clipped ratio, without a gradient (MiniMax 2025,
       MiniMax-M1, eq. 4: CISPO).
     - `none`: `-sum w r A`, and without a ratio `-sum w A logprobs`.
     """
@@ -113,7 +114,7 @@ def divergence(
 
 
 def most_uncertain(entropies: Tensor, share: float) -> Tensor:
-    """Which tokens are among the `share` of all with the most entropy, at least one; [tokens] of booleans.
+    """Return which tokens are among the `share` of all with the most entropy, at least one; [tokens] of booleans.
 
     All that equal the last of them count too (Wang et al. 2025, Beyond the 80/20 Rule, eq. 5).
     """
@@ -137,3 +138,16 @@ def token_weights(
     if mean == "token":
         return [1.0 / max(sum(lengths), 1)] * len(lengths)
     return [1.0 / (len(lengths) * max(length, 1)) for length in lengths]
+
+
+def pair_loss(lead: Tensor, beta: float, gamma: float, link: Literal["logistic", "square"]) -> Tensor:
+    """Return the mean loss over pairs; `lead` [pairs] is the preferred response's score less the rejected one's.
+
+    - `logistic`: `-log sigmoid(beta lead - gamma)`. Scores that are means of log-probabilities make it SimPO (Meng et al.
+      2024), where `gamma` is the margin itself and not its ratio to `beta`; sums of their differences from a reference's,
+      with a `gamma` of 0, DPO (Rafailov et al. 2023, eq. 7).
+    - `square`: `(lead - 1 / (2 beta))^2`, with DPO's scores IPO (Azar et al. 2024, eq. 17), whose tau is `beta`.
+    """
+    if link == "square":
+        return (lead - 1.0 / (2.0 * beta)).square().mean()
+    return -F.logsigmoid(beta * lead - gamma).mean()
