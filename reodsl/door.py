@@ -132,7 +132,7 @@ class Loaded:
         trackers that get the steps of trainings while they are done, by default those of the user's configuration. Raises
         `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
-        from reodsl.plan.places import at_their_lines
+        from reodsl.plan.places import locate_failures
         from reodsl.plan.registry import Machine
         from reodsl.run import run
         from reodsl.store.layout import run_folder
@@ -148,7 +148,7 @@ class Loaded:
         outcome = run(ready, plan, machine, place, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
-            placed = at_their_lines(self.spec, self.graph, results.failed)
+            placed = locate_failures(self.spec, self.graph, results.failed)
             raise Problem(*(fault for each in placed.values() for fault in each))
         if page is None:
             raise problem(

@@ -20,7 +20,7 @@ from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
 from reodsl.store import runs
 from reodsl.store.code import Code, read_all
-from reodsl.store.consent import Destination, allow, destinations, keyless, unapproved
+from reodsl.store.consent import Destination, allow, destinations, keyless, report_unapproved
 from reodsl.store.layout import lay_out, require_place
 
 
@@ -89,7 +89,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
         asked = destinations(task.payload for task in todo)
-        new = unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
+        new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.
         lacking = () if machine.address else keyless(asked)

@@ -49,14 +49,14 @@ class Doubts:
         """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
         if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
             return
-        from reodsl.doubts.answers import untrained
+        from reodsl.doubts.answers import warn_unanswered_step
         from reodsl.doubts.left_out import report_left_out
 
         task, numbers = self.ready.graph[event.task], event.progress.numbers
         doubts = report_left_out(task, numbers)
         if ANSWERED in numbers and task.id not in self.silent:
             self.silent.add(task.id)
-            doubts.append(untrained(task, numbers[ANSWERED]))
+            doubts.append(warn_unanswered_step(task, numbers[ANSWERED]))
         self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])
 
     def _tell(self, diagnostics: list[Diagnostic]) -> None:
@@ -64,20 +64,20 @@ class Doubts:
         show(diagnostics, self.ready.spec.sources)
 
     def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
-        from reodsl.plan.places import at_their_lines
+        from reodsl.plan.places import locate_failures
 
-        placed = at_their_lines(self.ready.spec, self.ready.graph, by_task)
+        placed = locate_failures(self.ready.spec, self.ready.graph, by_task)
         return [each for diagnostics in placed.values() for each in diagnostics]
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Evaluations in which most responses have no answer."""
-        from reodsl.doubts.answers import unanswered
+        from reodsl.doubts.answers import find_unanswered
 
-        return self._at_lines(unanswered(self.ready.graph, folders))
+        return self._at_lines(find_unanswered(self.ready.graph, folders))
 
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
-        from reodsl.doubts.answers import unended, unlearnt
+        from reodsl.doubts.answers import find_unended, unlearnt
         from reodsl.doubts.left_out import left_out
         from reodsl.doubts.questions import overlaps
 
@@ -87,7 +87,7 @@ class Doubts:
             *overlaps(self.ready.graph, folders),
             *self._at_lines(left_out(self.ready.graph, folders)),
             *self._unanswered(folders),
-            *unended(page.parent),
+            *find_unended(page.parent),
             *unlearnt(page.parent),
         ]
 

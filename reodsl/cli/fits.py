@@ -10,7 +10,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.machine import Measures
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, Registry
-from reodsl.price.value import Prices, added
+from reodsl.price.value import Prices, add_prices
 from reodsl.store.store import Store
 
 
@@ -96,7 +96,7 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
                     help="give it fewer or shorter responses (`batch`, `max_tokens`), a smaller model, or a `cluster`",
                 )
             )
-    disk = added(prices.tasks.values()).disk
+    disk = add_prices(prices.tasks.values()).disk
     if disk > measures.disk:
         lacks.append(
             error(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from reodsl.graph.job import Event, Progress
-from reodsl.watch.draw import Pace, draw, labelled, numbers, span
+from reodsl.watch.draw import Pace, draw, numbers, span, wrap_pieces
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -141,7 +141,7 @@ class Table:
         if line:
             style = {"finished": "", "failed": "red"}.get(event.kind, "dim")
             pieces = [(part.strip(), style) for part in line[9:].split("  ") if part.strip()]
-            for each in labelled(line[:9], pieces, self.console.width):
+            for each in wrap_pieces(line[:9], pieces, self.console.width):
                 self.console.print(each)
 
     def close(self) -> None:

@@ -46,13 +46,13 @@ def command(
     """
     from reodsl.cli.output import print_json
     from reodsl.store.layout import models
-    from reodsl.store.runs import records, repeated
+    from reodsl.store.runs import find_repeated, records
     from reodsl.store.select import pick, select
 
     store = existing_store(store_dir)
     runs = records(store)
     if run is None and not verify:
-        again = repeated(runs)
+        again = find_repeated(runs)
         rows = [_run(store, record, again.get(record.name)) for record in reversed(runs)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from reodsl.diagnostics import Diagnostic
-from reodsl.diagnostics.render import in_order, render
+from reodsl.diagnostics.render import render, sort_diagnostics
 from reodsl.diagnostics.words import listed
 
 MOST_SHOWN = 100
@@ -23,7 +23,7 @@ def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = 
 
     Past `MOST_SHOWN` they are only counted: mending the first ones is what helps.
     """
-    every = in_order(diagnostics)
+    every = sort_diagnostics(diagnostics)
     text = render(every[:MOST_SHOWN], sources or {}, color=colourful())
     if text:
         click.echo(text, err=True)

@@ -72,7 +72,7 @@ def command(
     others.
     """
     from reodsl.numbers.curve_files import read_models
-    from reodsl.numbers.reference import misfits, shared
+    from reodsl.numbers.reference import misfits, select_benchmarks
     from reodsl.numbers.reg import integration_grid, reg_table
 
     models, named = read_models(curves, model=curves.stem)
@@ -84,7 +84,7 @@ def command(
         faults = misfits(reference, models, base, integration_grid(stop, points), frontier)
         if faults and not approximate:
             raise Problem(*faults)
-        edge = shared(reference.curves, models.values()) if faults else reference.curves
+        edge = select_benchmarks(reference.curves, models.values()) if faults else reference.curves
         table = reg_table(edge, models, stop, points, relative_to, questions)
     mark = "~" if faults else ""
     if as_json:

@@ -165,10 +165,10 @@ def _tell(
     """The tasks that failed, how many were done, and what that does not show; or the same as JSON."""
     from reodsl.cli.output import located, print_json, show
     from reodsl.diagnostics.render import to_json
-    from reodsl.plan.places import at_their_lines
+    from reodsl.plan.places import locate_failures
 
     results = outcome.results
-    faults = list(located(at_their_lines(little.spec, little.graph, results.failed)))
+    faults = list(located(locate_failures(little.spec, little.graph, results.failed)))
     show(faults, ready.spec.sources)
     if as_json:
         tasks = [

@@ -18,7 +18,7 @@ from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.job import Event
 from reodsl.plan.registry import Machine, Results
-from reodsl.plan.saved import Saved, is_plan, load_plan, moved
+from reodsl.plan.saved import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import Outcome, run
 from reodsl.store.layout import run_folder
@@ -161,7 +161,10 @@ def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
     """End the command where what would run is not what was planned, saying what moved."""
     from reodsl.diff.compare import changes
 
-    notes = (*(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()), *moved(saved, plan))
+    notes = (
+        *(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()),
+        *list_moved(saved, plan),
+    )
     if notes:
         shown = notes if len(notes) <= _MOVED else (*notes[:_MOVED], f"and {len(notes) - _MOVED} more")
         raise problem(
@@ -249,10 +252,10 @@ class Watcher:
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
-    from reodsl.plan.places import at_their_lines
+    from reodsl.plan.places import locate_failures
 
     results, page = outcome.results, outcome.page
-    everything = located(at_their_lines(ready.spec, ready.graph, results.failed))
+    everything = located(locate_failures(ready.spec, ready.graph, results.failed))
     if as_json:
         print_json(_json(ready, plan, results, page, doubts))
     show(everything, ready.spec.sources)
@@ -292,7 +295,7 @@ def _print_table(folder: Path) -> None:
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
     from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
-    from reodsl.plan.places import at_their_lines
+    from reodsl.plan.places import locate_failures
     from reodsl.report.verdict_words import read_verdict
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
@@ -316,7 +319,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
         "tasks": tasks,
         "diagnostics": to_json(
             [
-                *located(at_their_lines(ready.spec, ready.graph, results.failed)),
+                *located(locate_failures(ready.spec, ready.graph, results.failed)),
                 *(doubts.all(results, page) if page else ()),
             ]
         ),

@@ -176,11 +176,11 @@ def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
 
 
 def _print_end(console: Console, each: Ended) -> None:
-    from reodsl.watch.draw import labelled, span
+    from reodsl.watch.draw import span, wrap_pieces
 
     style = {"finished": "", "failed": "red"}.get(each.kind, "dim")
     pieces = [each.task, *([span(each.seconds)] if each.seconds is not None else []), each.said]
-    for line in labelled(_FAILED[each.kind], [(p, style) for p in pieces if p], console.width):
+    for line in wrap_pieces(_FAILED[each.kind], [(p, style) for p in pieces if p], console.width):
         console.print(line)
 
 

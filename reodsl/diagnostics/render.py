@@ -21,7 +21,7 @@ _STYLES: dict[str, str] = {
 }
 
 
-def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Sort by file and place and drop repetitions; those without a place come first, errors before warnings."""
 
     def key(diagnostic: Diagnostic) -> tuple[Any, ...]:
@@ -50,12 +50,12 @@ def render(
     from a source reaches the terminal as a control character.
     """
     lines = {path: text.split("\n") for path, text in sources.items()}
-    return "\n".join(_one(diagnostic, lines, color, width) for diagnostic in in_order(diagnostics))
+    return "\n".join(_one(diagnostic, lines, color, width) for diagnostic in sort_diagnostics(diagnostics))
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
     """Count them: `2 errors, 1 warning`; empty without any."""
-    ordered = in_order(diagnostics)
+    ordered = sort_diagnostics(diagnostics)
     parts = []
     for severity in _RANK:
         count = sum(diagnostic.severity == severity for diagnostic in ordered)
@@ -76,7 +76,7 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
             "notes": list(diagnostic.notes),
             "help": diagnostic.help,
         }
-        for diagnostic in in_order(diagnostics)
+        for diagnostic in sort_diagnostics(diagnostics)
     ]
 
 
@@ -94,7 +94,7 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
 
     if not diagnostic.labels and diagnostic.where is not None:
         lines.append(paint(f"{pad}--> ", "frame") + visible(diagnostic.where))
-    for number, (path, labels) in enumerate(_by_file(diagnostic.labels).items()):
+    for number, (path, labels) in enumerate(_group_by_file(diagnostic.labels).items()):
         first = labels[0].span
         arrow = "-->" if number == 0 else ":::"
         lines.append(paint(f"{pad}{arrow} ", "frame") + f"{visible(path)}:{first.line}:{first.column}")
@@ -132,7 +132,7 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
     return "\n".join(lines) + "\n"
 
 
-def _by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
+def _group_by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
     """Group labels by path, the primary label's file first, in the order of the labels."""
     files: dict[str, list[Label]] = {}
     for label in labels:

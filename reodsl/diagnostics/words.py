@@ -11,7 +11,7 @@ def listed(names: Sequence[str], most: int, joint: str = ", ", total: int | None
     return joint.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def shortened(text: str, most: int = 60) -> str:
+def shorten_text(text: str, most: int = 60) -> str:
     """Return a text on one line of at most so many characters, the last of which is `…` where some are missing."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"

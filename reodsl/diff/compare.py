@@ -42,7 +42,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sect
     return {**_start(arm.checkpoint, staged, cluster), "eval": canonical(arm.suite)}
 
 
-def placed(arm: Arm) -> bool:
+def has_own_cluster(arm: Arm) -> bool:
     """Return whether an experiment that leads to an arm has a cluster for itself."""
     return any(each.cluster is not None for each in arm.checkpoint.experiments)
 
@@ -247,18 +247,18 @@ def compare(
     pairs = pair(a.study, b.study)
     renamed = {two.name: one.name for one, two in pairs}
     study = compared(
-        a.study.name, b.study.name, study_settings(a.study), _renamed(study_settings(b.study), renamed)
+        a.study.name, b.study.name, study_settings(a.study), _rename_arms(study_settings(b.study), renamed)
     )
     arms = []
     for one, two in pairs:
         staged = max(stages_of(one.checkpoint), stages_of(two.checkpoint)) > 1
         # Arms that run where their studies do differ in nothing that the studies do not.
-        placed_apart = placed(one) or placed(two)
+        placed_apart = has_own_cluster(one) or has_own_cluster(two)
         left, right = (
             arm_settings(arm, staged, study.cluster if placed_apart else None)
             for arm, study in ((one, a.study), (two, b.study))
         )
-        difference = compared(one.name, two.name, left, _renamed(right, renamed))
+        difference = compared(one.name, two.name, left, _rename_arms(right, renamed))
         if one.name != two.name:
             rows = (Row("name", one.name, two.name), *difference.rows)
             difference = Compared(difference.a, difference.b, rows, difference.same)
@@ -311,15 +311,15 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
         for setting in dict.fromkeys([*left, *right]):
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
             if one == two and type(one) is type(two):
-                equal.append((setting, _written(one)))
+                equal.append((setting, _restore_let_names(one)))
             elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
-                rows.append(Row(setting, _written(one), _written(two)))
+                rows.append(Row(setting, _restore_let_names(one), _restore_let_names(two)))
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
 
 
-def _written(value: Any) -> Any:
+def _restore_let_names(value: Any) -> Any:
     """Return a value in which lines of a reward have the names of their spec."""
     return [getattr(item, "written", item) for item in value] if isinstance(value, list) else value
 
@@ -351,7 +351,7 @@ def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
     return digests
 
 
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+def _rename_arms(value: Any, names: Mapping[str, str]) -> Any:
     """Replace references to arms by the names that the other side has for them."""
     if not any(old != new for old, new in names.items()):
         return value

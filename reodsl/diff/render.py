@@ -49,7 +49,7 @@ def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyt
     blocks = []
     for part in _parts(diff, sides, a, b, everything):
         cells, label = part.cells, _label(part.cells)
-        lines = _columns(cells) if part.wrapped else _padded(cells)
+        lines = _columns(cells) if part.wrapped else _pad_cells(cells)
         for head, words in part.notes:
             lines += _paragraph(head, words, label) if head else [words]
         blocks.append("\n".join(lines))
@@ -87,7 +87,7 @@ def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyth
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
         if only:
             yield _Part(notes=[("", f"only in {words}: {', '.join(only)}")])
-    measured = _measured(diff.arms, a, b)
+    measured = _measure_arms(diff.arms, a, b)
     # Two that mean the same and measure the same need no table to say so.
     if measured and (diff.different or any(a.get(each.a) != b.get(each.b) for each in diff.arms)):
         yield _Part(measured, wrapped=False)
@@ -121,7 +121,7 @@ def tables(
             three(*heads),
             [
                 three(row.setting, _text(row.setting, row.a), _text(row.setting, row.b))
-                for row in _gathered(rows, same)
+                for row in _gather_rows(rows, same)
             ],
         )
         for heads, rows, same in shown
@@ -153,7 +153,7 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 def _part(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> _Part:
     """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
-    for row in rows if everything else _gathered(rows, each.same):
+    for row in rows if everything else _gather_rows(rows, each.same):
         cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
     if everything:
         for same in each.same:
@@ -161,7 +161,7 @@ def _part(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, ever
                 cells.append((f"= {setting}", _text(setting, value), ""))
         return _Part(cells)
     # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
-    names = [_counted(same) for same in each.same if _worth(same)]
+    names = [_count_equal(same) for same in each.same if _worth(same)]
     return _Part(cells, [("same", ", ".join(names) + "  (--all)")] if names else [])
 
 
@@ -169,11 +169,11 @@ def _worth(same: Same) -> bool:
     return len(same.settings) == same.of and any(value not in (None, []) for _, value in same.settings)
 
 
-def _counted(same: Same) -> str:
+def _count_equal(same: Same) -> str:
     return f"{same.section} ({same.of})" if same.of > 1 else same.section
 
 
-def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
+def _gather_rows(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
     """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
     rows = tuple(rows)
     known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
@@ -222,7 +222,7 @@ def _text(setting: str, value: Any) -> str:
 def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
     """Format rows of three cells, long cells over several lines."""
     label = _label(cells)
-    rows = [([first], _wrapped(second), _wrapped(third)) for first, second, third in cells]
+    rows = [([first], _wrap_cell(second), _wrap_cell(third)) for first, second, third in cells]
     left = max((max(map(len, row[1]), default=0) for row in rows), default=0) + 2
     lines = []
     for row in rows:
@@ -231,7 +231,7 @@ def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
     return lines
 
 
-def _padded(cells: Sequence[tuple[str, ...]]) -> list[str]:
+def _pad_cells(cells: Sequence[tuple[str, ...]]) -> list[str]:
     """Format rows of cells, as wide as they are."""
     widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
     widths[0] = max(widths[0], _LABEL)
@@ -240,14 +240,14 @@ def _padded(cells: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _wrapped(cell: str) -> list[str]:
+def _wrap_cell(cell: str) -> list[str]:
     lines: list[str] = []
     for line in cell.split("\n"):
         lines += textwrap.wrap(line, _COLUMN, subsequent_indent="  ", break_on_hyphens=False) or [""]
     return lines
 
 
-def _measured(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tuple[str, ...]]:
+def _measure_arms(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tuple[str, ...]]:
     """Return accuracy, length and REG of the arms that ran on both sides, below a head; empty if none did."""
     rows: list[tuple[str, ...]] = []
     for each in arms:

@@ -25,7 +25,7 @@ _MARK = re.compile(r"####\s*\S")
 _NUMBER = re.compile(r"[0-9]")
 
 
-def unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+def find_unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
     """Return a warning (W0804) for every evaluation in which most responses that ended hold no answer.
 
     A response that was cut at the longest length had no chance to answer and counts for nothing.
@@ -41,7 +41,7 @@ def unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
     return findings_of(graph, folders, "evaluate", read)
 
 
-def untrained(task: Task, answered: float) -> Diagnostic:
+def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
     """Return the warning (W0804) of a step of training; `answered` is the share of ended responses with an answer."""
     return _warning(
         task.id, f"{1 - answered:.0%} of the responses that ended", task.payload["stage"]["data"], ()
@@ -86,7 +86,7 @@ def _advice(ends: list[str]) -> str:
     return '`answer = after("…")` or `answer = regex("…")`'
 
 
-def unended(folder: Path) -> list[Diagnostic]:
+def find_unended(folder: Path) -> list[Diagnostic]:
     """Return a warning (W0801) of a run's arms whose every response was cut at the longest length; `folder` is the run's."""
     lengths: dict[str, float] = {}
     for summary in sorted((folder / "arms").glob("*/summary.json")):

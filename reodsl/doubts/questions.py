@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, warning
-from reodsl.diagnostics.words import shortened
+from reodsl.diagnostics.words import shorten_text
 from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
@@ -52,7 +52,7 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
             "W0714",
             f"{len(turns)} of {len(questions)} questions hold the marks of a chat ({first.format})",
             where=where,
-            notes=(f"the first is: {shortened(text)}",),
+            notes=(f"the first is: {shorten_text(text)}",),
             help=f"a model's prompt puts its own around a question: write `strip = marks({', '.join(parts) or '…'})`",
         )
     ]
@@ -77,7 +77,7 @@ def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
             "W0716",
             f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
             where=_place(first[0]),
-            notes=_listed([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
+            notes=_list_lines([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
             help="mend them in the data, or mark their answers by a box or `#### `",
         )
     ]
@@ -89,7 +89,7 @@ def _disagreeing(facts: Mapping[str, Any], task: Task) -> list[Diagnostic]:
     dropped = task.payload["data"].get("duplicates") == "drop"
     pairs = [
         f"{_place(second)}: `{_answer(second)}`, and {_place(one)}: `{_answer(one)}`, "
-        f"to: {shortened(one['question'])}"
+        f"to: {shorten_text(one['question'])}"
         for one, second in facts["first"]
     ]
     count = facts["count"]
@@ -100,7 +100,7 @@ def _disagreeing(facts: Mapping[str, Any], task: Task) -> list[Diagnostic]:
             f"{count} row{'s' if count > 1 else ''} disagree{'' if count > 1 else 's'} with an earlier one "
             f"on the answer to the same question; {kept}",
             where=_place(facts["first"][0][1]),
-            notes=_listed(pairs, count),
+            notes=_list_lines(pairs, count),
             help="find out which answer is right, and take the other row out of the data",
         )
     ]
@@ -110,13 +110,13 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['source']}, row {row['row']}"
 
 
-def _listed(lines: Sequence[str], count: int) -> list[str]:
+def _list_lines(lines: Sequence[str], count: int) -> list[str]:
     rest = count - min(len(lines), _NAMED)
     return [*lines[:_NAMED], *([f"and {rest} more"] if rest else [])]
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    return shortened(row["answer"].replace("\x1e", " or "))
+    return shorten_text(row["answer"].replace("\x1e", " or "))
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
@@ -142,7 +142,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
                     "W0802",
                     f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are trained on, in `{trained}`",
                     where=str(folders[judged] / "questions.parquet"),
-                    notes=(f"the first is: {shortened(shared[0])}", f"it matters to {', '.join(arms)}"),
+                    notes=(f"the first is: {shorten_text(shared[0])}", f"it matters to {', '.join(arms)}"),
                     help="take them out of what is trained on, and run again; the accuracies are too high until then",
                 )
             )

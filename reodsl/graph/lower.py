@@ -42,12 +42,12 @@ def lower(spec: Spec) -> Graph:
     return _Lowering(spec.study).run(spec)
 
 
-def seeded(start: Start) -> bool:
+def depends_on_seed(start: Start) -> bool:
     """Return whether a checkpoint depends on a seed: it was trained, or its weights are drawn."""
     return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
 
 
-def shared(start: Start) -> bool:
+def is_shared_by_seeds(start: Start) -> bool:
     """Return whether all seeds of a study share a checkpoint that was trained."""
     return isinstance(start, FromTraining) and start.stage < start.experiment.shared
 
@@ -162,7 +162,7 @@ class _Lowering:
         split = split_of(stage)
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
             inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)
-        name = _staged(experiment, "train", index)
+        name = _name_stage(experiment, "train", index)
         payload = train_payload(stage, experiment.model, seed, index, self.known)
         self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
@@ -170,7 +170,7 @@ class _Lowering:
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
         """Add a selection of a checkpoint's responses, sampled once for each wording, or of questions; return its id."""
         pool = selected.pool
-        pool_seed = seed if seeded(pool.start) else None
+        pool_seed = seed if depends_on_seed(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
         inputs = {}
         for index in range(max(1, len(pool.wordings))):
@@ -212,8 +212,8 @@ class _Lowering:
             inputs = {"start": self.start(arm.checkpoint, seed)}
             for benchmark in arm.suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            once = shared(arm.checkpoint) and len(self.study.seeds) > 1
-            task_seed = seed if seeded(arm.checkpoint) and not once else None
+            once = is_shared_by_seeds(arm.checkpoint) and len(self.study.seeds) > 1
+            task_seed = seed if depends_on_seed(arm.checkpoint) and not once else None
             # A shared checkpoint has the responses that a study of its seed alone gives it.
             replicate = self.study.seeds[0] if once else task_seed
             suite, model = arm.suite, arm.checkpoint.model
@@ -254,7 +254,7 @@ class _Lowering:
         method = stage.method
         if not isinstance(method, Ppo) or not method.reference_samples:
             return
-        task_seed = seed if index or seeded(experiment.start) else None
+        task_seed = seed if index or depends_on_seed(experiment.start) else None
         payload = sample_payload(
             experiment.model, method.rollout, method.reference_samples, stage.data.grading, task_seed or 0
         )
@@ -262,7 +262,7 @@ class _Lowering:
         if met is not None:
             payload["met"] = met
         sources = {"start": inputs["start"], "data": inputs["data"]}
-        name = _staged(experiment, "reference", index)
+        name = _name_stage(experiment, "reference", index)
         inputs["reference"] = self.add(
             name,
             "sample",
@@ -315,7 +315,7 @@ def split_of(stage: Stage) -> object | None:
     return reward.splits if reward is not None else None
 
 
-def _staged(experiment: Experiment, what: str, index: int) -> str:
+def _name_stage(experiment: Experiment, what: str, index: int) -> str:
     """Return the name of a stage's task: with the stage's own where there are several."""
     stage = f".{experiment.stages[index].name or index}" if len(experiment.stages) > 1 else ""
     return f"{experiment.name}.{what}{stage}"

@@ -14,7 +14,7 @@ from reodsl.language.schema import kinds_of, type_words, unit_of
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
 from reodsl.syntax import tree
-from reodsl.syntax.scanner import clipped
+from reodsl.syntax.scanner import clip_text
 
 MOST_COUNTED = 16
 
@@ -89,7 +89,7 @@ def _misnamed(value: Value, form: Form) -> Misfit:
     words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
     return Misfit(
         "E0317",
-        f"{{what}} names {form.noun}, and `{clipped(text)}` cannot be one",
+        f"{{what}} names {form.noun}, and `{clip_text(text)}` cannot be one",
         words,
         value,
         f"write {form.words}: `{form.example}`, for example",

@@ -29,7 +29,7 @@ from reodsl.language.resolve import ancestry, arm_suite, own_suite
 from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Items, Record, as_written, records_of
 from reodsl.numbers.curves import Curve
-from reodsl.numbers.reference import shared
+from reodsl.numbers.reference import select_benchmarks
 
 
 def lower(program: Program, main: Loaded, record: values.Study | values.Experiment) -> Spec:
@@ -185,7 +185,9 @@ def _shared_with(
 
 
 def _on(published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]) -> tuple[PublishedCurve, ...]:
-    curves = shared({each.benchmark: Curve(each.budgets, each.accuracy) for each in published}, asked)
+    curves = select_benchmarks(
+        {each.benchmark: Curve(each.budgets, each.accuracy) for each in published}, asked
+    )
     return tuple(
         PublishedCurve(benchmark=name, budgets=curve.budgets, accuracy=curve.accuracy)
         for name, curve in curves.items()

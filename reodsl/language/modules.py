@@ -13,7 +13,7 @@ from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
-from reodsl.syntax.scanner import MOST_TOKENS, clipped
+from reodsl.syntax.scanner import MOST_TOKENS, clip_text
 from reodsl.syntax.source import MAX_BYTES, Source, read_source, source_from_bytes
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -291,7 +291,7 @@ class Modules:
         self._report(
             error(
                 "E0204",
-                f"there is no module `{clipped(clause.module)}`",
+                f"there is no module `{clip_text(clause.module)}`",
                 clause.module_span,
                 "not found",
                 notes=[there_is(names)] if names else [],
@@ -305,7 +305,7 @@ class Modules:
         self._report(
             error(
                 "E0207",
-                f"`{clipped(clause.module)}` leads out of the spec's folder",
+                f"`{clip_text(clause.module)}` leads out of the spec's folder",
                 clause.module_span,
                 "outside",
                 notes=[why],

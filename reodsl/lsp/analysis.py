@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
-from reodsl.diagnostics.render import in_order
+from reodsl.diagnostics.render import sort_diagnostics
 from reodsl.language.checks import check_program
 from reodsl.language.modules import LIBRARY, STD
 from reodsl.language.program import Program, load
@@ -57,7 +57,7 @@ def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
 
 def findings_of(analysis: Analysis) -> tuple[Finding, ...]:
     """List the findings on a file. What is wrong in an imported file is shown at the import."""
-    return tuple(finding_of(analysis, each) for each in in_order(analysis.findings))
+    return tuple(finding_of(analysis, each) for each in sort_diagnostics(analysis.findings))
 
 
 def is_library(shown: str) -> bool:

@@ -62,7 +62,7 @@ def colours(text: str) -> list[Colour]:
     scanned = scan(Source("", "\n".join(lines_of(text))))
     words = [*_words(scanned.tokens), *(Colour(each.span, "comment") for each in scanned.comments)]
     lines = lines_of(text)
-    pieces = [piece for each in words for piece in _by_line(each, lines)]
+    pieces = [piece for each in words for piece in _split_by_line(each, lines)]
     return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
 
 
@@ -140,7 +140,7 @@ def _name(item: list[str], follows: str, in_call: bool) -> Sort:
     return "function" if follows == "LPAR" else "variable"
 
 
-def _by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
+def _split_by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
     span = whole.span
     if span.line == span.end_line:
         yield whole

@@ -45,21 +45,23 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
     """List what may stand at line and column (from 1), each label once."""
     lines = lines_of(analysis.text)
     prefix = lines[line - 1][: column - 1] if line <= len(lines) else ""
-    if _in_comment_or_text(prefix):
+    if _is_in_comment_or_text(prefix):
         return ()
     match = _MODULE.match(prefix)
     if match:
         return _distinct(_modules(analysis, _back(analysis, line, column, match.group(1))))
     match = _NAMES.match(prefix)
     if match:
-        return _distinct(_provided(analysis, match.group(1), _back(analysis, line, column, match.group(2))))
+        return _distinct(
+            _complete_provided(analysis, match.group(1), _back(analysis, line, column, match.group(2)))
+        )
     here = locate(analysis.text, line, column)
     word = here.word
     span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
     return _distinct(_at(analysis, here, span))
 
 
-def _in_comment_or_text(prefix: str) -> bool:
+def _is_in_comment_or_text(prefix: str) -> bool:
     """Whether the end of `prefix` is inside a text in quotes or a comment."""
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
     return '"' in bare or "#" in bare
@@ -116,7 +118,7 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
 def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     """Yield the settings that are not there yet: of the method, where that is known; what is missing comes first."""
     kind = KINDS.get(here.frame.kind)
-    method, inherited = _known(analysis, here)
+    method, inherited = _find_known_settings(analysis, here)
     for name, field in here.frame.fields().items():
         if name in here.given or (method and field.methods and method not in field.methods):
             continue
@@ -132,7 +134,7 @@ def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion
             yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
 
 
-def _known(analysis: Analysis, here: Site) -> tuple[str, set[str]]:
+def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]:
     """The method of the declaration around a place, and the settings of the block at hand that have a value."""
     value = analysis.program.values.get(here.frame.owner)
     if value is None or not isinstance(value.data, Record) or here.frame.path is None:
@@ -249,7 +251,7 @@ def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
             yield Completion("." + ".".join(parts), "module", span)
 
 
-def _provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
+def _complete_provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
     """Yield the names that a module declares."""
     for item in _items(analysis, module):
         kind = item.kind.name if isinstance(item, tree.Decl) else "param"

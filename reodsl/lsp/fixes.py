@@ -58,7 +58,7 @@ def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) 
     return tuple(mended)
 
 
-def applied(text: str, edits: tuple[Edit, ...]) -> str:
+def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
     """A text after edits, which are in the order of their places, the last first."""
     lines = lines_of(text)
     for edit in edits:
@@ -78,7 +78,7 @@ def _mends(
     analysis: Analysis, texts: Mapping[Path, str], finding: Diagnostic, edits: tuple[Edit, ...]
 ) -> bool:
     """Return whether the finding is gone after the edits, and no other has come, at the edits or as one error more."""
-    after = analyse(analysis.path, {**texts, analysis.path: applied(analysis.text, edits)}).findings
+    after = analyse(analysis.path, {**texts, analysis.path: apply_edits(analysis.text, edits)}).findings
     errors = [sum(each.severity == "error" for each in some) for some in (analysis.findings, after)]
     before = {(each.code, each.message) for each in analysis.findings}
     same = any((each.code, each.message) == (finding.code, finding.message) for each in after)
@@ -120,7 +120,7 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
     for code in _CODE.findall(help_):
         if moved is not None and "…" in code and _WRITTEN.match(code):
             cut = _cut_out(analysis, moved.span)
-            for edits in _settled(analysis, around, code.replace("…", value)):
+            for edits in _settle_finding(analysis, around, code.replace("…", value)):
                 yield f"Write {code.replace('…', value)}", (*edits, cut)
     codes = [code for code in _CODE.findall(help_) if "…" not in code]
     imports = [code for code in codes if _IMPORT.fullmatch(code)]
@@ -129,24 +129,25 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
     if named is not None:
         name, module = (named[1], named[2]) if named[1] else (named[3], named[4])
         wanted.append(f"from {module} import {name}")
-    imported = tuple(edit for each in wanted for edit in (_imported(analysis, each),) if edit is not None)
+    imported = tuple(edit for each in wanted for edit in (_add_import(analysis, each),) if edit is not None)
     for code in codes:
         here = re.escape(code)
         if code in imports:
-            edit = _imported(analysis, code)
+            edit = _add_import(analysis, code)
             if edit is not None:
                 yield f"Import it: {code}", (edit,)
         elif re.search(rf"\b(?:take|leave) `{here}` out", help_):
             yield from ((f"Take {code} out", (edit,)) for edit in _without(analysis, around, span, code))
         elif re.search(rf"(?:\b(?:mean|write|take|with|add|or|study|experiment) |: |^)`{here}`", help_):
             other = re.search(rf"`(\w+)` [^`]*: `{here}`", help_)
-            there = _declared(analysis, other[1]) if other is not None else []
+            there = _find_declarations(analysis, other[1]) if other is not None else []
             verb = "Add" if re.search(rf"\badd `{here}`", help_) else "Write"
             yield from (
-                (f"{verb} {code}", (*edits, *imported)) for edits in _settled(analysis, there or around, code)
+                (f"{verb} {code}", (*edits, *imported))
+                for edits in _settle_finding(analysis, there or around, code)
             )
             if verb == "Add":
-                edit = _added(analysis, code, span)
+                edit = _add_setting(analysis, code, span)
                 if edit is not None:
                     yield f"Add {code}", (edit, *imported)
             else:
@@ -155,7 +156,7 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
         yield from (("Take it out", (edit,)) for edit in _without(analysis, around, span, None))
 
 
-def _declared(analysis: Analysis, name: str) -> list[tree.Node]:
+def _find_declarations(analysis: Analysis, name: str) -> list[tree.Node]:
     """Return the declarations of a name in the file: of its own, or inside a study."""
     main = analysis.program.main
     nodes = tree.walk(main.module) if main is not None else ()
@@ -174,7 +175,7 @@ def _around(analysis: Analysis, span: Span) -> list[tree.Node]:
     ][::-1]
 
 
-def _settled(analysis: Analysis, around: list[tree.Node], code: str) -> Iterator[tuple[Edit, ...]]:
+def _settle_finding(analysis: Analysis, around: list[tree.Node], code: str) -> Iterator[tuple[Edit, ...]]:
     """Write an argument or a setting where it is, else where it can be, the innermost place first."""
     written = _WRITTEN.match(code)
     if written is None:
@@ -194,12 +195,12 @@ def _settled(analysis: Analysis, around: list[tree.Node], code: str) -> Iterator
         item = _item(block, name) if sign != "+=" else None
         if isinstance(item, tree.Nested) and sign == "{":
             inner = value.removesuffix("}").strip()
-            yield from _settled(analysis, [item.block], inner)
+            yield from _settle_finding(analysis, [item.block], inner)
         elif item is not None:
             yield (Edit(item.span, code),)
         else:
             start = _empty(block.span.path, block.span.line, block.span.column)
-            edit = _added(analysis, code, start)
+            edit = _add_setting(analysis, code, start)
             if edit is not None:
                 yield (edit,)
 
@@ -250,7 +251,7 @@ def _cut_out(analysis: Analysis, span: Span) -> Edit:
     return Edit(span._replace(column=before.start() + 1) if before is not None else span, "")
 
 
-def _imported(analysis: Analysis, clause: str) -> Edit | None:
+def _add_import(analysis: Analysis, clause: str) -> Edit | None:
     """The import of a name: beside others of its module, else a line of its own after the imports."""
     match = _IMPORT.fullmatch(clause)
     main = analysis.program.main
@@ -275,7 +276,7 @@ def _imported(analysis: Analysis, clause: str) -> Edit | None:
     return Edit(_empty(path, line, 1), f"{clause}\n")
 
 
-def _added(analysis: Analysis, setting: str, span: Span) -> Edit | None:
+def _add_setting(analysis: Analysis, setting: str, span: Span) -> Edit | None:
     """A setting at the start of the block that opens after a place, or of the one around it."""
     tokens = scan(Source("", analysis.text)).tokens
     opened = None

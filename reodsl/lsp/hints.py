@@ -34,11 +34,11 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     main = analysis.program.main
     if main is None:
         return ()
-    every = [each for item in main.items.values() for each in _of_item(analysis, item, first, last)]
+    every = [each for item in main.items.values() for each in _hint_item(analysis, item, first, last)]
     return tuple(sorted(every, key=lambda each: (each.line, each.column)))
 
 
-def _of_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:
+def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:
     if item.span.line > last or item.span.end_line < first:
         return
     value = analysis.program.values.get(item.name.name)
@@ -59,8 +59,8 @@ def _of_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -
             else ()
         )
         for each in (record, *(stage for _, stage in stages)):
-            for place, given in _given(each, str(analysis.path)):
-                shown = _shown(analysis, given)
+            for place, given in _list_given(each, str(analysis.path)):
+                shown = _show_value(analysis, given)
                 if shown:
                     values.setdefault(place, {})[shown] = None
         for node in nodes(item):
@@ -72,11 +72,11 @@ def _of_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -
                     yield Hint(end.end_line, end.end_column, f" = {', '.join(words[:MOST])}{more}")
 
 
-def _given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
+def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
     """The values of a record's settings, of its blocks' and of its stages', by where they stand in this file."""
     for slot in record.fields.values():
         if isinstance(slot.value.data, Section) and depth < 8:
-            yield from _given(slot.value.data, path, depth + 1)
+            yield from _list_given(slot.value.data, path, depth + 1)
         if slot.span is not None and slot.span.path == path:
             yield (slot.span.line, slot.span.column), slot.value
 
@@ -88,7 +88,7 @@ def _is_calculated(value: tree.Expr) -> bool:
     )
 
 
-def _shown(analysis: Analysis, value: Value) -> str:
+def _show_value(analysis: Analysis, value: Value) -> str:
     """A number with its unit, the budgets of a schedule, or the weights of a reward; empty for all else."""
     data = value.data
     if isinstance(data, Quantity):

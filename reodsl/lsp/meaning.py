@@ -65,16 +65,16 @@ def _import(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | No
     if main is None:
         return None
     if any(token.type == "IMPORT" for token in here.before):
-        return _declared(analysis, main, word.text) or next(
+        return _explain_declared(analysis, main, word.text) or next(
             (
-                _declared(analysis, main, local)
+                _explain_declared(analysis, main, local)
                 for local, each in main.imports.items()
                 if each.name == word.text and each.at.span.line == word.span.line
             ),
             None,
         )
     for each in main.imports.values():
-        target = _loaded(analysis, each.module)
+        target = _find_module(analysis, each.module)
         if target is not None and each.at.span.line == word.span.line:
             start = Span(target.path, 1, 1, 1, 1)
             return f"**{each.source}**\n\n{target.module.doc or ''}".strip(), start
@@ -89,20 +89,20 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
         return f"`{word.text}`: {field.doc}", None
     local = here.locals.get(word.text)
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    itself = local is not None and local.span.line == word.span.line and _assigned(here)
+    itself = local is not None and local.span.line == word.span.line and _is_assigned(here)
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
         return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
-    declared = _declared(analysis, main, word.text) if main is not None else None
+    declared = _explain_declared(analysis, main, word.text) if main is not None else None
     if declared is not None:
         return declared
     function = SIGNATURES.get(word.text) or KINDS.get(word.text)
     if function is not None and function.form == "call":
         arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
         return f"**{word.text}**(…): {function.doc}\n{arguments}", None
-    return _in_reward(word.text)
+    return _explain_in_reward(word.text)
 
 
-def _in_reward(word: str) -> tuple[str, Span | None] | None:
+def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
     if word not in (*FUNCTIONS, *HISTORIES, "y", "x", "group", "ref", "dense", "track", "metric"):
         return None
@@ -110,16 +110,16 @@ def _in_reward(word: str) -> tuple[str, Span | None] | None:
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 
-def _assigned(here: Site) -> bool:
+def _is_assigned(here: Site) -> bool:
     return any(token.type in ASSIGNS for token in here.before)
 
 
-def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
+def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
     """Explain a declaration or param of the file, or one that it imports."""
     module, item = main, main.items.get(name)
     imported = main.imports.get(name)
     if item is None and imported is not None:
-        target = _loaded(analysis, imported.module)
+        target = _find_module(analysis, imported.module)
         if target is None or imported.name not in target.items:
             return None
         module, item = target, target.items[imported.name]
@@ -128,12 +128,12 @@ def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | 
     kind = item.kind.name if isinstance(item, tree.Decl) else "param"
     parts = [f"**{kind}** `{item.name.name}`"]
     if isinstance(item, tree.Decl) and item.params:
-        given = ", ".join(_written(analysis, each.span) for each in item.params)
+        given = ", ".join(_quote_span(analysis, each.span) for each in item.params)
         parts[0] += f"({given})"
     if isinstance(item, tree.Param):
-        parts.append(f"`{_written(analysis, item.span)}`")
+        parts.append(f"`{_quote_span(analysis, item.span)}`")
     value = analysis.program.context.memo.get((module.key, item.name.name))
-    shown = _shown(value)
+    shown = _show_value(value)
     if shown and not (
         isinstance(value, Value) and isinstance(value.data, Record) and not _budgets(value.data)
     ):
@@ -151,10 +151,10 @@ def _setting(analysis: Analysis, here: Site, word: Token, field: Field) -> tuple
     parts = [describe_field(word.text, field)]
     defined = None
     if slot is not None and not _is_block(slot.value):
-        parts.append(f"value: {_shown(slot.value)}{_origin(slot)}")
+        parts.append(f"value: {_show_value(slot.value)}{_origin(slot)}")
         above = slot.before
         if above is not None:
-            parts.append(f"replaces {_shown(above.value) or 'a value'}{_origin(above)}")
+            parts.append(f"replaces {_show_value(above.value) or 'a value'}{_origin(above)}")
     if slot is not None:
         above = slot.before or slot
         defined = above.span
@@ -196,7 +196,7 @@ def _is_block(value: Value) -> bool:
     return isinstance(value.data, Section)
 
 
-def _shown(value: Value | None) -> str:
+def _show_value(value: Value | None) -> str:
     """Show a value in one line; empty where that says no more than its name."""
     if value is None:
         return ""
@@ -226,7 +226,7 @@ def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span |
     main = analysis.program.main
     for parameter in parameters(analysis, main, function) if main is not None else ():
         if parameter.name.name == name:
-            return f"**{name}**: `{_written(analysis, parameter.span)}`", parameter.name.span
+            return f"**{name}**: `{_quote_span(analysis, parameter.span)}`", parameter.name.span
     return None
 
 
@@ -235,16 +235,16 @@ def parameters(analysis: Analysis, main: Loaded, name: str) -> tuple[tree.ParamD
     item = main.items.get(name)
     imported = main.imports.get(name)
     if item is None and imported is not None:
-        target = _loaded(analysis, imported.module)
+        target = _find_module(analysis, imported.module)
         item = target.items.get(imported.name) if target is not None else None
     return (item.params or ()) if isinstance(item, tree.Decl) else ()
 
 
-def _loaded(analysis: Analysis, key: str | None) -> Loaded | None:
+def _find_module(analysis: Analysis, key: str | None) -> Loaded | None:
     return analysis.program.context.modules.loaded.get(key) if key is not None else None
 
 
-def _written(analysis: Analysis, span: Span) -> str:
+def _quote_span(analysis: Analysis, span: Span) -> str:
     """Quote the text of a span, on one line."""
     lines = analysis.sources[span.path].split("\n")[span.line - 1 : span.end_line]
     lines[-1] = lines[-1][: span.end_column - 1]

@@ -188,7 +188,7 @@ def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
         return Frame(bracket, owner=owner, path=None)
     head = frame.fields().get(words[0])
     if len(statement) > 1 and statement[1].type in ASSIGNS:
-        return Frame(bracket, kind=_amended(field_), owner=owner, path=None)
+        return Frame(bracket, kind=_find_amended_kind(field_), owner=owner, path=None)
     if len(statement) > 1 and is_word(statement[1]):
         return Frame(bracket, kind=words[0], owner=owner, path=None)
     if words[0] == "stages":
@@ -199,7 +199,7 @@ def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
     )
 
 
-def _amended(field_: Field | None) -> str:
+def _find_amended_kind(field_: Field | None) -> str:
     """The kind of thing whose settings a block after a value changes."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, Many) else type_

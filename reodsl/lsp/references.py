@@ -42,10 +42,10 @@ def references(
     if target is None:
         return ()
     name, declared = target
-    places = list(_in_file(analysis, name, declared))
+    places = list(_find_in_file(analysis, name, declared))
     for path, text in _others(analysis, texts) if beside else ():
         if re.search(rf"\b{name}\b", text):
-            places += _in_file(analyse(path, {**texts, path: text}), name, declared)
+            places += _find_in_file(analyse(path, {**texts, path: text}), name, declared)
     return tuple(places)
 
 
@@ -86,7 +86,7 @@ def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path
     return word, (file, what.defined.line, what.defined.column)
 
 
-def _in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Place]:
+def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Place]:
     for token in scan(Source("", "\n".join(lines_of(analysis.text)))).tokens:
         if token.type == "NAME" and token.text == name:
             target = _target(analysis, token.span.line, token.span.column)

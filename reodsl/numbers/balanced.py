@@ -24,7 +24,7 @@ class Balanced:
     accuracy: dict[str, float | None]
 
 
-def balanced(correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]) -> Balanced:
+def balance_questions(correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]) -> Balanced:
     """Compare models as the paper's tab:frontier does, where each is right on more than half of its samples.
 
     `correct[m]` (0 or 1) and `lengths[m]` (tokens) have shape [questions, samples]; the questions are the same in the

@@ -105,14 +105,14 @@ def exp(l_min: int, l_max: int, n: int) -> Schedule:
             f"start at 1 to {l_max - 1} tokens",
         )
     check_count(n, l_max)
-    return rounded([round(l_min * (l_max / l_min) ** (i / n)) for i in range(n)], l_max)
+    return round_schedule([round(l_min * (l_max / l_min) ** (i / n)) for i in range(n)], l_max)
 
 
 def linear(l_max: int, n: int) -> Schedule:
     """Return `L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it without a formula."""
     check_l_max(l_max)
     check_count(n, l_max)
-    return rounded([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
+    return round_schedule([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
 
 
 def _ratio(number: int, by: int) -> int:
@@ -154,7 +154,7 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
     return tuple(caps)
 
 
-def rounded(budgets: Sequence[int], l_max: int) -> Schedule:
+def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
     """Return a schedule of computed budgets; report two that rounding made equal."""
     for i, (before, after) in enumerate(itertools.pairwise(budgets), start=1):
         if before == after:

@@ -40,11 +40,11 @@ class CrossFit:
     without: Floats
 
 
-def grouped(benchmark: str, questions: int) -> Ints:
+def group_questions(benchmark: str, questions: int) -> Ints:
     """Return the group of each question, from 0: random, the same on every machine, of sizes that differ by at most 1."""
     import numpy as np
 
-    order = shuffled(f"groups\0{benchmark}", questions)
+    order = shuffle_positions(f"groups\0{benchmark}", questions)
     groups = np.empty(questions, dtype=np.int64)
     groups[order] = np.arange(questions) % min(GROUPS, questions)
     return groups
@@ -67,14 +67,14 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
     every = np.arange(groups)
     for number in range(HALVINGS):
         half = np.empty(groups, dtype=np.int64)
-        half[shuffled(f"halves\0{benchmark}\0{number}", groups)] = every % 2
+        half[shuffle_positions(f"halves\0{benchmark}\0{number}", groups)] = every % 2
         part = np.empty(seeds, dtype=np.int64)
-        part[shuffled(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
+        part[shuffle_positions(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
         for here in range(parts):
             judged = sums[:, part == here]
             summed = judged.sum(axis=1)
             choosing = sums[:, part != here].sum(axis=1) if parts > 1 else summed
-            both = [halved(choosing, half, side) for side in (0, 1)]
+            both = [sum_half(choosing, half, side) for side in (0, 1)]
             if groups == 1:
                 both = [both[0], both[0]]
             chosen = np.stack([scores.argmax(axis=0) for scores in (both[1], both[0])])
@@ -83,7 +83,7 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
             halves = np.array([valued[half == side].sum() for side in (0, 1)])
             # Without a group its own half is chosen for as before, and the other half by what is left.
             less = np.stack(both)[half].swapaxes(0, 1) - choosing
-            others = np.stack([halved(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
+            others = np.stack([sum_half(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
             without += halves[half] - valued + area(others, less.argmax(axis=0), weights)
     everything = sizes.sum() * seeds * HALVINGS
     return CrossFit(
@@ -93,7 +93,7 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
     )
 
 
-def halved(scores: Floats, half: Ints, side: int) -> Floats:
+def sum_half(scores: Floats, half: Ints, side: int) -> Floats:
     """Sum over the groups of one half: [arms, groups, budgets] to [arms, budgets]."""
     summed: Floats = scores[:, half == side].sum(axis=1)
     return summed
@@ -108,7 +108,7 @@ def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
     return np.einsum("...k,k->...", picked, weights)  # type: ignore[no-any-return]
 
 
-def shuffled(key: str, count: int) -> Ints:
+def shuffle_positions(key: str, count: int) -> Ints:
     """Return an order of `count` things that depends on `key` alone, by words of a counter-based generator, Philox."""
     import numpy as np
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, first_line, misread, problem
-from reodsl.numbers.curves import Curve, Curves, check_benchmarks, check_curve, shown
+from reodsl.numbers.curves import Curve, Curves, check_benchmarks, check_curve, format_value
 from reodsl.numbers.reference import Reference, same_model
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
     `{"budgets": […], "accuracy": […]}` or the two lists as a pair. Of `{"frontiers": {"<model>": …}}` that of `base` is
     taken, or the only one.
     """
-    path = checked(path)
-    data, models = unwrapped(parse_json(path), str(path))
+    path = check_file(path)
+    data, models = unwrap_curves(parse_json(path), str(path))
     if models is None:
         names = [name for name in data if any(same_model(name, one) for one in base)] or list(data)
         if len(names) > 1:
@@ -75,15 +75,15 @@ def read_models(
     name `model`, where that is given. A long table, .csv or .parquet, has the columns model, benchmark, budget and
     accuracy. Bad files raise `Problem`.
     """
-    path = checked(path)
+    path = check_file(path)
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         return read_long_table(path), {}
-    data, base = unwrapped(parse_json(path), str(path))
-    models = _by_model(path, data, model)
+    data, base = unwrap_curves(parse_json(path), str(path))
+    models = _read_by_model(path, data, model)
     return models, {name: (name,) if base is None else base for name in models if base != ()}
 
 
-def _by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
+def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
     if misfit(data, ("benchmark",)) is None:
         if model is None:
             raise problem(
@@ -143,7 +143,7 @@ def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str, then: st
     return curves
 
 
-def unwrapped(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
+def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
     """Return the curves in a JSON value, and the base models that are named beside them. Raises E0421 for other names.
 
     These are None where the value holds frontiers by model. A curve that is a pair of lists comes out with their names, and
@@ -155,25 +155,25 @@ def unwrapped(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
             if not names or not all(isinstance(name, str) and name.strip() for name in names):
                 raise problem(
                     "E0421",
-                    f"`base` is {shown(base)}, which names no model",
+                    f"`base` is {format_value(base)}, which names no model",
                     where=where,
                     help='name the model that these go back to, as in `"base": "Qwen/Qwen3-4B"`',
                 )
-            return paired(curves), tuple(names)
+            return name_pairs(curves), tuple(names)
         case {"frontiers": dict() as frontiers} if frontiers and misfit(frontiers, ()) is not None:
-            by_model = paired(frontiers)
+            by_model = name_pairs(frontiers)
             return {
                 name: {"Average": each} if misfit(each, ()) is None else each
                 for name, each in by_model.items()
             }, None
-    return paired(data), ()
+    return name_pairs(data), ()
 
 
-def paired(data: Any, levels: int = 2) -> Any:
+def name_pairs(data: Any, levels: int = 2) -> Any:
     """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, in so many objects is a curve."""
     match data:
         case dict() if levels:
-            return {name: paired(each, levels - 1) for name, each in data.items()}
+            return {name: name_pairs(each, levels - 1) for name, each in data.items()}
         case [[*budgets], [*accuracy]]:
             return {"budgets": budgets, "accuracy": accuracy}
     return data
@@ -186,22 +186,22 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
     """
     if levels:
         if not isinstance(data, dict):
-            return f"{shown(data)} stands where {levels[0]}s by name should"
+            return f"{format_value(data)} stands where {levels[0]}s by name should"
         if not data:
             return f"there is no {levels[0]}"
         faults = ((name, misfit(value, levels[1:])) for name, value in data.items())
         return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in faults if wrong is not None), None)
     if not isinstance(data, dict):
-        return f"{shown(data)} stands where a curve should"
+        return f"{format_value(data)} stands where a curve should"
     for key in ("budgets", "accuracy"):
         if key not in data:
             return f"there is no `{key}`, only {', '.join(f'`{k}`' for k in list(data)[:6]) or 'nothing'}"
         if not isinstance(data[key], list):
-            return f"`{key}` is {shown(data[key])}, which is not a list"
+            return f"`{key}` is {format_value(data[key])}, which is not a list"
     return None
 
 
-def checked(path: str | Path) -> Path:
+def check_file(path: str | Path) -> Path:
     """Return the path of an existing file of a size that curves can have."""
     path = Path(path)
     try:
@@ -402,7 +402,7 @@ def text(value: object, column: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise problem(
             "E0422",
-            f"`{column}` is {'missing' if value is None or value == '' else shown(value)}",
+            f"`{column}` is {'missing' if value is None or value == '' else format_value(value)}",
             where=where,
             help=f"name the {column} in every row",
         )
@@ -423,7 +423,7 @@ def number(value: object, column: str, where: str) -> float:
         percent = isinstance(value, str) and value.strip().endswith("%")
         raise problem(
             "E0422",
-            f"`{column}` is {shown(value)}, which is not a number",
+            f"`{column}` is {format_value(value)}, which is not a number",
             where=where,
             help="write a fraction, without a percent sign" if percent else "write a plain number",
         ) from None
@@ -435,7 +435,7 @@ def whole_number(value: object, where: str) -> int:
     if not count.is_integer():
         raise problem(
             "E0422",
-            f"`budget` is {shown(value)}, which is not a number of tokens",
+            f"`budget` is {format_value(value)}, which is not a number of tokens",
             where=where,
             help="write whole tokens, without a unit",
         )

@@ -141,7 +141,7 @@ def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: st
         if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget <= MOST_TOKENS:
             raise problem(
                 "E0422",
-                f"budgets[{i}] is {shown(budget)}, which is not a number of tokens",
+                f"budgets[{i}] is {format_value(budget)}, which is not a number of tokens",
                 where=where,
                 help=f"write whole tokens from 0 to {MOST_TOKENS}",
             )
@@ -169,7 +169,7 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise problem(
                 "E0422",
-                f"accuracy[{i}] is {shown(value)}, which is not a number",
+                f"accuracy[{i}] is {format_value(value)}, which is not a number",
                 where=where,
                 help="write a fraction from 0 to 1",
             )
@@ -185,7 +185,7 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
             percent = value > 1 and largest <= 100
             raise problem(
                 "E0422",
-                f"accuracy[{i}] is {f'{value:g}' if isinstance(value, float) else shown(value)}, outside 0 to 1"
+                f"accuracy[{i}] is {f'{value:g}' if isinstance(value, float) else format_value(value)}, outside 0 to 1"
                 + (": it looks like percent" if percent else ""),
                 where=where,
                 help="divide by 100: accuracies are fractions"
@@ -203,7 +203,7 @@ def span_text(curve: Curve) -> str:
     return f"{curve.budgets[0]} to {curve.budgets[-1]} tokens"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value as in JSON or nearly so, and short."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
@@ -272,6 +272,6 @@ def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: s
         "E0426",
         f"{whose} and {against} were measured at different budgets",
         where=benchmark,
-        notes=[f"only {who}: {shown(at)}" for who, at in ((whose, only), (against, lacking)) if at],
+        notes=[f"only {who}: {format_value(at)}" for who, at in ((whose, only), (against, lacking)) if at],
         help="evaluate all models of a frontier on one grid",
     )

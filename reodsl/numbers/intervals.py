@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
 from reodsl.numbers.crossed import Spread, seed_means, spread_of, total, typical_variance
-from reodsl.numbers.crossfit import area, crossfit, grouped
+from reodsl.numbers.crossfit import area, crossfit, group_questions
 from reodsl.numbers.curves import Curve, Curves, check_cover, same_benchmarks
 from reodsl.numbers.probabilities import holm
 from reodsl.numbers.reference import mean_only
@@ -157,7 +157,7 @@ def score_arms(
         if name not in arms:
             raise Problem(unknown_model(name, arms))
     weights = column_weights(budgets, points)
-    models = {name: measured(arm, tuple(sizes), len(seeds), weights) for name, arm in arms.items()}
+    models = {name: measure_cells(arm, tuple(sizes), len(seeds), weights) for name, arm in arms.items()}
     if isinstance(frontier, Mapping):
         edges = {b: Edge(size) for b, size in fixed_areas(frontier, points, tuple(sizes)).items()}
         by_mean = mean_only(frontier) and set(frontier) != set(sizes)
@@ -176,7 +176,7 @@ def score_arms(
     rows = [
         scores(name, title, where, model, base, confidence, typical[title])
         if title not in scored
-        else with_gap(
+        else add_gap(
             scores(name, title, where, model, base, confidence, typical[title]),
             gaps[name, title],
             plain_of(model, edges, where),
@@ -189,7 +189,7 @@ def score_arms(
     if len(seeds) < 2:
         return tuple(rows)
     return tuple(rows) + tuple(
-        in_seed(row, tuple(sizes), models, relative_to, edges, index, seed)
+        score_seed(row, tuple(sizes), models, relative_to, edges, index, seed)
         for index, seed in enumerate(seeds)
         for row in rows
     )
@@ -207,7 +207,7 @@ def pairwise(
     """Return by each two models, in order: REG of the first minus that of the second, on the mean over benchmarks."""
     sizes = tuple(checked_arms(arms, budgets, seeds))
     weights = column_weights(budgets, integration_grid(l_max, grid))
-    models = {name: measured(arm, sizes, seeds, weights) for name, arm in arms.items()}
+    models = {name: measure_cells(arm, sizes, seeds, weights) for name, arm in arms.items()}
     typical = typical_of(models.values(), sizes)
     return {
         (one, other): difference(models[other], models[one], "area", sizes, confidence, typical)
@@ -284,7 +284,7 @@ def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) 
     return [replace(row, **changes(row)) for row in rows]
 
 
-def measured(
+def measure_cells(
     of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
 ) -> Measured:
     """Return a model's cells; if it is the same for all seeds, so are they."""
@@ -308,11 +308,11 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
     import numpy as np
 
     questions = len(arms[0][0].forced[benchmark])
-    groups = grouped(benchmark, questions)
+    groups = group_questions(benchmark, questions)
     sizes = np.bincount(groups).astype(np.float64)
     sums = np.stack([
         np.broadcast_to(
-            np.stack([by_group(scores.forced[benchmark], groups) for scores in of_seeds]),
+            np.stack([sum_groups(scores.forced[benchmark], groups) for scores in of_seeds]),
             (seeds, len(sizes), len(weights)),
         )
         for of_seeds in arms
@@ -327,7 +327,7 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
     return Edge(fitted.area, plain, best, parts)
 
 
-def by_group(values: Floats, groups: NDArray[np.int64]) -> Floats:
+def sum_groups(values: Floats, groups: NDArray[np.int64]) -> Floats:
     """Sum over the questions of each group, none of them empty: [questions, …] to [groups, …]."""
     import numpy as np
 
@@ -356,18 +356,18 @@ def scores(
         model,
         title,
         None,
-        bounded(interval({b: arm.accuracy[b] for b in places}, confidence), 1.0),
-        bounded(interval({b: arm.length[b] for b in places}, confidence), math.inf),
+        limit_interval(interval({b: arm.accuracy[b] for b in places}, confidence), 1.0),
+        limit_interval(interval({b: arm.length[b] for b in places}, confidence), math.inf),
         None,
         None,
-        None if area is None else negated(area),
+        None if area is None else negate_interval(area),
         None,
         change("accuracy"),
         change("length"),
     )
 
 
-def with_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -> Scores:
+def add_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -> Scores:
     """Return the row with its REG; in percent of the baseline's, `there`, if that is apart from 0."""
     percent = None if there is None or not there.apart else change_pct(gap.value, there.value)
     return replace(row, reg=gap, reg_plain=plain, change_pct=percent)
@@ -383,19 +383,19 @@ def gap_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str], co
     value = mean([edges[b].area - float(model.area[b].mean()) for b in places])
     parts = {b: edge_parts for b in places if (edge_parts := edges[b].parts) is not None}
     if len(parts) < len(places):
-        return rounded(interval({b: edges[b].area - model.area[b] for b in places}, confidence))
+        return round_interval(interval({b: edges[b].area - model.area[b] for b in places}, confidence))
     lower = fitted_spread(model, parts)
     upper = spread_of({b: grouped_gap(model, b, part, part.best_cells) for b, part in parts.items()})
     if lower is None or upper is None:
-        return rounded(Interval(value))
+        return round_interval(Interval(value))
     top = mean([edges[b].best - float(model.area[b].mean()) for b in places])
     probability = one_sided(top - value, math.sqrt(lower.variance), confidence)
     below = lower.half_width(probability)
     above = max(top + upper.half_width(probability), value + below)
-    return rounded(Interval(value, value - below, above))
+    return round_interval(Interval(value, value - below, above))
 
 
-def rounded(exact: Interval) -> Interval:
+def round_interval(exact: Interval) -> Interval:
     """Round a REG to a billionth of a token, so that an arm which is the frontier has exactly 0."""
     ends = (exact.value, exact.low, exact.high)
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
@@ -403,7 +403,7 @@ def rounded(exact: Interval) -> Interval:
 
 def grouped_gap(model: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
     """Return the gap to a frontier's `cells` by seed and group of questions."""
-    areas: Floats = by_group(model.area[benchmark].T, parts.groups).T
+    areas: Floats = sum_groups(model.area[benchmark].T, parts.groups).T
     return cells - areas / parts.sizes
 
 
@@ -421,7 +421,7 @@ def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
     variances = []
     for b, part in parts.items():
         areas = model.area[b].mean(axis=0)
-        left = (areas.sum() - by_group(areas, part.groups)) / (part.sizes.sum() - part.sizes)
+        left = (areas.sum() - sum_groups(areas, part.groups)) / (part.sizes.sum() - part.sizes)
         gaps = part.without - left
         count = len(part.sizes)
         variance = (count - 1) / count * float(np.square(gaps - gaps.mean()).sum())
@@ -458,7 +458,7 @@ def plain_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str]) 
     ])  # fmt: skip
 
 
-def in_seed(
+def score_seed(
     row: Scores,
     benchmarks: Sequence[str],
     models: Mapping[str, Measured],
@@ -516,14 +516,14 @@ def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Inter
     return Interval(value, value - reach, value + reach)
 
 
-def negated(positive: Interval) -> Interval:
+def negate_interval(positive: Interval) -> Interval:
     """Return the interval of the negative: REG falls as the area under a curve grows."""
     if positive.low is None or positive.high is None:
         return Interval(0.0 - positive.value)
     return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
 
 
-def bounded(unbounded: Interval, top: float) -> Interval:
+def limit_interval(unbounded: Interval, top: float) -> Interval:
     """Limit an interval to values from 0 to `top`."""
     if unbounded.low is None or unbounded.high is None:
         return unbounded

@@ -35,7 +35,7 @@ def same_model(one: str, other: str) -> bool:
     )
 
 
-def of_another_model(
+def check_base(
     reference: Reference, base: Sequence[str], go_back: str, name: str = "FILE"
 ) -> Diagnostic | None:
     """Return E0433 where `base`, the models that some curves go back to, are not those of the frontier `name`.
@@ -141,14 +141,14 @@ def misfits(
     for whose, curve in curves.items():
         check_cover(curve, points, whose)
     kinds = (
-        [of_another_model(reference, base, "these curves go back", name)],
+        [check_base(reference, base, "these curves go back", name)],
         (of_other_benchmarks(reference.curves, each, f"`{model}`") for model, each in models.items()),
         (too_sparse(curve.budgets, points, whose) for whose, curve in curves.items()),
     )
     return [first for each in kinds if (first := next(filter(None, each), None)) is not None]
 
 
-def shared(frontier: Curves, asked: Iterable[Iterable[str]]) -> Curves:
+def select_benchmarks(frontier: Curves, asked: Iterable[Iterable[str]]) -> Curves:
     """Return the frontier on the benchmarks that all models have, where it has all of these; else its mean."""
     sets = [set(names) for names in asked]
     if all(names == sets[0] <= set(frontier) for names in sets):

@@ -16,7 +16,7 @@ from reodsl.numbers.intervals import (
     column_weights,
     difference,
     mean,
-    measured,
+    measure_cells,
     typical_of,
 )
 from reodsl.numbers.probabilities import holm
@@ -141,7 +141,7 @@ def judge(
     """
     sizes = checked_arms(arms, budgets, seeds)
     weights = column_weights(budgets, integration_grid(l_max, grid))
-    models = {name: measured(of_seeds, tuple(sizes), seeds, weights) for name, of_seeds in arms.items()}
+    models = {name: measure_cells(of_seeds, tuple(sizes), seeds, weights) for name, of_seeds in arms.items()}
     typical = typical_of(models.values(), tuple(sizes))
     under = {name: mean([float(model.area[b].mean()) for b in sizes]) for name, model in models.items()}
     order = sorted(arms, key=lambda name: -under[name])
@@ -151,7 +151,7 @@ def judge(
         )
         for one, two in combinations(order, 2)
     ]
-    pairs = starred(differences, confidence)
+    pairs = star_pairs(differences, confidence)
     leaders = (order[0], *(pair.two for pair in pairs if pair.one == order[0] and not pair.apart))
     table = {row.model: row.difference for row in rows if row.benchmark == MEAN and row.seed is None}
     against = [
@@ -161,7 +161,7 @@ def judge(
     ]
     against = [
         pair if (known := table.get(pair.one)) is None else replace(pair, p_holm=known.p, apart=known.starred)
-        for pair in starred(against, confidence)
+        for pair in star_pairs(against, confidence)
     ]
     return Verdict(
         tuple(order),
@@ -215,7 +215,7 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
     }
 
 
-def starred(pairs: Sequence[PairDifference], confidence: float) -> list[PairDifference]:
+def star_pairs(pairs: Sequence[PairDifference], confidence: float) -> list[PairDifference]:
     """Return the pairs with the probabilities and stars that they have as comparisons of one table."""
     adjusted = iter(holm([pair.p for pair in pairs if pair.p is not None]))
     return [

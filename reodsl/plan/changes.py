@@ -55,7 +55,7 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
         isinstance(old, list)
         and isinstance(new, list)
         and len(old) == len(new)
-        and _nested(old)
+        and _is_nested(old)
         and not whole
     ):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
@@ -79,7 +79,9 @@ def explain(
     for part in ("version", "payload"):
         for path, before, after in differences(old.get(part), new.get(part), (part,)):
             origin = places.of(task, _inside(path, before, after)[1:]) if part == "payload" else None
-            differing.append(Difference(".".join(path), _named(before, then), _named(after, now), origin))
+            differing.append(
+                Difference(".".join(path), _name_lets(before, then), _name_lets(after, now), origin)
+            )
     return tuple(differing)
 
 
@@ -89,7 +91,7 @@ def _lets(given: Mapping[str, Any]) -> list[Any]:
     return list(rule.get("lets", ()))
 
 
-def _named(value: Any, names: Mapping[str, str]) -> Any:
+def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
     """Return a part of a payload in which lets have these names."""
     return json.loads(as_written(json.dumps(value), names)) if names else value
 
@@ -127,7 +129,7 @@ CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets":
 _BASE = "relative_to"
 
 
-def regrouped(
+def compare_roles(
     task: Task, then: Mapping[str, str], now: Mapping[str, str], places: Places
 ) -> tuple[Difference, ...]:
     """Return the changes of which arms a task reads, and which one it compares with.
@@ -163,16 +165,16 @@ def words(change: Difference) -> str:
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
         return "the file it reads changed"
-    was, is_ = written(change.old), written(change.new)
+    was, is_ = format_expression(change.old), format_expression(change.new)
     if was is not None and is_ is not None:
-        old, new = parted(was, is_)
+        old, new = shorten_to_difference(was, is_)
     else:
         old = _cut(value_text(change.name, change.old), _NARROW) if was is None else _cut(was)
         new = _cut(value_text(change.name, change.new), _NARROW) if is_ is None else _cut(is_)
     return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
 
 
-def written(value: Any) -> str | None:
+def format_expression(value: Any) -> str | None:
     """Format an expression of a reward, or its `let`s, as in a spec; None for anything else."""
     match value:
         case {"op": _}:
@@ -192,7 +194,7 @@ def written(value: Any) -> str | None:
     )
 
 
-def parted(old: str, new: str) -> tuple[str, str]:
+def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
     """Shorten two texts to their different parts, if they are too long to show from their beginnings."""
     if max(len(old), len(new)) <= _ROOM:
         return old, new
@@ -213,5 +215,5 @@ def _cut(text: str, room: int = _ROOM) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
-def _nested(items: list[Any]) -> bool:
+def _is_nested(items: list[Any]) -> bool:
     return any(isinstance(item, (Mapping, list)) for item in items)

@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.graph.identity import identity, material, part_digest, reads
 from reodsl.graph.task import Task
 from reodsl.ir import digest
-from reodsl.store.external import MOST_READ, Fingerprints, is_unread, resolved
+from reodsl.store.external import MOST_READ, Fingerprints, is_unread, resolve_sources
 from reodsl.store.manifest import Manifest
 from reodsl.store.store import Store
 
@@ -28,7 +28,7 @@ class Keys:
 
     def payload(self, task: Task) -> dict[str, Any]:
         """Return the part of the task's payload that its result depends on, with present content in place of paths."""
-        return resolved(task, identity(task), self.folder, self.prints)
+        return resolve_sources(task, identity(task), self.folder, self.prints)
 
     def unread(self, task: Task) -> bool:
         """Return whether the task has sources too large to be read before a run, so that its key is unknown."""

@@ -65,7 +65,7 @@ class Places:
 
     def of(self, task: Task, path: Path) -> Origin | None:
         """Return the place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest part around it."""
-        origin = self._nearest(tuple(self._declared(task, path)), _spelled(task, path))
+        origin = self._nearest(tuple(self._declared(task, path)), _spell_path(task, path))
         if origin is not None:
             return origin
         named = (_SETTING[path[0]],) if path and path[0] in _SETTING else ()
@@ -86,7 +86,7 @@ class Places:
         path, of_arm = tuple(name.split(".")), self.arms.get(arm)
         owners: list[Path] = [(arm,)]
         if of_arm is not None and path[0] == "eval":
-            owners += _of_suite(of_arm.suite)
+            owners += _list_suite_paths(of_arm.suite)
         if of_arm is not None and path[0] == "base" and len(path) > 1:
             # What an arm starts from is in its settings too, with all that was done for it.
             owners = _below(of_arm.checkpoint)[1:]
@@ -94,7 +94,7 @@ class Places:
             experiment = of_arm.checkpoint.experiment
             owners.append((experiment.name,))
             for stage in experiment.stages:
-                owners += [(stage.data.name,)] if path[0] == "data" else _of_stage(stage, path)
+                owners += [(stage.data.name,)] if path[0] == "data" else _list_stage_paths(stage, path)
                 if path[0] == "selected" and stage.selected is not None:
                     owners = [(arm, "data", "pool"), (arm, "data"), (arm,)]
                     owners = _below(stage.selected.pool.start) if "start" in path else owners
@@ -138,7 +138,7 @@ class Places:
         if part in _SETTING:
             yield from ((owner, _SETTING[part]) for owner in owners)
             if part == "suite" and arm is not None:
-                yield from _of_suite(arm.suite)
+                yield from _list_suite_paths(arm.suite)
             start = (
                 arm.checkpoint if arm is not None else experiment.start if experiment is not None else None
             )
@@ -150,7 +150,7 @@ class Places:
             yield from ((stage.data.name,) for stage in _stages(task, experiment))
         for stage in _stages(task, experiment) if task.kind == "train" else ():
             yield from ((owner, "stages", stage.name) for owner in owners if stage.name)
-            yield from _of_stage(stage, path)
+            yield from _list_stage_paths(stage, path)
         if task.kind in ("sample", "select"):
             yield from ((owner, "data", "pool") for owner in owners)
             yield from ((owner, "data") for owner in owners)
@@ -172,7 +172,7 @@ def _stages(task: Task, experiment: Experiment | None) -> tuple[Stage, ...]:
     return (experiment.stages[task.payload["index"]],) if task.kind == "train" else experiment.stages
 
 
-def _of_suite(suite: Suite) -> Iterator[Path]:
+def _list_suite_paths(suite: Suite) -> Iterator[Path]:
     """Yield the declarations that a suite names, and its own."""
     for benchmark in suite.benchmarks:
         yield (benchmark.data.name,)
@@ -182,7 +182,7 @@ def _of_suite(suite: Suite) -> Iterator[Path]:
     yield (suite.name,)
 
 
-def _of_stage(stage: Stage, path: Path) -> Iterator[Path]:
+def _list_stage_paths(stage: Stage, path: Path) -> Iterator[Path]:
     """Yield the declarations that a stage names and the path is about."""
     if isinstance(stage.method, Ppo):
         if "forcing" in path and stage.method.forcing is not None:
@@ -201,7 +201,7 @@ def _laid_over(task: Task, arm: Arm | None, experiment: Experiment | None) -> It
                 yield from stage.selected.pool.wordings
 
 
-def _spelled(task: Task, path: Path) -> Path:
+def _spell_path(task: Task, path: Path) -> Path:
     """Return the path as a spec spells it."""
     match task.kind, task.id.split(".")[1:2], path:
         case "sample", ["reference"], ("samples",):
@@ -242,18 +242,18 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
 """The setting that a failure of a kind of task is about, as a path into its payload."""
 
 
-def at_their_lines(
+def locate_failures(
     spec: Spec, graph: Graph, failed: Mapping[str, Iterable[Diagnostic]]
 ) -> dict[str, tuple[Diagnostic, ...]]:
     """Return the failures of tasks, each with the line of the setting that is to blame as its first place."""
     places = Places(spec)
     return {
-        name: tuple(_placed(spec, places, graph[name], each) for each in diagnostics)
+        name: tuple(_locate_failure(spec, places, graph[name], each) for each in diagnostics)
         for name, diagnostics in failed.items()
     }
 
 
-def _placed(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
+def _locate_failure(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
     path = _ABOUT.get((task.kind, diagnostic.code))
     origin = places.of(task, path) if path is not None and not diagnostic.labels else None
     if origin is None:

@@ -22,7 +22,7 @@ from reodsl.plan.changes import Difference, words
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words
-from reodsl.price.prices import Elapsed, elapsed
+from reodsl.price.prices import Elapsed, simulate_elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
 
@@ -85,14 +85,16 @@ def schedule_text(row: Trained, width: int | None = None) -> list[str]:
         return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
 
     if width is not None and len("Budgets ") + sum(widths) + len(widths) + 1 > width:
-        return _in_parts(row, tops, lows, widths, width)
+        return _format_budgets(row, tops, lows, widths, width)
     lines = [line("Budgets", tops, f"tokens ({', '.join(row.arms)})")]
     if row.rule:
         lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
     return lines
 
 
-def _in_parts(row: Trained, tops: list[str], lows: list[str], widths: list[int], width: int) -> list[str]:
+def _format_budgets(
+    row: Trained, tops: list[str], lows: list[str], widths: list[int], width: int
+) -> list[str]:
     """Format budgets over their weights, as many on a line as fit."""
     parts: list[list[int]] = [[]]
     used = len("Budgets")
@@ -162,7 +164,7 @@ def to_text(
     lines = [_head(plan, 0 if narrow else whole)]
     for row in rows:
         if narrow:
-            lines += _stacked(row, columns or whole)
+            lines += _stack_task(row, columns or whole)
             continue
         reason = f"{row.reason:<{room}}{row.price:>16}{row.devices}" if row.price else row.reason
         if row.price and len(row.reason) >= room:
@@ -214,7 +216,7 @@ def _beneath(
         lines += schedule_text(schedule, columns)
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
-        lines += price_words.until_the_end(prices, _elapsed(plan, prices))
+        lines += price_words.until_the_end(prices, _estimate_elapsed(plan, prices))
     if plan.absent:
         shown = listed([visible(each) for each in plan.absent], _ABSENT)
         lines.append(f"Not on this machine: {shown}. A run here stops before it starts.")
@@ -228,7 +230,7 @@ def _beneath(
     return lines
 
 
-def _stacked(row: _Row, columns: int) -> list[str]:
+def _stack_task(row: _Row, columns: int) -> list[str]:
     """Return a task on one line if that is long enough, else on several: its name, verdict and price, then why."""
     head = "  ".join(part for part in (row.name, row.verdict, row.price + row.devices) if part.strip())
     if len(head) + 2 + len(row.reason) <= columns:
@@ -251,15 +253,15 @@ def _fold(line: str, columns: int) -> list[str]:
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
     """Return the whole plan's price as JSON data, with the time that it takes."""
-    took = _elapsed(plan, prices)
+    took = _estimate_elapsed(plan, prices)
     return {
         **totals_json(prices, plan.now, plan.later),
         "elapsed": None if took is None else asdict(took),
     }
 
 
-def _elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
-    return elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
+def _estimate_elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
+    return simulate_elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 
 def ago(moment: str, now: datetime) -> str:

@@ -100,7 +100,7 @@ def load_plan(path: Path) -> Saved:
         ) from None
 
 
-def moved(saved: Saved, plan: Plan) -> tuple[str, ...]:
+def list_moved(saved: Saved, plan: Plan) -> tuple[str, ...]:
     """List the tasks of a saved plan that moved: results that are gone, and tasks that would now make another result.
 
     Work that has been done since is not moved: an interrupted run of the plan goes on.

@@ -11,7 +11,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, explain, regrouped, words
+from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, compare_roles, explain, words
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
@@ -138,7 +138,7 @@ class _Planner:
         if task.kind in CHOSEN:
             last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
             then = last.provenance.get("contents", {}) if last is not None else {}
-            changes += regrouped(task, then, now, self.places)
+            changes += compare_roles(task, then, now, self.places)
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
         roles = changed_inputs(old, new, now)
@@ -183,7 +183,7 @@ def find(plan: Plan, name: str | None) -> Item:
     """Return the task of that id, or the only one that starts so. Raises E0955 with near names, or all for no name."""
     ids = [item.task.id for item in plan.items]
     if name is None:
-        raise problem("E0955", "no task is named", help=f"name one of: {_listed(ids)}")
+        raise problem("E0955", "no task is named", help=f"name one of: {_list_tasks(ids)}")
     chosen = [item for item in plan.items if item.task.id == name]
     chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
     if len(chosen) != 1:
@@ -191,11 +191,11 @@ def find(plan: Plan, name: str | None) -> Item:
             [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
         what = "several tasks start with" if chosen else "no task is called"
-        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_listed(near)}")
+        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_list_tasks(near)}")
     return chosen[0]
 
 
-def _listed(names: list[str]) -> str:
+def _list_tasks(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more (`reodsl graph SPEC`)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

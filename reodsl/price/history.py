@@ -149,7 +149,9 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
             continue
         if material.get("kind") not in COMPUTES:
             seconds = light.setdefault(str(material.get("kind")), {})
-            seconds.setdefault(_by_processor(manifest.provenance), []).append(_seconds(manifest.provenance))
+            seconds.setdefault(_ran_on_processors(manifest.provenance), []).append(
+                _seconds(manifest.provenance)
+            )
             continue
         past = _past(store, task, manifest, material)
         if past is not None:
@@ -202,7 +204,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         return None
     try:
         facts, terms, mismatch = (
-            _training(folder, manifest, material["payload"], _by_processor(provenance))
+            _training(folder, manifest, material["payload"], _ran_on_processors(provenance))
             if kind == "train"
             else (_sampling(folder, kind), {}, None)
         )
@@ -221,7 +223,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         words=sizes.vocabulary < 1000,
         model=str(provenance.get("device_model") or ""),
         peak=provenance.get("peak_memory"),
-        processor=_by_processor(provenance),
+        processor=_ran_on_processors(provenance),
         generating=int(provenance.get("engines", 0)) * int(provenance.get("tensor_parallel", 1)),
         training=int(provenance.get("trainers", 0)),
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
@@ -229,14 +231,14 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
     )
 
 
-def _by_processor(provenance: Mapping[str, Any]) -> bool:
+def _ran_on_processors(provenance: Mapping[str, Any]) -> bool:
     """Return whether a result ran on processors alone and records the time that they spent."""
     return str(provenance.get("device", "")) == "cpu" and provenance.get("processor_seconds") is not None
 
 
 def _seconds(provenance: Mapping[str, Any]) -> float:
     return float(
-        provenance["processor_seconds"] if _by_processor(provenance) else provenance.get("seconds", 0.0)
+        provenance["processor_seconds"] if _ran_on_processors(provenance) else provenance.get("seconds", 0.0)
     )
 
 
@@ -362,7 +364,7 @@ class Known:
         questions, prompt = self._questions(task)
         past = self.last.get(task.id)
         like = past if past is not None and _like(past, task) else None
-        if like is None and _expected(task) is None:
+        if like is None and _count_questions(task) is None:
             like = next((each for each in self.history.results if _like(each, task)), None)
         if questions is None and past is not None:
             questions = past.facts.questions
@@ -402,7 +404,7 @@ class Known:
     def _chosen_length(self, task: Task) -> float | None:
         """Return the length of traces that are chosen from responses: that of responses, unless it is declared."""
         source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
-        if source is None or source.kind != "select" or _expected(task) is not None:
+        if source is None or source.kind != "select" or _count_questions(task) is not None:
             return None
         if not source.payload["selection"]["picks"]:
             return None
@@ -454,7 +456,7 @@ def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
     return payload["rollout"]
 
 
-def _expected(task: Task) -> int | None:
+def _count_questions(task: Task) -> int | None:
     part = task.payload.get("stage") or task.payload.get("suite") or {}
     expected = part.get("expected_length")
     return int(expected) if expected is not None else None

@@ -92,14 +92,14 @@ def lockstep(ranks: int) -> float:
     return max(0.5, above + place * (below - above))
 
 
-def at_precision(devices: Devices, precision: str) -> Devices:
+def adapt_to_precision(devices: Devices, precision: str) -> Devices:
     """Return the devices with the rates that a processor reaches in a model's precision; GPUs stay the same."""
     if precision != "bfloat16" or devices.unit != "seconds":
         return devices
     return replace(devices, hardware=PROCESSOR_HALF, width=2)
 
 
-def at_width(devices: Devices, hidden: int) -> Devices:
+def adapt_to_width(devices: Devices, hidden: int) -> Devices:
     """Return the devices with the utilisation that a model of this width reaches on them."""
     if not devices.narrow:
         return devices
@@ -136,7 +136,7 @@ def gpus_of(cluster: Cluster) -> int:
     return cluster.nodes * cluster.gpus_per_node
 
 
-def called(cluster: Cluster | None) -> str:
+def label_cluster(cluster: Cluster | None) -> str:
     """Return a cluster's label, such as `16 x 8 H800`."""
     return "this machine" if cluster is None else f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
 
@@ -145,7 +145,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
     """Return the devices of a cluster, or this machine's processor without one; None if its GPUs are not described."""
     if cluster is None:
         return Devices(
-            name=called(cluster),
+            name=label_cluster(cluster),
             model=processor(),
             unit="seconds",
             gpus=1,
@@ -166,7 +166,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
     gpus = gpus_of(cluster)
     generating, training = generating_and_training(cluster)
     return Devices(
-        name=called(cluster),
+        name=label_cluster(cluster),
         model=cluster.gpu,
         unit="gpu_hours",
         gpus=gpus,

@@ -15,7 +15,7 @@ from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, History, Known, Past
-from reodsl.price.machine import Devices, at_width, called, devices_of
+from reodsl.price.machine import Devices, adapt_to_width, devices_of, label_cluster
 from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
@@ -72,7 +72,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     around = [past.seconds - sum(past.terms.values()) for past in in_turn]
     start = max(0.0, median(around)) if around else None
     for past in comparable:
-        ran = _as_many(past, _of_kind(past.kind, devices))
+        ran = _match_devices(past, _choose_devices(past.kind, devices))
         known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
@@ -82,7 +82,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         for term, seconds, priced in _beside(past, known, start):
             ratios.setdefault(term, []).append(seconds / priced)
             if term == "training":
-                assumed = at_width(devices, past.sizes.hidden).hardware.mfu_train
+                assumed = adapt_to_width(devices, past.sizes.hidden).hardware.mfu_train
                 reached.append(assumed * priced / seconds)
     if not ratios:
         return None
@@ -148,7 +148,7 @@ class _Pricer:
             return self._light(task, sizes, devices)
         if devices is None:
             lacks = "the cluster does not describe its GPUs: give it `hardware`"
-            return Price(devices=called(task.cluster), unpriced=lacks)
+            return Price(devices=label_cluster(task.cluster), unpriced=lacks)
         if sizes is None:
             name = model.name if model is not None else "the model"
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
@@ -158,7 +158,7 @@ class _Pricer:
         facts, content = self.known.facts(task), self._content(task)
         key = task.kind, content, facts, id(sizes), id(devices), words
         if key not in self.estimates:
-            ran = _of_kind(task.kind, devices)
+            ran = _choose_devices(task.kind, devices)
             estimate = price_task(task.kind, task.payload, sizes, facts, ran, words)
             estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
             if measured is not None:
@@ -207,11 +207,11 @@ class _Pricer:
         """Return the text of the part of a payload that the price depends on."""
         number = id(task.payload)
         if number not in self.contents:
-            self.contents[number] = _text(_priced(task))
+            self.contents[number] = _text(_select_priced(task))
         return self.contents[number]
 
 
-def _priced(task: Task) -> dict[str, Any]:
+def _select_priced(task: Task) -> dict[str, Any]:
     """Return the payload without numbers that no price depends on: seeds, and of an optimizer all but its algorithm."""
     payload = {
         name: each for name, each in task.payload.items() if name not in ("seed", "replicate", "index")
@@ -237,12 +237,12 @@ def _ran_on(past: Past, devices: Devices) -> bool:
     )
 
 
-def _of_kind(kind: Kind, devices: Devices) -> Devices:
+def _choose_devices(kind: Kind, devices: Devices) -> Devices:
     """Return the devices for a kind of task: one that trains nothing generates on all of them."""
     return devices if kind == "train" else replace(devices, generating=devices.gpus)
 
 
-def _as_many(past: Past, devices: Devices) -> Devices:
+def _match_devices(past: Past, devices: Devices) -> Devices:
     """Return as many devices as a result was made on, or `devices` if it is not recorded or on this machine."""
     if devices.unit == "seconds" or not past.generating or not past.training:
         return devices
@@ -272,7 +272,7 @@ class Elapsed:
     devices: int
 
 
-def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
+def simulate_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
     """Simulate the run of the tasks `ids` in the order of a scheduler; None if one of them has no price.
 
     A task starts once all that it reads is done and as many devices are free as it takes. The first of

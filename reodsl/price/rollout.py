@@ -164,7 +164,7 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
     prompt, lengths = load.prompt, load.lengths
     read = sizes.forward_flops(load.prompts * prompt, load.prompts * prompt**2 / 2)
     prefill = read / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
-    context = _attended(load)
+    context = _count_attended(load)
     at_once = min(each, cache_tokens(sizes, devices) / max(1.0, context / lengths.mean))
     steps = max(lengths.longest_of(load.responses), each * lengths.mean / max(at_once, 1.0))
     most = context * heaviest(load, each, engines)
@@ -239,7 +239,7 @@ def heaviest(load: Load, each: float, engines: float) -> float:
     It is at most what only the longest responses attend to.
     """
     prompt, lengths = load.prompt, load.lengths
-    mean = _attended(load)
+    mean = _count_attended(load)
     square = prompt**2 * lengths.moment(2) + prompt * lengths.moment(3) + lengths.moment(4) / 4
     largest = _largest((square / mean**2 - 1) / max(each, 1.0), engines)
     return min(largest, (prompt * lengths.longest + lengths.longest**2 / 2) / mean)
@@ -257,7 +257,7 @@ def _largest(spread: float, engines: float) -> float:
     return max(1.0, max(0.0, 1 - spread / 9 + place * math.sqrt(spread) / 3) ** 3)
 
 
-def _attended(load: Load) -> float:
+def _count_attended(load: Load) -> float:
     """Return how many positions a response's tokens attend to in all: its prompt's and those before each."""
     return load.prompt * load.lengths.mean + load.lengths.square / 2
 

@@ -9,7 +9,7 @@ from humanize import naturalsize
 from reodsl.diagnostics import Diagnostic, error
 from reodsl.ir import Origin, Spec
 from reodsl.price.prices import Elapsed
-from reodsl.price.value import TERMS, Price, Prices, added
+from reodsl.price.value import TERMS, Price, Prices, add_prices
 
 _STEPS = 3
 _TIMED = {"responses": "evaluation and sampling"}
@@ -112,7 +112,7 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
         lines += step(prices, alike[0] + others, chosen[alike[0]])
     if len(dearest) > _STEPS and not everything:
         lines.append(f"    {len(dearest) - _STEPS} trainings with cheaper steps (--all shows them)")
-    whole = added(chosen.values())
+    whole = add_prices(chosen.values())
     peaks = [f"{role} {memory(peak)}" for role, peak in whole.memory.items()]
     lines += [f"Work: {line}" for line in _work(whole)]
     if peaks:

@@ -14,7 +14,7 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
 from reodsl.price.history import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
-from reodsl.price.machine import HOST_RATE, SYNC_RATE, Devices, at_precision, at_width, lockstep
+from reodsl.price.machine import HOST_RATE, SYNC_RATE, Devices, adapt_to_precision, adapt_to_width, lockstep
 from reodsl.price.rollout import (
     Lengths,
     Load,
@@ -48,7 +48,7 @@ def price_task(
 ) -> Price:
     """Price a `train`, `sample` or `evaluate` task; `words` is whether its vocabulary is one of words."""
     said = payload.get("model", {}).get("precision", "auto")
-    devices = at_width(at_precision(devices, said), sizes.hidden)
+    devices = adapt_to_width(adapt_to_precision(devices, said), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
@@ -151,7 +151,7 @@ def _ppo(
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
     beside = method.lag > 0 and devices.apart
-    watched, times = _monitored(method, steps)
+    watched, times = _count_monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
     generation = _generation(load, method, drawn, sizes, devices)
@@ -163,7 +163,9 @@ def _ppo(
         "start": devices.start,
         "generation": generation,
         "forcing": drawn * forced.seconds,
-        "verification": _left(checking, generation + drawn * forced.seconds, devices) if soon else checking,
+        "verification": _price_late_grading(checking, generation + drawn * forced.seconds, devices)
+        if soon
+        else checking,
         "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits, devices) + sync,
     }
     return Price(
@@ -194,7 +196,7 @@ def _passes(stage: Stage, devices: Devices) -> int:
     return 2 if stage.lora is not None and devices.unit == "gpu_hours" else 3
 
 
-def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
+def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
     """Return the responses to the monitor set per measurement, and the measurements in so many steps."""
     monitor = method.monitor
     if monitor is None or not method.reward.monitors:
@@ -291,7 +293,7 @@ def _responses(
     generation = max(host, generation_seconds(load, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
     if all(grading.tools is None for grading in gradings):
-        checking = _left(checking, generation + forced.seconds, devices)
+        checking = _price_late_grading(checking, generation + forced.seconds, devices)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -331,7 +333,7 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
     return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)
 
 
-def _left(checking: float, making: float, devices: Devices) -> float:
+def _price_late_grading(checking: float, making: float, devices: Devices) -> float:
     """Return the seconds of grading that generation does not hide."""
     return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
 

@@ -178,7 +178,7 @@ def _space_json(price: Price) -> dict[str, Any]:
     return {"peak_memory_bytes": peaks, "disk_bytes": round(price.disk)}
 
 
-def added(prices: Iterable[Price]) -> Price:
+def add_prices(prices: Iterable[Price]) -> Price:
     """Add several prices: sums, and the highest peak of each role's memory."""
     parts = tuple(prices)
     sums: dict[str, Any] = {
@@ -195,7 +195,7 @@ def added(prices: Iterable[Price]) -> Price:
 def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) -> dict[str, Any]:
     """Return the totals of a plan as JSON data: device hours now and at most, the limit, tokens, peaks and disk."""
     names = (*now, *later)
-    everything = added(prices.tasks[name] for name in names)
+    everything = add_prices(prices.tasks[name] for name in names)
     return {
         "unit": prices.unit,
         "devices": prices.devices,

@@ -8,7 +8,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Model
 from reodsl.ir.training import Sampling, Stage
-from reodsl.price.machine import called
+from reodsl.price.machine import label_cluster
 from reodsl.rehearse.stand_ins import StandIns
 
 
@@ -30,7 +30,7 @@ def unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
     clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
     for cluster in clusters.values():
         said.append(
-            f"cluster {called(cluster)}: GPUs, what fits into their memory, links between them, tensor parallelism, Ray"
+            f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them, tensor parallelism, Ray"
         )
     if study.engine != less.engine:
         said.append(f"engine {study.engine}: {less.engine} generated in its place")

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.numbers.balanced import balanced
+from reodsl.numbers.balanced import balance_questions
 from reodsl.report.artifacts import reading
 from reodsl.report.material import MEAN, Material
 
@@ -54,7 +54,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
                     f"`{arm}` and `{first}` were asked different questions",
                     help="evaluate the arms of a balanced table on one suite",
                 )
-        subset = balanced(
+        subset = balance_questions(
             {arm: right for arm, (_, right, _) in samples.items()},
             {arm: tokens for arm, (_, _, tokens) in samples.items()},
         )

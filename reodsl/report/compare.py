@@ -28,7 +28,7 @@ from reodsl.numbers.intervals import (
     Measured,
     Scores,
     column_weights,
-    measured,
+    measure_cells,
     scores,
     starred,
     typical_of,
@@ -410,7 +410,9 @@ def _scores(
             shared[name] = seeds
             for each in (name, other):
                 of_seeds = _of_seeds(read[each], seeds)
-                compared.setdefault(seeds, {})[each] = measured(of_seeds, benchmarks, len(seeds), weights)
+                compared.setdefault(seeds, {})[each] = measure_cells(
+                    of_seeds, benchmarks, len(seeds), weights
+                )
         elif other is not None:
             unpaired[name] = "no seed in common"
         elif name not in against.values():
@@ -425,7 +427,7 @@ def _scores(
     differences = {(each.model, each.benchmark): each for each in starred(paired, None, CONFIDENCE)}
     rows: list[dict[str, Any]] = []
     for name in names:
-        whole = measured(list(read[name].values()), benchmarks, len(read[name]), weights)
+        whole = measure_cells(list(read[name].values()), benchmarks, len(read[name]), weights)
         for title, where in places.items():
             row = _row(scores(name, title, where, whole, None, CONFIDENCE), ("accuracy", "length"))
             if name in shared:

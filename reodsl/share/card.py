@@ -46,10 +46,10 @@ def card(material: Material, one: Evaluated, experiment: Experiment, name: str, 
         "## Training",
         f"The spec below says everything that was done. `{FOLDER}/` has it as a file, compiled as JSON, and the curves as "
         "CSV. The same results come from:",
-        _fenced("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
+        _fence_text("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
         f"Made with {', '.join(f'{package} {version}' for package, version in sorted(one.versions.items()))}.",
     ]
-    parts += [_fenced("", text) for text in sources(spec).values()]
+    parts += [_fence_text("", text) for text in sources(spec).values()]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -88,7 +88,7 @@ def _metadata(
                 metric_value=round(value, 4),
             )
             for benchmark in evaluated.benchmarks(material, one)
-            for metric, called, value in _measured(material, one, benchmark)
+            for metric, called, value in _list_measures(material, one, benchmark)
         ],
     )
     return data.to_yaml().strip()
@@ -106,7 +106,7 @@ def _data_sets(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(repos))
 
 
-def _measured(material: Material, one: Evaluated, benchmark: str) -> list[tuple[str, str, float]]:
+def _list_measures(material: Material, one: Evaluated, benchmark: str) -> list[tuple[str, str, float]]:
     summary = _summary(material, one, benchmark)
     scored = evaluated.score(material, one, benchmark)
     metrics = [
@@ -181,7 +181,7 @@ def _use(model: Model, one: Evaluated) -> str:
         "reasoning ends": model.think_close,
         "an answer is forced by": forcing.text if forcing is not None else None,
     }
-    lines.append(_fenced("text", "\n".join(f"{name}: {text!r}" for name, text in shown.items() if text)))
+    lines.append(_fence_text("text", "\n".join(f"{name}: {text!r}" for name, text in shown.items() if text)))
     return "\n\n".join(lines)
 
 
@@ -191,7 +191,7 @@ def _code(text: str) -> str:
     return f"`{plain}`"
 
 
-def _fenced(language: str, text: str) -> str:
+def _fence_text(language: str, text: str) -> str:
     """Return a block that nothing in the text ends."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     return f"{fence}{language}\n{text.strip()}\n{fence}"

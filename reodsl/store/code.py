@@ -118,11 +118,11 @@ def read_code(name: str, folder: Path) -> Code:
     if not OWN_CODE.holds(name):
         raise _unusable(name, "it is not FILE.py:FUNCTION", f"write {OWN_CODE.words}")
     if place.endswith(".py"):
-        return _of_file(name, folder, place)
-    return _of_package(name, place)
+        return _read_file_code(name, folder, place)
+    return _read_package_code(name, place)
 
 
-def _of_file(name: str, folder: Path, place: str) -> Code:
+def _read_file_code(name: str, folder: Path, place: str) -> Code:
     path = folder / place
     if not path.resolve().is_relative_to(folder.resolve()):
         raise _unusable(
@@ -144,7 +144,7 @@ def _of_file(name: str, folder: Path, place: str) -> Code:
         ) from None
 
 
-def _of_package(name: str, module: str) -> Code:
+def _read_package_code(name: str, module: str) -> Code:
     offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
     entry = offered.get(name)
     environment = _environment(module) if entry is None and name.endswith(f":{LIBRARY}") else None

@@ -47,7 +47,7 @@ def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
             )
 
 
-def unapproved(codes: Iterable[Code], judges: Iterable[Destination] = ()) -> Iterator[Diagnostic]:
+def report_unapproved(codes: Iterable[Code], judges: Iterable[Destination] = ()) -> Iterator[Diagnostic]:
     """Report E0746 for code and E0749 for judges that are new to this machine: which, and what to type."""
     code = list({each.checksum: each for each in codes if not is_allowed(each)}.values())
     if code:

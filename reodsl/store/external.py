@@ -199,7 +199,7 @@ def _data_files(whole: Path) -> Iterator[Path]:
 
 
 def is_unread(payload: Mapping[str, Any]) -> bool:
-    """Return whether a payload from `resolved` contains files that were too large to be read."""
+    """Return whether a payload from `resolve_sources` contains files that were too large to be read."""
     sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
     marks = (
         each
@@ -211,10 +211,12 @@ def is_unread(payload: Mapping[str, Any]) -> bool:
     return any(map(_is_unread, marks))
 
 
-def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints) -> dict[str, Any]:
+def resolve_sources(
+    task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints
+) -> dict[str, Any]:
     """Return `payload` with the present content of every source in it. Relative paths start at `folder`."""
     if task.kind in _RUN_CODE:
-        payload = _with_content(payload, folder)
+        payload = _insert_content(payload, folder)
     if task.kind == "data":
         data = payload["data"]
         sources = [_source(item, folder, prints, "datasets") for item in data["sources"]]
@@ -228,7 +230,7 @@ def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Finge
 _LEAF = (str, int, float, type(None))
 
 
-def _with_content(part: Any, folder: Path) -> Any:
+def _insert_content(part: Any, folder: Path) -> Any:
     """Replace, in a part of a payload, the user's functions by their content and judges' addresses and limits.
 
     A part without any is returned as the same object.
@@ -241,12 +243,12 @@ def _with_content(part: Any, folder: Path) -> Any:
             kept = {name: each for name, each in part.items() if name not in Judge.incidental}
             return {**kept, "address": _NO_ADDRESS}
         inner = {
-            name: each if isinstance(each, _LEAF) else _with_content(each, folder)
+            name: each if isinstance(each, _LEAF) else _insert_content(each, folder)
             for name, each in part.items()
         }
         return inner if any(inner[name] is not part[name] for name in inner) else part
     if isinstance(part, (list, tuple)):
-        items = [_with_content(each, folder) for each in part]
+        items = [_insert_content(each, folder) for each in part]
         return items if any(one is not other for one, other in zip(items, part, strict=True)) else part
     return part
 
@@ -347,7 +349,7 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
 
 
 def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
-    """Return the commits of hubs in a payload from `resolved`, by repository."""
+    """Return the commits of hubs in a payload from `resolve_sources`, by repository."""
     sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
     return {
         str(source["repo"]): str(source["revision"])

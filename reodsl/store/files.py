@@ -106,11 +106,11 @@ def storage_problem(error: BaseException, place: Path) -> Problem | None:
             help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",
         )
     if isinstance(error, OSError) and number in _DENIED:
-        return _denied(error, place)
+        return _explain_denial(error, place)
     return None
 
 
-def _denied(error: OSError, place: Path) -> Problem:
+def _explain_denial(error: OSError, place: Path) -> Problem:
     return problem(
         "E0950",
         "the store cannot be written: " + (error.strerror or str(error)).lower(),
@@ -130,7 +130,7 @@ def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         refusal = storage_problem(error, place)
         if refusal is None and anything and isinstance(error, OSError):
-            refusal = _denied(error, place)
+            refusal = _explain_denial(error, place)
         if refusal is None:
             raise
         raise refusal from error

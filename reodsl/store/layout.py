@@ -56,9 +56,9 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
             continue
         begun = graph[source].inputs.get("start", "")
         start = store.path(keys[begun]) if begun in keys else None
-        pieces += _of_arm(role, store.path(keys[source]), start)
+        pieces += _list_arm_files(role, store.path(keys[source]), start)
     if report.id in keys:
-        pieces += _of_folder(store.path(keys[report.id]), Path(), copy=True)
+        pieces += _list_folder_files(store.path(keys[report.id]), Path(), copy=True)
     _bring(pieces, store, out)
     return out / "report.html" if report.id in keys else None
 
@@ -67,31 +67,31 @@ def require_place(out: Path, store: Store) -> None:
     """Refuse a folder that no run may fill (E0118): one with other files, a link, the store or a part of it."""
     real, root = Path(os.path.realpath(out)), Path(os.path.realpath(store.root))
     if real == root or real.is_relative_to(root):
-        raise _refused(out, "it is the store, or inside of it")
+        raise _refuse_folder(out, "it is the store, or inside of it")
     try:
         if out.is_symlink():
-            raise _refused(out, f"it is a link, to {os.readlink(out)}")
+            raise _refuse_folder(out, f"it is a link, to {os.readlink(out)}")
         names = {entry.name for entry in out.iterdir()}
     except FileNotFoundError:
         return
     except OSError as fault:
-        raise _refused(
+        raise _refuse_folder(
             out, "it is not a folder" if isinstance(fault, NotADirectoryError) else str(fault.strerror)
         ) from None
     if names and not _is_marked(out, names):
-        raise _refused(out, "it holds files that no run wrote")
+        raise _refuse_folder(out, "it holds files that no run wrote")
 
 
 def _is_marked(out: Path, names: set[str]) -> bool:
     """Return whether a folder is a run's: by its mark, or by a report and its spec, as older runs left it."""
     if MARK in names:
-        return _written(out) is not None
+        return _list_written(out) is not None
     return (
         all(stat.S_ISREG((out / name).lstat().st_mode) for name in _UNMARKED) if names >= _UNMARKED else False
     )
 
 
-def _written(out: Path) -> set[str] | None:
+def _list_written(out: Path) -> set[str] | None:
     """Return the files that runs wrote to a folder; None without a mark."""
     try:
         if (out / MARK).is_symlink():
@@ -125,26 +125,26 @@ def models(report: Path) -> list[Path]:
 
 def put_report(store: Store, drawn: Path, out: Path) -> None:
     """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step. Raises E0118."""
-    _bring(list(_of_folder(drawn, Path(), copy=True)), store, out)
+    _bring(list(_list_folder_files(drawn, Path(), copy=True)), store, out)
 
 
-def _of_arm(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
+def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
     """Yield the files of an arm in a role of the report; `start` is the result that this one began from."""
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")
     arm, _, index = rest.partition(":")
     place = arm_folder(arm, seed)
     if kind == "evaluate":
-        yield from _of_folder(result, place)
+        yield from _list_folder_files(result, place)
         if start is not None:
-            yield from _of_folder(start / "checkpoint", place / "checkpoint")
+            yield from _list_folder_files(start / "checkpoint", place / "checkpoint")
     elif kind == "train":
         for file in ("metrics.parquet", "rollouts.parquet"):
             if (result / file).exists():
                 yield _Piece(result / file, (place / "stages" / index / file).as_posix())
 
 
-def _of_folder(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece]:
+def _list_folder_files(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece]:
     """Yield all files of a result, to be put below `place`."""
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
@@ -158,7 +158,7 @@ def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
     if not pieces:
         return
     with storing(out), store.turn("layout"):
-        before = _written(out)
+        before = _list_written(out)
         for piece in pieces:
             _require_free(out, piece.name, before)
         out.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
             write_atomic(out / MARK, "\n".join([_FORM, *sorted(names), ""]).encode())
         aside = out / _ASIDE
         if aside.is_symlink():
-            raise _refused(out, f"`{_ASIDE}` in it is not a folder of a run")
+            raise _refuse_folder(out, f"`{_ASIDE}` in it is not a folder of a run")
         # Nobody else lays out now, so what is there is from a run that was killed at it.
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -185,11 +185,11 @@ def _require_free(out: Path, name: str, written: set[str] | None) -> None:
     for above in reversed(Path(name).parents[:-1]):
         place = out / above
         if place.is_symlink() or (os.path.lexists(place) and not place.is_dir()):
-            raise _refused(out, f"`{above.as_posix()}` in it is not a folder of a run")
+            raise _refuse_folder(out, f"`{above.as_posix()}` in it is not a folder of a run")
     if os.path.lexists(target) and (
         not stat.S_ISREG(target.lstat().st_mode) or (written is not None and name not in written)
     ):
-        raise _refused(out, f"`{name}` in it was not written by a run")
+        raise _refuse_folder(out, f"`{name}` in it was not written by a run")
 
 
 def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
@@ -209,7 +209,7 @@ def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
     copy.replace(target)
 
 
-def _refused(out: Path, reason: str) -> Problem:
+def _refuse_folder(out: Path, reason: str) -> Problem:
     return problem(
         "E0118",
         f"nothing can be written here: {reason}",

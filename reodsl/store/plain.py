@@ -56,11 +56,11 @@ def open_plain(path: Path) -> BinaryIO:
     for _ in range(_TRIES):
         # It may be replaced by another between the two looks at it, as records of runs are.
         with suppress(_Replaced):
-            return _opened(path)
-    return _opened(path)
+            return _open_file(path)
+    return _open_file(path)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     before = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:

@@ -150,7 +150,7 @@ def records(store: Store) -> tuple[Record, ...]:
     return tuple(readable)
 
 
-def repeated(runs: tuple[Record, ...]) -> dict[str, str]:
+def find_repeated(runs: tuple[Record, ...]) -> dict[str, str]:
     """Map runs that had nothing to do to the run whose results and report they reused, by name."""
     first: dict[tuple[object, ...], str] = {}
     again = {}

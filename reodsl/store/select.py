@@ -80,7 +80,7 @@ def select(store: Store, record: Record, selector: str | None) -> dict[str, str]
     graph = _graph(store, record)
     chosen = {name for name in tasks if any(fnmatchcase(name, form) for form in (pattern, f"{pattern}.*"))}
     # What an arm shares with another one has that one's name.
-    chosen = chosen or _of_arm(graph, pattern).intersection(tasks)
+    chosen = chosen or _select_arm_tasks(graph, pattern).intersection(tasks)
     if not chosen:
         raise problem("E0954", f"no result is called `{pattern}`", help=f"there is {', '.join(tasks)}")
     reads = {task.id: set(task.inputs.values()) for task in graph.tasks}
@@ -105,7 +105,7 @@ def _graph(store: Store, record: Record) -> Graph:
     return lower(spec) if spec is not None else Graph(())
 
 
-def _of_arm(graph: Graph, arm: str) -> set[str]:
+def _select_arm_tasks(graph: Graph, arm: str) -> set[str]:
     """Return the tasks that train and evaluate an arm, by the report's roles, which name arms (`evaluate:vanilla@1`)."""
     if "report" not in graph:
         return set()

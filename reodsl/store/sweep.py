@@ -33,14 +33,14 @@ def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
     The work of interrupted tasks stays while one of those runs did not finish and may continue it.
     """
     runs = records(store)
-    kept = _kept(store, runs, keep)
+    kept = _select_kept(store, runs, keep)
     needed = {key for record in kept for key in record.tasks.values()}
     out = []
     for key in store:
         if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
             out.append(Garbage("result", key, size(store.path(key)), store.path(key)))
     if not any(alive(store, record) for record in runs):
-        for path in dict.fromkeys((*leftovers(store), *_abandoned(store, kept))):
+        for path in dict.fromkeys((*leftovers(store), *_find_abandoned(store, kept))):
             name = path.relative_to(store.root).as_posix()
             out.append(Garbage("leftover", name, size(path), path))
     names = {record.name for record in kept}
@@ -90,12 +90,12 @@ def _remove(store: Store, key: str) -> bool:
         return locked
 
 
-def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
+def _find_abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
     """Yield old tracebacks, locks, and work that was last written before every unfinished run began."""
     started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
-        status = _there(path)
+        status = _read_status(path)
         if status is not None and status.st_mtime < oldest and not store.busy(path.name):
             yield path
     yield from sorted((store.root / "errors").iterdir())
@@ -109,11 +109,13 @@ def size(path: Path) -> int:
     """Return the bytes of a file, or of all files below a folder; files that disappear meanwhile count 0."""
     files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
     return sum(
-        status.st_size for status in map(_there, files) if status is not None and S_ISREG(status.st_mode)
+        status.st_size
+        for status in map(_read_status, files)
+        if status is not None and S_ISREG(status.st_mode)
     )
 
 
-def _there(path: Path) -> os.stat_result | None:
+def _read_status(path: Path) -> os.stat_result | None:
     """Return the status of a path; None if another process has removed it."""
     try:
         return path.stat()
@@ -121,7 +123,7 @@ def _there(path: Path) -> os.stat_result | None:
         return None
 
 
-def _kept(store: Store, runs: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
+def _select_kept(store: Store, runs: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
     """Return the last finished runs of each study, all that began since, and every run still going.
 
     A run that goes on, failed or was stopped has named only its results so far: the rest of what it will take up

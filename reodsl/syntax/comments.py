@@ -79,7 +79,7 @@ def _distribute(
         while at < len(comments) and _start(comments[at].span) < _end(span):
             at += 1
         if at > first and not isinstance(entry, Span):
-            _within(entry, comments[first:at], attached)
+            _attach_inside(entry, comments[first:at], attached)
         previous = entry
     for comment in comments[at:]:
         _between(container, previous, None, comment, attached)
@@ -103,14 +103,14 @@ def _between(
         attached.closing[id(container)].append(comment)
 
 
-def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attached) -> None:
+def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attached) -> None:
     """Attach comments inside an entry: to brackets around them that can have some, else before the entry."""
     stack: list[tree.Node] = [entry]
     left = list(comments)
     starts = [_start(comment.span) for comment in left]
     while stack and left:
         node = stack.pop()
-        opened = _opened(node)
+        opened = _find_brackets(node)
         if opened is not None:
             container, entries, region = opened
             first, behind = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
@@ -123,7 +123,7 @@ def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attach
         attached.leading[id(entry)] += left
 
 
-def _opened(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
+def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
     """Find a node's own brackets that may hold comments: what is in them, and where they are."""
     match node:
         case tree.Block():

@@ -343,7 +343,7 @@ def append_text(lines: list[Line], text: str) -> list[Line]:
     return lines
 
 
-def in_brackets(lines: list[Line]) -> list[Line]:
+def wrap_in_brackets(lines: list[Line]) -> list[Line]:
     """Put the lines in ( )."""
     lines[0].text = "(" + lines[0].text
     lines[-1].text += ")"
@@ -534,7 +534,7 @@ class Layout:
 
     def _statement(self, expr: tree.Expr, indent: int) -> list[Line]:
         if needs_brackets(expr):
-            return in_brackets(self.expr(expr, CHOICE, indent, self.width))
+            return wrap_in_brackets(self.expr(expr, CHOICE, indent, self.width))
         return self._value(expr, indent, 2 * indent)
 
     def _with_block(self, lines: list[Line], block: tree.Block, key: str) -> list[Line]:
@@ -595,7 +595,7 @@ class Layout:
                         lines = join_lines(
                             lines, "", self.expr(part[0], part[1], indent, room - len(lines[-1].text))
                         )
-        return lines if binding(expr) >= level else in_brackets(lines)
+        return lines if binding(expr) >= level else wrap_in_brackets(lines)
 
     def _bracketed(
         self,
@@ -656,7 +656,7 @@ class Layout:
                     lines = join_lines(lines, " if ", self.expr(condition, OR, indent, room))
                 return lines
             case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
-                return in_brackets(self.expr(arg.value, CHOICE, indent, room - 2))
+                return wrap_in_brackets(self.expr(arg.value, CHOICE, indent, room - 2))
             case value:
                 head = "" if arg.name is None else f"{arg.name.name}: "
                 return join_lines(

@@ -66,14 +66,14 @@ def terminals() -> list[TerminalDef]:
 @cache
 def words() -> dict[str, str]:
     """Return the terminals of keywords by spelling: `from` is `FROM`."""
-    return {t.pattern.value: t.name for t in _spelled() if t.pattern.value.isalpha()}
+    return {t.pattern.value: t.name for t in _spell_terminals() if t.pattern.value.isalpha()}
 
 
 @cache
 def signs() -> dict[str, str]:
     """Return the spelling of each sign by its terminal: `PLUS` is `+`."""
-    return {t.name: t.pattern.value for t in _spelled() if not t.pattern.value.isalpha()}
+    return {t.name: t.pattern.value for t in _spell_terminals() if not t.pattern.value.isalpha()}
 
 
-def _spelled() -> list[TerminalDef]:
+def _spell_terminals() -> list[TerminalDef]:
     return [t for t in load_grammar().terminals if isinstance(t.pattern, PatternStr)]

@@ -46,7 +46,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
         )
     match = _NUMBER.match(text)
     if match is None or match.end() != len(text):
-        return _malformed(text, match)
+        return _explain_malformed(text, match)
     mantissa = match["mantissa"].replace("_", "")
     value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
     # The largest suffix is 1024**3, so that no later reading of it overflows either.
@@ -58,7 +58,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
     return value, suffix
 
 
-def _malformed(text: str, match: re.Match[str] | None) -> Fault:
+def _explain_malformed(text: str, match: re.Match[str] | None) -> Fault:
     length = len(text)
     meant: tuple[int | float, Suffix | None] = (0, None)
     if match is not None:

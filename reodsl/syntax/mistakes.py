@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Diagnostic, Span, error
-from reodsl.syntax.scanner import CLOSERS, KEYWORDS, OPENERS, SIGNS, Token, clipped
+from reodsl.syntax.scanner import CLOSERS, KEYWORDS, OPENERS, SIGNS, Token, clip_text
 
 BINARY = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "CARET", "AND", "OR", "NOT", "DOTDOT"})
 COMPARISONS = frozenset({"EQ", "NE", "LE", "GE", "LT", "GT", "IN"})
@@ -226,7 +226,7 @@ def quoted_name(place: Place) -> Diagnostic | None:
         "E0130",
         "a name is written without quotes",
         place.token.span,
-        help=f"write `{place.first.text} {_as_name(str(place.token.payload))}`",
+        help=f"write `{place.first.text} {_convert_to_name(str(place.token.payload))}`",
     )
 
 
@@ -238,7 +238,7 @@ def missing_equals(place: Place) -> Diagnostic:
         "E0142",
         f"`=` is missing before {describe(place.token)}",
         place.token.span,
-        help=f"write `{head} = {spelled(place.token)}`",
+        help=f"write `{head} = {quote_token(place.token)}`",
     )
 
 
@@ -300,7 +300,7 @@ def import_without_from(place: Place) -> Diagnostic:
         "E0130",
         "an import names its module first",
         place.token.span,
-        help=f"write `from {clipped(module) or '…'} import NAME`",
+        help=f"write `from {clip_text(module) or '…'} import NAME`",
     )
 
 
@@ -398,7 +398,7 @@ def declaration_without_value(place: Place) -> Diagnostic:
         advice = f"write `{kind.text} {name.text} = …` or `{kind.text} {name.text} {{ … }}`"
     return error(
         "E0140",
-        f"`{clipped(kind.text)} {clipped(name.text)}` has neither a value nor a block",
+        f"`{clip_text(kind.text)} {clip_text(name.text)}` has neither a value nor a block",
         name.span,
         help=advice,
     )
@@ -413,7 +413,7 @@ def item_behind_block(place: Place) -> Diagnostic | None:
         "E0142",
         f"{describe(place.token)} follows a complete block",
         place.token.span,
-        help=f"start a new line, or put a comma before `{spelled(place.token)}`",
+        help=f"start a new line, or put a comma before `{quote_token(place.token)}`",
     )
 
 
@@ -429,7 +429,7 @@ def setting_with_colon(place: Place) -> Diagnostic | None:
         "E0141",
         "a setting is written with `=`",
         place.token.span,
-        help=f"write `{spelled(place.first)} = {value_after(place)}`",
+        help=f"write `{quote_token(place.first)} = {value_after(place)}`",
     )
 
 
@@ -652,14 +652,14 @@ def two_values(place: Place) -> Diagnostic | None:
             "E0142",
             f"a comma or an operator is missing between {describe(before)} and {describe(token)}",
             token.span,
-            help=f"put a comma or an operator before `{spelled(token)}`",
+            help=f"put a comma or an operator before `{quote_token(token)}`",
         )
     advice = "start a new line, put a comma," if place.in_block else "start a new line"
-    advice += f" or write an operator before `{spelled(token)}`"
+    advice += f" or write an operator before `{quote_token(token)}`"
     if not place.in_block and place.type_at(1) in ASSIGNMENTS:
-        advice = f"a block of settings is in braces: write `{{` before `{spelled(token)}`, and `}}` behind the last one"
+        advice = f"a block of settings is in braces: write `{{` before `{quote_token(token)}`, and `}}` behind the last one"
     if place.alone:
-        advice = f"write an operator before `{spelled(token)}`, or delete it"
+        advice = f"write an operator before `{quote_token(token)}`, or delete it"
     return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)
 
 
@@ -720,7 +720,7 @@ def name_with_hyphen(place: Place) -> Diagnostic | None:
         "E0130",
         "a name is made of letters, digits and `_`",
         place.span(),
-        help=f"write `{kind.text} {clipped(f'{name.text}_{rest.text}')}`",
+        help=f"write `{kind.text} {clip_text(f'{name.text}_{rest.text}')}`",
     )
 
 
@@ -751,29 +751,29 @@ def describe(token: Token) -> str:
     if token.type == "SEP":
         return f"`{token.text}`" if token.text in (",", ";") else "the end of the line"
     if token.type == "NUMBER":
-        return f"the number `{clipped(token.text)}`"
+        return f"the number `{clip_text(token.text)}`"
     if token.type in ("STRING", "TEXT"):
         return "a text"
     if token.type == "NAME":
-        return f"the name `{clipped(token.text)}`"
+        return f"the name `{clip_text(token.text)}`"
     if token.type in KEYWORDS:
         return f"the keyword `{token.text}`"
     return f"`{token.text}`"
 
 
-def spelled(token: Token) -> str:
+def quote_token(token: Token) -> str:
     """Quote a token in a line of advice."""
     if token.type in ENDS:
         return "…"
-    return clipped(token.text) if "\n" not in token.text else "…"
+    return clip_text(token.text) if "\n" not in token.text else "…"
 
 
 def value_after(place: Place) -> str:
     """Quote the value that follows the token in a line of advice; `…` unless it is short."""
     token, unit = place.tokens[place.index + 1], place.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":
-        return f"{spelled(token)} {place.tokens[place.index + 2].text}"
-    return "…" if unit in ("LPAR", "DOT", "LBRACE", "LSQB") or token.type in OPENERS else spelled(token)
+        return f"{quote_token(token)} {place.tokens[place.index + 2].text}"
+    return "…" if unit in ("LPAR", "DOT", "LBRACE", "LSQB") or token.type in OPENERS else quote_token(token)
 
 
 def behind(token: Token) -> Span:
@@ -793,7 +793,7 @@ def keyword_advice(token: Token) -> str:
     return f"`{token.text}` names a setting (`{token.text} = …`), an argument (`{token.text}: …`) or a member only"
 
 
-def _as_name(words: str) -> str:
+def _convert_to_name(words: str) -> str:
     """Turn a text into a name: `my-run 2` into `my_run_2`."""
     name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
-    return clipped(name if name and not name[0].isdigit() else f"_{name}")
+    return clip_text(name if name and not name[0].isdigit() else f"_{name}")

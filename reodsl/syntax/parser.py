@@ -19,7 +19,7 @@ from reodsl.syntax.build import Rejected
 from reodsl.syntax.grammar import load_grammar
 from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.mistakes import VALUE_RULES, Place, explain
-from reodsl.syntax.scanner import MOST_TOKENS, Token, clipped, escape_warnings, scan
+from reodsl.syntax.scanner import MOST_TOKENS, Token, clip_text, escape_warnings, scan
 from reodsl.syntax.source import Source
 from reodsl.syntax.tree import depth_exceeding
 
@@ -65,7 +65,7 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
     if scanned.cut:
         # What is missing at the end would make mistakes of what stands before it.
         empty = tree.Module(source.path, None, (), (), source.whole(), None)
-        return ParseResult(empty, _in_order(scanned.diagnostics, gave_up=True), (), scanned.count)
+        return ParseResult(empty, _sort_diagnostics(scanned.diagnostics, gave_up=True), (), scanned.count)
     balanced = balance(scanned.tokens)
     reader = Reader(balanced, "module", source.whole())
     text, items = reader.run() or (None, ())
@@ -98,14 +98,14 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
         text.span if text is not None else None,
     )
     comments = tuple(scanned.comments)
-    return ParseResult(module, _in_order(diagnostics, reader.gave_up), comments, scanned.count)
+    return ParseResult(module, _sort_diagnostics(diagnostics, reader.gave_up), comments, scanned.count)
 
 
 def parse_expression(source: Source) -> ExpressionResult:
     """Parse a text that is one expression, such as the value of `--set` or a budget schedule."""
     scanned = scan(source)
     if scanned.cut:
-        return ExpressionResult(None, _in_order(scanned.diagnostics, gave_up=True))
+        return ExpressionResult(None, _sort_diagnostics(scanned.diagnostics, gave_up=True))
     balanced = balance([token for token in scanned.tokens if token.type != "NEWLINE"])
     reader = Reader(balanced, "expression", source.whole())
     expression = reader.run()
@@ -114,7 +114,7 @@ def parse_expression(source: Source) -> ExpressionResult:
         deep = depth_exceeding(expression, MAX_NESTING)
         if deep is not None:
             diagnostics.append(too_deep(deep))
-    return ExpressionResult(None if diagnostics else expression, _in_order(diagnostics))
+    return ExpressionResult(None if diagnostics else expression, _sort_diagnostics(diagnostics))
 
 
 def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
@@ -124,17 +124,17 @@ def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bo
 
 
 def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
-    first = next(each for each in _in_order(diagnostics) if each.severity == "error")
+    first = next(each for each in _sort_diagnostics(diagnostics) if each.severity == "error")
     return error(
         "E0108",
-        f"this is not a spec: it is named `*{clipped(PurePath(source.path).suffix)}`, and little of it can be read as one",
+        f"this is not a spec: it is named `*{clip_text(PurePath(source.path).suffix)}`, and little of it can be read as one",
         first.labels[0].span,
         first.message,
         help="give a `.reo` file; if this is one, name it so, and `reodsl check` shows every mistake in it",
     )
 
 
-def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
+def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
     diagnostics.sort(key=lambda d: (d.labels[0].span.line, d.labels[0].span.column, d.code))
     if len(diagnostics) > MAX_REPORTED:
         more = len(diagnostics) - MAX_REPORTED

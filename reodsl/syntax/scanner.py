@@ -134,7 +134,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
         elif kind == "TEXT":
             token.payload = text[3:-3]
         elif kind in ("OPEN_STRING", "OPEN_TEXT"):
-            _unclosed(token, scanned.diagnostics)
+            _report_unclosed(token, scanned.diagnostics)
         elif kind in ("FOREIGN", "STRAY") and not _mend(token, scanned.diagnostics):
             drop_next = True
             continue
@@ -166,7 +166,7 @@ def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
     token.payload = read
 
 
-def _unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
+def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
     """Report a text without its closing quotes; it ends with its line, or with the file."""
     triple = token.type == "OPEN_TEXT"
     span, quotes = token.span, '"""' if triple else '"'
@@ -198,7 +198,7 @@ def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
     if text.startswith("'") and len(text) > 1:
         inner = text[1:-1].replace('"', '\\"')
         diagnostics.append(
-            error("E0135", "a text is written in double quotes", span, help=f'write `"{clipped(inner)}"`')
+            error("E0135", "a text is written in double quotes", span, help=f'write `"{clip_text(inner)}"`')
         )
         token.type, token.payload = "STRING", text[1:-1]
         return True
@@ -215,7 +215,7 @@ def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
     return False
 
 
-def clipped(text: str) -> str:
+def clip_text(text: str) -> str:
     """Shorten a text of a spec to a length that may be quoted."""
     return text if len(text) <= 40 else text[:39] + "…"
 
@@ -223,7 +223,7 @@ def clipped(text: str) -> str:
 def _name_character(text: str) -> str:
     """Quote what is printable; name anything else by its number and Unicode name."""
     if text.isprintable() and not text.isspace():
-        return f"`{clipped(text)}`"
+        return f"`{clip_text(text)}`"
     name = unicodedata.name(text[0], "a control character").lower()
     return f"U+{ord(text[0]):04X} ({name})"
 

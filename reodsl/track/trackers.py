@@ -40,15 +40,15 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
                     f"there is no tracker called `{name}`",
                     help=f"choose from {', '.join(TRACKERS)}",
                 )
-            if not installed(name):
+            if not is_installed(name):
                 raise problem(
                     "E0984",
                     f"the package `{name}` is not installed, which `--track {name}` needs",
                     help=f"pip install 'reodsl[{name}]', or leave out --track {name}",
                 )
         return tuple(dict.fromkeys(asked)), ()
-    names, findings = configured(configuration())
-    there = tuple(name for name in names if installed(name))
+    names, findings = read_trackers(configuration())
+    there = tuple(name for name in names if is_installed(name))
     lacking = [name for name in names if name not in there]
     return there, findings + tuple(
         warning(
@@ -67,27 +67,27 @@ def configuration() -> Path:
     return (Path(place) if place else Path.home() / ".config") / "reodsl" / "config.toml"
 
 
-def configured(place: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+def read_trackers(place: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """Return the trackers of a configuration file, of its line `track = ["wandb"]`; none without a file."""
     try:
         data = tomllib.loads(place.read_text("utf-8"))
     except FileNotFoundError:
         return (), ()
     except (OSError, ValueError) as fault:
-        return (), (_refused(place, f"it cannot be read: {fault}"),)
+        return (), (_refuse_tracker(place, f"it cannot be read: {fault}"),)
     value = data.get("track", [])
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(name in TRACKERS for name in names):
-        return (), (_refused(place, f"`track` is {value!r}"),)
+        return (), (_refuse_tracker(place, f"`track` is {value!r}"),)
     return tuple(dict.fromkeys(names)), ()
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Return whether a tracker's package can be imported."""
     return importlib.util.find_spec(name) is not None
 
 
-def _refused(place: Path, why: str) -> Diagnostic:
+def _refuse_tracker(place: Path, why: str) -> Diagnostic:
     return warning(
         "W0806",
         f"the configuration is left out: {why}",

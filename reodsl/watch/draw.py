@@ -85,7 +85,7 @@ def draw(head: Sequence[Piece], rows: Sequence[Row], width: int, height: int) ->
     lines = flow(head, width)
     blocks = _columns(rows, width)
     if blocks is None:
-        blocks = [_stacked(row, width) for row in rows]
+        blocks = [_stack_task(row, width) for row in rows]
     room = max(1, height - len(lines) - 1)
     for index, block in enumerate(blocks):
         last = index == len(blocks) - 1
@@ -115,7 +115,7 @@ def flow(pieces: Sequence[Piece], width: int, indent: int = 0) -> list[Text]:
     return [line for line in lines if line.plain.strip()]
 
 
-def labelled(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
+def wrap_pieces(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
     """Put pieces on as many lines as needed, under each other, to the right of a label."""
     from rich.text import Text
 
@@ -231,7 +231,7 @@ def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
     return blocks
 
 
-def _stacked(row: Row, width: int) -> list[Text]:
+def _stack_task(row: Row, width: int) -> list[Text]:
     """Return a task on several lines: its name, then a bar of its progress, then its numbers."""
     bar = _bar(row, max(8, min(BAR, width - 30)))
     second = [bar] if bar[0].strip() else []

@@ -17,7 +17,7 @@ from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
-from reodsl.price.machine import called, gpus_of
+from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.code import is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain
@@ -184,7 +184,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
     for cluster, kinds in sorted(places.items(), key=lambda each: -gpus_of(each[0])):
         where = f"cluster `{cluster.name}`" if cluster.name else None
         what = "the spec" if cluster == whole else next(iter(kinds.values())).id
-        few = _too_few(f"{what} runs on {called(cluster)}", gpus_of(cluster), nodes, machine, where)
+        few = _too_few(f"{what} runs on {label_cluster(cluster)}", gpus_of(cluster), nodes, machine, where)
         if few is not None:
             # Too little for the widest: of the narrower ones there is nothing to say before that has changed.
             yield few

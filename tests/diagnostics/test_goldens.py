@@ -23,7 +23,7 @@ from reodsl.cli.main import cli, main
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.door import Finished
-from reodsl.numbers.balanced import balanced
+from reodsl.numbers.balanced import balance_questions
 from reodsl.numbers.budgets import explicit
 from reodsl.numbers.intervals import ArmScores, score_arms
 from reodsl.numbers.question_min import question_min
@@ -147,7 +147,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0429": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
     "E0430": lambda: score_arms({"mine": [SCORES]}, [0, 64], ["mine"], l_max=64, confidence=95),
     "E0431": lambda: score_arms({}, [0, 64], []),
-    "E0432": lambda: balanced({"mine": [[1, 0]]}, {"mine": [[5]]}),
+    "E0432": lambda: balance_questions({"mine": [[1, 0]]}, {"mine": [[5]]}),
 }
 
 

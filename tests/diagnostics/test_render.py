@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reodsl.diagnostics import Diagnostic, Label, Span, error, note, warning
 from reodsl.diagnostics.excerpt import Excerpt, visible
-from reodsl.diagnostics.render import in_order, render, summary, to_json
+from reodsl.diagnostics.render import render, sort_diagnostics, summary, to_json
 
 SPEC = """\
 # budgets
@@ -151,9 +151,9 @@ def test_counted() -> None:
 
 
 def test_sorted_by_place_and_said_once() -> None:
-    ordered = in_order(CASES["several_in_order"])
+    ordered = sort_diagnostics(CASES["several_in_order"])
     assert [d.message for d in ordered] == ["without a place", "first", "second", "third", "other file"]
-    assert in_order(reversed(ordered)) == ordered
+    assert sort_diagnostics(reversed(ordered)) == ordered
 
 
 def test_as_data() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import render
-from reodsl.doubts.answers import unanswered, unlearnt, untrained
+from reodsl.doubts.answers import find_unanswered, unlearnt, warn_unanswered_step
 from reodsl.graph.task import Graph, Task
 
 BOXED = {"verifier": "math", "answer": [{"kind": "boxed"}], "tolerance": 1e-4}
@@ -22,7 +22,7 @@ def warned(folder: Path, rows: list[tuple[str, str, str | None]]) -> list[Diagno
     responses, finish, answers = (list(each) for each in zip(*rows, strict=True))
     table = {"benchmark": ["easy"] * len(rows), "response": responses, "finish": finish, "answer": answers}
     pl.DataFrame(table, schema_overrides={"answer": pl.String}).write_parquet(folder / "samples.parquet")
-    return unanswered(Graph((TASK,)), {TASK.id: folder})[TASK.id]
+    return find_unanswered(Graph((TASK,)), {TASK.id: folder})[TASK.id]
 
 
 def test_responses_in_another_form_are_told_with_what_reads_them(
@@ -46,7 +46,7 @@ def test_the_advice_follows_how_responses_end(end: str, advice: str, tmp_path: P
 
 def test_thinking_that_is_skipped_is_named() -> None:
     data = {**BOXED, "thinking": "skip"}
-    found = untrained(Task("mine.train", "train", {"stage": {"data": data}}, {}), 0.25)
+    found = warn_unanswered_step(Task("mine.train", "train", {"stage": {"data": data}}, {}), 0.25)
     assert found.message.endswith("`answer = boxed` found none after the thinking")
     assert found.help is not None
     assert "take out `thinking = skip`" in found.help
@@ -59,13 +59,13 @@ def test_as_many_answers_as_not_and_responses_that_were_cut_are_no_reason(tmp_pa
 
 
 def test_what_is_not_there_or_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
-    assert unanswered(Graph((TASK,)), {}) == {}
+    assert find_unanswered(Graph((TASK,)), {}) == {}
     (tmp_path / "samples.parquet").write_bytes(b"no parquet")
-    assert unanswered(Graph((TASK,)), {TASK.id: tmp_path}) == {}
+    assert find_unanswered(Graph((TASK,)), {TASK.id: tmp_path}) == {}
 
 
 def test_a_step_of_training_is_told_of_by_its_share() -> None:
-    found = untrained(Task("mine.train", "train", {"stage": {"data": BOXED}}, {}), 0.25)
+    found = warn_unanswered_step(Task("mine.train", "train", {"stage": {"data": BOXED}}, {}), 0.25)
     assert found.message == "75% of the responses that ended have no answer: `answer = boxed` found none"
 
 

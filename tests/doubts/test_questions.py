@@ -16,7 +16,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Marks
 from reodsl.language import compile_file
-from reodsl.plan.places import at_their_lines
+from reodsl.plan.places import locate_failures
 from runners.data.marks import strip_marks
 from tests.data.test_marks import SPEC
 from tests.data.test_references import found as facts_of
@@ -38,7 +38,7 @@ def test_the_warning_stands_at_the_line_of_the_data(tmp_path: Path, refusal: Cal
     folders = {name: tmp_path / name for name in ("mine.data", "aime24_questions.data")}
     found_by_task = chats(graph, folders)
     assert found_by_task["aime24_questions.data"] == []
-    (found,) = at_their_lines(compiled.spec, graph, found_by_task)["mine.data"]
+    (found,) = locate_failures(compiled.spec, graph, found_by_task)["mine.data"]
     assert found.code == "W0714"
     assert (
         found.labels[0].span.line == SPEC.split("\n").index('data mine { source = file("d.jsonl")STRIP }') + 1
@@ -71,7 +71,7 @@ def test_the_warnings_stand_at_the_line_of_the_data(tmp_path: Path, refusal: Cal
     (tmp_path / "other").mkdir()
     warned = doubtful(graph, {"mine.data": folder, "aime24_questions.data": tmp_path / "other"})
     assert list(warned) == ["mine.data"]
-    unread, apart = at_their_lines(compiled.spec, graph, warned)["mine.data"]
+    unread, apart = locate_failures(compiled.spec, graph, warned)["mine.data"]
     assert [unread.code, apart.code] == ["W0716", "W0717"]
     assert unread.severity == apart.severity == "warning"
     line = next(n for n, text in enumerate(SPEC.split("\n"), 1) if text.startswith("data mine"))

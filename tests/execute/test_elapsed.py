@@ -11,7 +11,7 @@ import runners.execute
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine
-from reodsl.price.prices import elapsed
+from reodsl.price.prices import simulate_elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store
 from runners.execute.order import Order, Outcome
@@ -70,6 +70,6 @@ def test_a_plan_lays_tasks_out_as_a_run_does(
         )
     )
     assert len(found.keys) == len(tasks)
-    planned = elapsed(graph, prices, seconds)
+    planned = simulate_elapsed(graph, prices, seconds)
     assert planned is not None
     assert planned.seconds == pytest.approx(clock.now)

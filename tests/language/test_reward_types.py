@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.language import Compiled
-from reodsl.lsp.fixes import applied
+from reodsl.lsp.fixes import apply_edits
 
 SOUND = [
     "correct(y)",
@@ -212,7 +212,7 @@ def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
     assert re.findall("`([^`]+)`", finding.help or "") == ways
     assert len(finding.edits) == len(ways)
     for edit in finding.edits:
-        mended = applied(text, (edit,))
+        mended = apply_edits(text, (edit,))
         assert codes(mended) == ["E0215"], mended
 
 

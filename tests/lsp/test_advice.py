@@ -16,7 +16,7 @@ from reodsl.language.reward import typing
 from reodsl.language.reward.body import Body
 from reodsl.language.reward.names import Typed
 from reodsl.lsp.analysis import Analysis, analyse
-from reodsl.lsp.fixes import UNUSED, applied, fixes
+from reodsl.lsp.fixes import UNUSED, apply_edits, fixes
 from reodsl.syntax import tree
 from tests.language.test_pages import CODES, ELSEWHERE, ROOT, examples
 
@@ -119,7 +119,7 @@ def ways(code: str, text: str, still: Counter[str]) -> Iterator[str]:
     for fix in fixes(before, {PATH: text}, 1, 10**6):
         if fix.finding.code != code:
             continue
-        mended = applied(text, fix.edits)
+        mended = apply_edits(text, fix.edits)
         after, others = analysed(mended, still)
         key = fix.finding.code, fix.finding.message
         assert key not in messages(after.findings), mended

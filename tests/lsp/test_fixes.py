@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.fixes import applied, fixes
+from reodsl.lsp.fixes import apply_edits, fixes
 
 HEAD = "from std.recipes import ppo\nfrom std.miniature import overthinker, chain_train, chain_suite\n"
 BODY = """experiment a = ppo {
@@ -25,7 +25,7 @@ def mended(text: str, line: str, tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "spec.reo"
     analysis = analyse(path, {path: text})
     at = text[: text.index(line)].count("\n") + 1
-    return {each.title: applied(text, each.edits) for each in fixes(analysis, {path: text}, at, at)}
+    return {each.title: apply_edits(text, each.edits) for each in fixes(analysis, {path: text}, at, at)}
 
 
 def test_an_import_that_is_missing(tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_a_fix_that_does_not_mend_is_not_offered(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     before = analyse(path, {path: text})
     for each in fixes(before, {path: text}, 1, 99):
-        after = analyse(path, {path: applied(text, each.edits)}).findings
+        after = analyse(path, {path: apply_edits(text, each.edits)}).findings
         assert (each.finding.code, each.finding.message) not in {(one.code, one.message) for one in after}

@@ -3,7 +3,7 @@
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.balanced import balanced
+from reodsl.numbers.balanced import balance_questions
 
 BASE = (
     [[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 0], [1, 1, 1, 0]],
@@ -13,7 +13,7 @@ SHORT = ([[1, 1, 1], [0, 1, 1], [1, 1, 1], [0, 1, 0]], [[2, 4, 6], [99, 1, 3], [
 
 
 def test_it_takes_questions_that_all_solve_more_than_half_of_the_time():
-    found = balanced({"base": BASE[0], "short": SHORT[0]}, {"base": BASE[1], "short": SHORT[1]})
+    found = balance_questions({"base": BASE[0], "short": SHORT[0]}, {"base": BASE[1], "short": SHORT[1]})
     # question 2 is exactly half for base, question 3 a third for short
     assert found.questions == (0, 1)
     # correct responses only: base 6 and 10, short 4 and 2
@@ -22,12 +22,12 @@ def test_it_takes_questions_that_all_solve_more_than_half_of_the_time():
 
 
 def test_questions_weigh_alike_however_often_they_are_solved():
-    found = balanced({"m": [[1, 1, 1], [1, 1, 0]]}, {"m": [[3, 3, 3], [9, 9, 50]]})
+    found = balance_questions({"m": [[1, 1, 1], [1, 1, 0]]}, {"m": [[3, 3, 3], [9, 9, 50]]})
     assert found.length == {"m": 6.0}
 
 
 def test_nothing_in_common():
-    found = balanced({"m": [[1], [0]], "n": [[0], [1]]}, {"m": [[3], [3]], "n": [[3], [3]]})
+    found = balance_questions({"m": [[1], [0]], "n": [[0], [1]]}, {"m": [[3], [3]], "n": [[3], [3]]})
     assert found.questions == ()
     assert found.length == {"m": None, "n": None}
 
@@ -44,5 +44,5 @@ def test_nothing_in_common():
 )
 def test_bad_input(correct, lengths):
     with pytest.raises(Problem) as caught:
-        balanced(correct, lengths)
+        balance_questions(correct, lengths)
     assert [d.code for d in caught.value.diagnostics] == ["E0432"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reodsl.numbers import crossfit as fitting
-from reodsl.numbers.crossfit import GROUPS, HALVINGS, SEED_PARTS, crossfit, grouped, shuffled
+from reodsl.numbers.crossfit import GROUPS, HALVINGS, SEED_PARTS, crossfit, group_questions, shuffle_positions
 
 WEIGHTS = np.array([0.5, 1.0, 2.0])
 
@@ -21,8 +21,8 @@ def slow(sums, sizes, kept):
     parts = min(seeds, SEED_PARTS)
     total = 0.0
     for number in range(HALVINGS):
-        half = {int(g): k % 2 for k, g in enumerate(shuffled(f"halves\0b\0{number}", groups))}
-        part = {int(s): k % parts for k, s in enumerate(shuffled(f"parts\0b\0{number}", seeds))}
+        half = {int(g): k % 2 for k, g in enumerate(shuffle_positions(f"halves\0b\0{number}", groups))}
+        part = {int(s): k % parts for k, s in enumerate(shuffle_positions(f"parts\0b\0{number}", seeds))}
         for s in range(seeds):
             for g in kept:
                 for k in range(budgets):
@@ -80,11 +80,11 @@ def test_equal_arms_have_no_bias_where_the_best_of_them_is_too_high():
 
 
 def test_groups_are_the_same_everywhere_and_of_even_sizes():
-    found = grouped("AIME 2024", 100)
+    found = group_questions("AIME 2024", 100)
     assert np.bincount(found).tolist() == [5] * 4 + [4] * (GROUPS - 4)
-    assert grouped("b", 3).max() == 2
+    assert group_questions("b", 3).max() == 2
     # The order of Philox words under the first 16 bytes of SHA-256 of the key is part of every score.
-    assert shuffled("groups\0Math", 6).tolist() == ORDER
+    assert shuffle_positions("groups\0Math", 6).tolist() == ORDER
 
 
 ORDER = [5, 1, 2, 4, 3, 0]

@@ -22,7 +22,7 @@ from reodsl.numbers.intervals import (
     fitted_spread,
     one_sided,
     pairwise,
-    rounded,
+    round_interval,
     score_arms,
     starred,
 )
@@ -234,7 +234,7 @@ def test_a_row_takes_the_typical_variance_of_its_study():
 
 
 def test_a_gap_that_is_nothing_is_written_without_a_sign():
-    assert math.copysign(1.0, rounded(Interval(-1e-12)).value) == 1.0
+    assert math.copysign(1.0, round_interval(Interval(-1e-12)).value) == 1.0
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.5, 2.0, 50.0])

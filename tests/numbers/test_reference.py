@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from reodsl.numbers.curves import Curve, average
 from reodsl.numbers.reference import (
     Reference,
-    of_another_model,
+    check_base,
     of_other_benchmarks,
     same_model,
-    shared,
+    select_benchmarks,
     too_sparse,
 )
 
@@ -33,8 +33,8 @@ def test_names_of_models(one, other, same):
 
 def test_all_models_of_the_curves_are_the_frontiers():
     edge = Reference({}, ("A/one", "B/two"))
-    assert of_another_model(edge, ["A/one", "two"], "these go back") is None
-    fault = of_another_model(edge, ["A/one", "C/three"], "these go back")
+    assert check_base(edge, ["A/one", "two"], "these go back") is None
+    fault = check_base(edge, ["A/one", "C/three"], "these go back")
     assert fault.message == "the frontier is of A/one, B/two, and these go back to C/three"
 
 
@@ -74,9 +74,9 @@ def test_a_sparse_curve_is_one_with_a_stretch_that_holds_points_and_none_of_its_
 
 def test_what_is_shared():
     flat = {name: Curve((0, 8), (n / 4, n / 4)) for n, name in enumerate("abc")}
-    assert shared(flat, [["b", "a"], ["a", "b"]]) == {"a": flat["a"], "b": flat["b"]}
+    assert select_benchmarks(flat, [["b", "a"], ["a", "b"]]) == {"a": flat["a"], "b": flat["b"]}
     for asked in ([["a"], ["b"]], [["a", "d"]], [["d"]]):
-        assert shared(flat, asked) == {"Average": average(flat)}
+        assert select_benchmarks(flat, asked) == {"Average": average(flat)}
     mean = {"Average": flat["a"]}
-    assert shared(mean, [["a", "b"]]) == mean
+    assert select_benchmarks(mean, [["a", "b"]]) == mean
     assert of_other_benchmarks(flat, "cab", "it") is None

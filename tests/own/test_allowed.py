@@ -17,8 +17,8 @@ from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store import code as code_module
 from reodsl.store.code import content_of, read_code
-from reodsl.store.consent import allow, consent_folder, is_allowed, unapproved
-from reodsl.store.external import Fingerprints, resolved
+from reodsl.store.consent import allow, consent_folder, is_allowed, report_unapproved
+from reodsl.store.external import Fingerprints, resolve_sources
 from runners.own.source import opened
 from runners.sandbox import lacking
 from tests.bad_input.commands import SPEC, Place, refused
@@ -174,7 +174,7 @@ def test_a_file_that_changes_between_two_runs_is_new_work_for_what_it_judged_or_
     def identities() -> dict[str, object]:
         prints = Fingerprints(place.folder / "none")
         return {
-            task.id: resolved(task, task.payload, place.folder, prints)
+            task.id: resolve_sources(task, task.payload, place.folder, prints)
             for task in lower(spec).tasks
             if task.id in ROLES[file]
         }
@@ -249,10 +249,10 @@ def test_all_python_of_a_package_is_the_functions_content(
         (folder / name).write_text("A = 1\n")
     code = read_code("sums_env:verifiers", place.folder)
     assert (code.path, code.others) == (folder / "__init__.py", 2)
-    (unasked,) = unapproved([code])
+    (unasked,) = report_unapproved([code])
     assert "with 2 more of its package, has the content" in unasked.notes[0]
     allow(code)
-    assert not list(unapproved([code]))
+    assert not list(report_unapproved([code]))
     seen = {code.checksum}
     changes: list[Callable[[], object]] = [
         lambda: (folder / "taskset.py").write_text("A = 2\n"),
@@ -264,7 +264,7 @@ def test_all_python_of_a_package_is_the_functions_content(
         change()
         changed = read_code("sums_env:verifiers", place.folder)
         assert changed.checksum not in seen
-        assert list(unapproved([changed]))
+        assert list(report_unapproved([changed]))
         seen.add(changed.checksum)
     (folder / "data.txt").write_text("no Python")
     assert read_code("sums_env:verifiers", place.folder).checksum in seen

@@ -22,7 +22,7 @@ from reodsl.price import price
 from reodsl.rehearse import Size, StandIns, shrink
 from reodsl.report.provenance import answers_read
 from reodsl.store.consent import consent_folder, destinations
-from reodsl.store.external import Fingerprints, resolved
+from reodsl.store.external import Fingerprints, resolve_sources
 from tests.bad_input.commands import SPEC, Place, refused
 from tests.judging import Served, served
 
@@ -117,7 +117,7 @@ def test_a_result_depends_on_what_is_asked_and_not_on_where_or_how(place: Place)
         tasks = lower(judged(place, **settings)).tasks
         folder, prints = place.folder, Fingerprints(place.folder / "none")
         return [
-            resolved(task, task.payload, folder, prints)
+            resolve_sources(task, task.payload, folder, prints)
             for task in tasks
             if task.kind in ("train", "evaluate")
         ]

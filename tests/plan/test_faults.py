@@ -11,7 +11,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.language import compile_file
-from reodsl.plan.places import at_their_lines
+from reodsl.plan.places import locate_failures
 
 TEXT = (Path(__file__).resolve().parent.parent / "resume" / "every_kind.reo").read_text()
 LINES = {
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Spec, Graph]:
 
 
 def told(made: tuple[Spec, Graph], task: str, one: Diagnostic) -> Diagnostic:
-    ((found,),) = at_their_lines(*made, {task: (one,)}).values()
+    ((found,),) = locate_failures(*made, {task: (one,)}).values()
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.graph.task import Graph, Task
-from reodsl.price.prices import Elapsed, elapsed
+from reodsl.price.prices import Elapsed, simulate_elapsed
 from reodsl.price.show import until_the_end
 from reodsl.price.value import Price, Prices
 
@@ -31,7 +31,7 @@ def prices(seconds: Mapping[str, float], room: int, wide: Mapping[str, int] | No
 def took(
     reads: Mapping[str, str], seconds: Mapping[str, float], room: int, wide: Mapping[str, int] | None = None
 ) -> tuple[float, float]:
-    found = elapsed(graph(reads), prices(seconds, room, wide), reads)
+    found = simulate_elapsed(graph(reads), prices(seconds, room, wide), reads)
     assert found is not None
     assert found.devices == room
     return found.seconds, found.longest
@@ -98,15 +98,15 @@ def test_what_takes_no_gpu_waits_for_none() -> None:
 def test_finished_tasks_take_no_time() -> None:
     chain = graph({"a": "", "b": "a", "c": "b"})
     told = prices({"a": 2, "b": 3, "c": 5}, 1)
-    assert elapsed(chain, told, ["c"]) == Elapsed(5, 5, 1)
-    assert elapsed(chain, told, ["b", "c"]) == Elapsed(8, 8, 1)
-    assert elapsed(chain, told, []) == Elapsed(0, 0, 1)
+    assert simulate_elapsed(chain, told, ["c"]) == Elapsed(5, 5, 1)
+    assert simulate_elapsed(chain, told, ["b", "c"]) == Elapsed(8, 8, 1)
+    assert simulate_elapsed(chain, told, []) == Elapsed(0, 0, 1)
 
 
 def test_a_task_without_a_price_leaves_the_time_open() -> None:
     told = prices({"a": 2.0}, 1)
     odd = Prices({"a": Price(unpriced="nobody knows")}, "seconds", "", None, None, 1)
-    assert elapsed(graph({"a": ""}), odd, ["a"]) is None
+    assert simulate_elapsed(graph({"a": ""}), odd, ["a"]) is None
     assert until_the_end(told, None) == []
 
 
@@ -127,7 +127,7 @@ def test_no_schedule_is_shorter_than_its_work_or_its_chain_nor_twice_that(
     drawn: tuple[Graph, dict[str, float], int],
 ) -> None:
     made, seconds, room = drawn
-    found = elapsed(made, prices(seconds, room), seconds)
+    found = simulate_elapsed(made, prices(seconds, room), seconds)
     assert found is not None
     work = sum(seconds.values())
     assert found.seconds >= max(work / room, found.longest) - 1e-9

@@ -11,9 +11,9 @@ from reodsl.graph.lower import lower
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
 from reodsl.price.history import History, Past
-from reodsl.price.machine import Devices, at_width, devices_of
+from reodsl.price.machine import Devices, adapt_to_width, devices_of
 from reodsl.price.memory import process_bytes
-from reodsl.price.prices import calibrate, elapsed, price
+from reodsl.price.prices import calibrate, price, simulate_elapsed
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Price
 
@@ -82,7 +82,10 @@ def test_the_quickstart_takes_about_as_long_as_is_said_before_any_run(
     graph = lower(compiled)
     prices = price(graph, compiled, cores=cores)
     told = {name: replace(each, seconds={"start": spent[name]}) for name, each in prices.tasks.items()}
-    said, took = elapsed(graph, prices, spent), elapsed(graph, replace(prices, tasks=told), spent)
+    said, took = (
+        simulate_elapsed(graph, prices, spent),
+        simulate_elapsed(graph, replace(prices, tasks=told), spent),
+    )
     assert said is not None
     assert took is not None
     assert 0.85 < said.seconds / took.seconds < 1.15
@@ -91,13 +94,13 @@ def test_the_quickstart_takes_about_as_long_as_is_said_before_any_run(
 def test_a_processor_reaches_more_of_its_peak_with_wider_models() -> None:
     """The share of 100 GFLOP/s that 14 steps of SFT reached, measured on widths 64 to 512."""
     devices = here()
-    reached = {width: at_width(devices, width).hardware for width in (64, 128, 256, 512, 4096)}
+    reached = {width: adapt_to_width(devices, width).hardware for width in (64, 128, 256, 512, 4096)}
     measured = {64: 0.160, 128: 0.322, 256: 0.558, 512: 0.700}
     for width, share in measured.items():
         assert share / 1.35 < reached[width].mfu_train < share * 1.35
     assert reached[4096].mfu_train == pytest.approx(devices.hardware.mfu_train, rel=0.01)
     gpu = replace(devices, narrow=0.0)
-    assert at_width(gpu, 64) is gpu
+    assert adapt_to_width(gpu, 64) is gpu
 
 
 def test_a_run_is_priced_within_a_factor_of_two_of_the_measured(measured: History) -> None:
@@ -139,7 +142,7 @@ def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> No
     found = calibrate(History((past,)), here())
     assert found is not None
     hardware = here().hardware
-    mfu = at_width(here(), past.sizes.hidden).hardware.mfu_train
+    mfu = adapt_to_width(here(), past.sizes.hidden).hardware.mfu_train
     flops = priced(past).seconds["training"] * hardware.flops * mfu
     assert found.mfu_train == pytest.approx(flops / past.terms["training"] / hardware.flops)
     assert found.results == 1

@@ -18,7 +18,7 @@ from reodsl.store.external import (
     hub_snapshot,
     is_unread,
     leads_out,
-    resolved,
+    resolve_sources,
 )
 
 
@@ -32,7 +32,7 @@ def model_task(source: dict[str, object]) -> Task:
 
 
 def seen(task: Task, folder: Path) -> object:
-    return resolved(task, task.payload, folder, Fingerprints(folder / "prints.json"))
+    return resolve_sources(task, task.payload, folder, Fingerprints(folder / "prints.json"))
 
 
 def test_a_file_is_its_content_and_its_format(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_a_folder_with_an_unread_file_is_unread(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("0123456789")
     task = model_task({"kind": "folder", "path": "."})
     few, all_ = Fingerprints(tmp_path / "prints.json", most=5), Fingerprints(tmp_path / "prints.json")
-    assert is_unread(resolved(task, task.payload, tmp_path, few))
-    assert not is_unread(resolved(task, task.payload, tmp_path, all_))
+    assert is_unread(resolve_sources(task, task.payload, tmp_path, few))
+    assert not is_unread(resolve_sources(task, task.payload, tmp_path, all_))
 
 
 def test_a_folder_of_everything_is_refused(

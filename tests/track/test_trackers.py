@@ -22,7 +22,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.store.live import TRACKED, add_step, begin_steps
 from reodsl.store.store import Store
 from reodsl.track import trackers as trackers_module
-from reodsl.track.trackers import Trackers, _Steps, chosen, configured
+from reodsl.track.trackers import Trackers, _Steps, chosen, read_trackers
 from reodsl.track.worker import SINKS, Opening, work
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -272,7 +272,7 @@ def test_a_tracker_that_is_not_installed(
     refusal: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("reodsl.track.trackers.installed", lambda name: False)
+    monkeypatch.setattr("reodsl.track.trackers.is_installed", lambda name: False)
     assert call("run", "tiny.reo", "--local", "--track", "wandb") == 1
     refusal("commands/E0984.txt", capsys.readouterr().err)
     (place / "config" / "reodsl").mkdir(parents=True)
@@ -295,9 +295,9 @@ def test_a_tracker_that_is_not_installed(
 )
 def test_a_line_of_the_configuration(tmp_path: Path, text: str, names: tuple[str, ...], doubts: int) -> None:
     path = tmp_path / "config.toml"
-    assert configured(path) == ((), ())
+    assert read_trackers(path) == ((), ())
     path.write_text(text)
-    found, findings = configured(path)
+    found, findings = read_trackers(path)
     assert (found, len(findings)) == (names, doubts)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from reodsl.cli.live import Board, Table
 from reodsl.graph.job import Event, Progress
 from reodsl.machine import measure
-from reodsl.watch.draw import Row, draw, labelled, spark
+from reodsl.watch.draw import Row, draw, spark, wrap_pieces
 from tests.called import SPECS, call
 from tests.terminal import Screen, terminal
 
@@ -81,7 +81,7 @@ def test_no_line_is_longer_than_the_terminal(columns: int) -> None:
     shown = draw([("study 0123abcd", ""), ("1 of 3 tasks", "")], rows, columns, 40)
     widths = [len(str(line)) for line in shown.renderables]
     assert max(widths) <= columns
-    for line in labelled(
+    for line in wrap_pieces(
         "failed   ", [("x.train.s1", ""), ("it broke in a sentence of some length", "")], 40
     ):
         assert len(line.plain) <= 40

@@ -23,7 +23,7 @@ from reodsl.language.values import (
     walk,
 )
 from reodsl.numbers.curves import check_benchmarks, check_curve
-from reodsl.numbers.reference import Reference, of_another_model, of_other_benchmarks, too_sparse
+from reodsl.numbers.reference import Reference, check_base, of_other_benchmarks, too_sparse
 
 TABLE = "Table"
 _TITLE = re.compile(r'Table "[^"]*"|Table for \w+')
@@ -83,7 +83,7 @@ def unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
         model = _model(arm)
         if model is None or not names:
             continue
-        other = of_another_model(Reference({}, names), [model_name(model)], f"`{arm.name}` goes back")
+        other = check_base(Reference({}, names), [model_name(model)], f"`{arm.name}` goes back")
         faults = [(other, model.span, "its model")]
         suite = arm_suite(owner, arm) if isinstance(owner, Study) and isinstance(arm, Arm) else own_suite(arm)
         if suite is not None and against.envelope is None:

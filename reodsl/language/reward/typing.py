@@ -74,7 +74,7 @@ from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.language.values import plain
 from reodsl.syntax import tree
-from reodsl.syntax.scanner import clipped
+from reodsl.syntax.scanner import clip_text
 
 DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
@@ -408,7 +408,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
         return fail(
             body,
             "E0317",
-            f"`python` names {OWN_CODE.noun}, and `{clipped(function)}` cannot be one",
+            f"`python` names {OWN_CODE.noun}, and `{clip_text(function)}` cannot be one",
             first,
             f"write {OWN_CODE.words}: `{example}`, for example",
         )
@@ -428,7 +428,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     if known.limits != term.limits:
         return body.ctx.fail(
             "E0310",
-            f"`{clipped(function)}` is given other limits than in another term of this reward",
+            f"`{clip_text(function)}` is given other limits than in another term of this reward",
             expr.span,
             others=(Label(place, "the other term"),),
             help="give all terms of a function the same limits: its values are computed once",
