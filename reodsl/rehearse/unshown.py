@@ -30,7 +30,8 @@ def unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
     clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
     for cluster in clusters.values():
         said.append(
-            f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them, tensor parallelism, Ray"
+            f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them,"
+            " tensor parallelism, Ray"
         )
     if study.engine != less.engine:
         said.append(f"engine {study.engine}: {less.engine} generated in its place")
