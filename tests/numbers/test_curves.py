@@ -59,7 +59,6 @@ def test_curves_without_common_budgets_have_no_average():
         ((0, 1), (0.1, True), "E0422", "not a number"),
         ((0, 1), (6.1, 49.2), "E0422", "looks like percent"),
         ((0, 1), (6.1, 100.0), "E0422", "looks like percent"),
-        ((0, 1), (6.1, 100.5), "E0422", "accuracies are fractions from 0 to 1"),
         ((0, 1), (0.1, -0.2), "E0422", "outside 0 to 1"),
         ((0, 1), (0.1, 4000.0), "E0422", "outside 0 to 1"),
     ],
@@ -68,6 +67,11 @@ def test_what_is_no_curve(budgets, accuracy, expected, words):
     found, message = code(Curve, budgets, accuracy)
     assert found == expected
     assert words in message
+
+
+@pytest.mark.parametrize(("largest", "percent"), [(100, True), (100.5, False)])
+def test_only_numbers_up_to_100_look_like_percent(largest, percent):
+    assert ("looks like percent" in code(Curve, (0, 1), (6.1, largest))[1]) == percent
 
 
 def test_benchmarks_have_to_match():
