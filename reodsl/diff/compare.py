@@ -9,9 +9,9 @@ from typing import Any, cast
 from reodsl.graph.identity import identity, material
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical, digest
-from reodsl.ir.base import IR, identifying
+from reodsl.ir.base import IR, Node, identifying
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.expression import Expression, Node
+from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study

@@ -9,9 +9,8 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
-from reodsl.ir.base import dumped, names_of
+from reodsl.ir.base import Node, dumped, names_of
 from reodsl.ir.data import Data, File, Grading, HubData
-from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Arm, Frontier, Score, Suite

@@ -5,31 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from json.encoder import encode_basestring_ascii
 from math import isfinite
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from reodsl.ir import expression
-from reodsl.ir.expression import Node
-from reodsl.ir.names import Form
-from reodsl.ir.setting import later_settings
+from reodsl.ir.setting import inline, later_settings, placed, setting
 
 T = TypeVar("T")
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting, placed, inline, Field))
 class IR(BaseModel):
     """A frozen value of the intermediate representation.
 
-    Fields named in `presentation` (a display name, a docstring) are kept for people and left out of the
-    canonical form, so that renaming a declaration never changes a result's identity. Fields named in `later` were
-    added once results had been stored: at their default they are left out of every dump, which keeps those results.
-    Their classes dump by `without_unsaid`.
+    Fields named in `presentation` (a display name, a docstring) are kept for people and omitted from the canonical form, so
+    that renaming a declaration never changes a result's identity. Fields named in `later` were added once results had been
+    stored: at their default they are omitted from every dump, which keeps those results. A class is built when its first
+    value is, so that a check does not wait for that.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
     presentation: ClassVar[frozenset[str]] = frozenset()
     later: ClassVar[frozenset[str]] = frozenset()
 
@@ -38,24 +37,36 @@ class IR(BaseModel):
         """Add the settings that are `later` to those that the class names itself."""
         super().__pydantic_init_subclass__(**kwargs)
         cls.later = cls.later | later_settings(cls)
-        if cls.later and not hasattr(cls, "_dump"):
-            raise TypeError(f"{cls.__name__} has later fields, and so it dumps by `without_unsaid`")
 
     @property
     def said(self) -> Sequence[str]:
         """The names of the fields that a dump holds."""
         return _said(self, _fields(type(self)))
 
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return a dump without the `later` fields that are at their default."""
+        dumped: dict[str, Any] = dump(self)
+        said = self.said
+        return dumped if len(said) == len(dumped) else {name: dumped[name] for name in said}
 
-def named(form: Form) -> Any:
-    """What a field's text has to be, for `Annotated`: no value from a file is built that breaks it."""
-    return Field(pattern=f"^(?:{form.pattern})$", max_length=form.longest)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An expression. Equal ones have equal hashes, so that facts about them can be kept in sets.
+
+    Expressions are plain dataclasses, which are made faster than models, and are validated where a model holds them.
+    `presentation` names fields that are for people, as in `IR`.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
+    presentation: ClassVar[frozenset[str]] = frozenset()
 
 
 def _names_of(kind: Any) -> tuple[str, ...] | None:
     if issubclass(kind, IR):
         return _fields(kind)
-    return expression.names_of(kind) if issubclass(kind, Node) else None
+    return tuple(each.name for each in fields(kind)) if issubclass(kind, Node) else None
 
 
 names_of: Callable[[Any], tuple[str, ...] | None] = cache(_names_of)
@@ -95,13 +106,6 @@ def values_of(value: IR | Node, kind: type[T]) -> list[T]:
             values[each] = None
         waiting += reversed(tuple(parts_of(each)))
     return list(values)
-
-
-def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """A dump without the `later` fields that are at their default."""
-    dumped: dict[str, Any] = dump(self)
-    said = self.said
-    return dumped if len(said) == len(dumped) else {name: dumped[name] for name in said}
 
 
 def dumped(value: IR) -> dict[str, Any]:
@@ -149,8 +153,7 @@ def canonical(value: Any) -> Any:
 def identifying(value: IR | Node) -> Sequence[str]:
     """The names of a value's fields that its canonical form has."""
     if isinstance(value, Node):
-        names: tuple[str, ...] = expression.names_of(type(value))  # type: ignore[arg-type]
-        return [name for name in names if name not in value.presentation]
+        return [name for name in names_of(type(value)) or () if name not in value.presentation]
     return _said(value, _counted(type(value)))
 
 

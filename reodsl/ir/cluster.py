@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
-from pydantic import model_serializer
+from typing import Literal
 
-from reodsl.ir.base import IR, without_unsaid
-from reodsl.ir.settings import studies as studies_settings
+from reodsl.ir.base import IR
+from reodsl.ir.setting import WORDS, Block, Flag, Num, Text, kind, setting
+from reodsl.ir.setting_types import COUNT, POSITIVE, UTILISED
 
 
-class Hardware(studies_settings.Hardware, IR):
-    """One GPU as pricing knows it: its data sheet, and the share of it that work reaches.
+@kind("hardware", form="block")
+class Hardware(IR):
+    """One GPU: its data sheet, and the share of it that work reaches.
 
-    `flops`: dense bf16, a second. `bandwidth`: of its memory, bytes a second. `interconnect`: to other GPUs of its node,
-    both ways together, bytes a second. `mfu_train` and `mfu_prefill` are shares of `flops`, `mbu_decode` of `bandwidth`.
-    `prefix_cache`: engines keep the keys and values of a response, so that forced answers read no prefix again.
-    `verifications`: answers checked a second.
+    With `prefix_cache` engines keep the keys and values of a response, so that forced answers read no prefix again.
     """
 
+    flops: float = setting(POSITIVE, "dense bf16 FLOP a second", "flops = 989.4e12")
+    bandwidth: float = setting(POSITIVE, "of its memory, bytes a second", "bandwidth = 3.35e12")
+    interconnect: float = setting(
+        POSITIVE, "to other GPUs of its node, both ways, bytes a second", "interconnect = 400e9"
+    )
+    mfu_train: float = setting(UTILISED, "share of `flops` that training reaches", default=0.3)
+    mfu_prefill: float = setting(UTILISED, "share of `flops` that reading prompts reaches", default=0.5)
+    mbu_decode: float = setting(UTILISED, "share of `bandwidth` that generation reaches", default=0.6)
+    prefix_cache: bool = setting(Flag(), "engines keep what they have read of a response", default=True)
+    verifications: float = setting(POSITIVE, "answers checked a second", default=1400.0)
 
-class Cluster(studies_settings.Cluster, IR):
-    """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own.
+
+@kind("cluster", parents=("cluster",))
+class Cluster(IR):
+    """Where training and rollouts run.
 
     With `apart`, `rollout_share` of the GPUs generate and the others train. `hardware` is for pricing alone.
-    `determinism`: whether SGLang's kernels give one seed the same tokens in every batch (`exact`), or are faster (`seeded`).
     """
 
     presentation = frozenset({"name"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
-    memory_gib: float
-    hardware: Hardware | None = None
+    nodes: int = setting(COUNT, "machines", "nodes = 16")
+    gpus_per_node: int = setting(COUNT, "GPUs in each", "gpus_per_node = 8")
+    gpu: str = setting(Text(), "its name", 'gpu = "H800"')
+    memory_gib: float = setting(Num("GiB", low=0, above=True), "of one GPU", "memory = 80 GiB", at="memory")
+    placement: Literal["colocated", "apart"] = setting(
+        WORDS, "on the same devices in turn, or apart", default="colocated"
+    )
+    tensor_parallel: int = setting(COUNT, "GPUs that share one engine", default=1)
+    rollout_share: float = setting(
+        Num(low=0, high=1, above=True, below=True),
+        "GPUs that generate, where placement is `apart`",
+        default=0.75,
+    )
+    determinism: Literal["exact", "seeded"] = setting(
+        WORDS,
+        "what SGLang draws: `exact`, the same tokens from a seed whatever else is in the batch, or"
+        " `seeded`, faster kernels whose last bits depend on the batch",
+        "determinism = seeded",
+        default="exact",
+        later=True,
+    )
+    hardware: Hardware | None = setting(
+        Block("hardware"), "what one GPU can do, which pricing needs", default=None
+    )

@@ -6,11 +6,25 @@ import json
 import unicodedata
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_serializer
+from pydantic import Field
 
-from reodsl.ir.base import IR, canonical, named, without_unsaid
-from reodsl.ir.names import ADDRESS, OWN_CODE, PACKAGE, PART, REPO, REVISION, VARIABLE
-from reodsl.ir.settings import data as data_settings
+from reodsl.ir.base import IR, canonical
+from reodsl.ir.model import HubSource, Package, PackageSource
+from reodsl.ir.names import ADDRESS, DATA_FILE, OWN_CODE, PART, VARIABLE
+from reodsl.ir.setting import (
+    WORDS,
+    A,
+    Choice,
+    Either,
+    Kind,
+    Many,
+    Num,
+    Text,
+    kind,
+    setting,
+    settings_of,
+)
+from reodsl.ir.setting_types import COUNT, DATA_SOURCES, NATURAL, READER, TOKENS
 from reodsl.ir.task import FoldTask, FoldTraces, Programs
 
 
@@ -19,118 +33,229 @@ def normal_question(question: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
-class Columns(data_settings.Columns, IR):
-    """Which columns of the source hold what the questions table needs; those of `meta` keep their names."""
+@kind("columns", form="call")
+class Columns(IR):
+    """Which columns of a source hold what the questions table needs; those of `meta` keep their names."""
 
-    later = frozenset({"meta"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
+    question: str = setting(Text(), "the question", default="question")
+    answer: str = setting(Text(), "the reference answer", default="answer")
+    trace: str | None = setting(Text(), "a worked solution", default=None)
+    id: str | None = setting(Text(), "a name for the question", default=None)
+    meta: tuple[str, ...] = setting(
+        Many(Text(), lone=True),
+        "further columns, for verifiers and rewards",
+        'meta: ["entry_point"]',
+        default=(),
+        later=True,
+    )
 
 
-class Python(data_settings.Python, IR):
-    """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
+@kind("python", form="call", positional=("function",))
+class Python(IR):
+    """A function of yours: in a Python file in the spec's folder, or in an installed package that offers it.
 
-    It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
-    `memory` GiB. No result is made anew for these two, which `incidental` names: a batch that takes more is an error.
+    It is given `batch` answers at a time, each time in a fresh copy of its process. No result is made anew for what
+    `incidental` names: a batch that takes more is an error.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"seconds", "memory"})
     kind: Literal["python"] = "python"
-    function: Annotated[str, named(OWN_CODE)]
+    function: str = setting(
+        Text(form=OWN_CODE),
+        "`FILE.py:FUNCTION`, or `MODULE:FUNCTION` of an entry point in the group `reodsl.python`",
+        'python("checks.py:check")',
+    )
+    batch: int = setting(Num(whole=True, low=1, high=4096), "answers at a time", default=64)
+    seconds: float = setting(
+        Num("seconds", low=0, high=86400, above=True), "processor time that a batch may take", default=10.0
+    )
+    memory: float = setting(
+        Num("GiB", low=0, high=1024, above=True), "that its process may take", default=2.0
+    )
 
 
-class Tools(data_settings.Tools, IR):
-    """Tools that a response may call, by the environment that has them: `turns` of the model at most.
+@kind("tools", form="call", positional=("code",))
+class Tools(IR):
+    """Tools of an environment of `verifiers`. A response that calls one goes on in another turn, after the reply.
 
-    What tools say between two turns has at most `reply` tokens. None of it counts as a response's tokens.
+    None of what tools reply counts as a response's tokens.
     """
 
-    code: Python
+    code: Python = setting(
+        A(("python",), '`python("MODULE:verifiers")`'),
+        "the environment; its limits are those of one turn's calls",
+        'python("sums_env:verifiers")',
+    )
+    turns: int = setting(Num(whole=True, low=1, high=64), "of the model, at most", default=8)
+    reply: int = setting(TOKENS, "that tools may say between two turns; what is longer is cut", default=512)
 
 
-class Tests(data_settings.Tests, IR):
-    """Answers are programs: right where all tests of the question pass, which its reference answer holds.
+@kind("tests", form="call")
+class Tests(IR):
+    """Answers are programs, run against the tests that are their question's `answer`; all have to pass.
 
-    An answer has `seconds` of processor time and `memory` GiB. One that takes more is wrong.
+    One that takes longer or more memory is wrong.
     """
 
     kind: Literal["tests"] = "tests"
+    seconds: float = setting(
+        Num("seconds", low=0, high=3600, above=True),
+        "processor time that an answer may take, with all its tests",
+        default=10.0,
+    )
+    memory: float = setting(
+        Num("GiB", low=0, high=1024, above=True), "that its process may take", default=1.0
+    )
 
 
-class Judge(data_settings.Judge, IR):
-    """A model behind an address says whether an answer is right: by `prompt`, the question, the reference and `meta`.
+@kind("judge", form="call", positional=("model",))
+class Judge(IR):
+    """A model behind an address says whether an answer is right, over OpenAI's interface of chat completions.
 
-    It may write `max_tokens` for an answer. No result depends on what `incidental` names: where it is, how it is asked,
-    and what ends the run. `unclear` is one of these, as a run that it ends can go on; what it counted as wrong is told
-    apart in the result.
+    It reads `prompt`, the question, the reference and `meta`. No result depends on what `incidental` names: where it is, how
+    it is asked, and what ends the run. `unclear` is one of these, as a run that it ends can go on; the result counts
+    separately what it took as wrong.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"address", "key", "unclear", "seconds", "at_once", "retries", "most_tokens", "expected"}
     )
     kind: Literal["judge"] = "judge"
-    address: Annotated[str, named(ADDRESS)]
-    key: Annotated[str, named(VARIABLE)] | None = None
+    model: str = setting(Text(), "what its server calls it", 'judge("Qwen/Qwen3-32B", address: "…")')
+    address: str = setting(
+        Text(form=ADDRESS),
+        "where it is asked, up to the `/v1`; no part of a result",
+        'address: "http://127.0.0.1:30000/v1"',
+    )
+    prompt: str = setting(
+        Text(),
+        "what makes an answer right",
+        'prompt: "It names both causes."',
+        default="An answer is right if it says the same as the reference.",
+    )
+    meta: tuple[str, ...] = setting(
+        Many(Text(), lone=True),
+        "columns of the data's metadata that it sees too",
+        'meta: ["rubric"]',
+        default=(),
+    )
+    max_tokens: int = setting(TOKENS, "that it may write for an answer", default=1024)
+    key: str | None = setting(
+        Text(form=VARIABLE),
+        "the environment variable that holds its key",
+        'key: "JUDGE_KEY"',
+        default=None,
+    )
+    unclear: Literal["error", "wrong"] = setting(
+        WORDS, "what happens where it says neither yes nor no, asked twice", default="error"
+    )
+    seconds: float = setting(
+        Num("seconds", low=0, high=86400, above=True),
+        "that it may take for an answer, by the clock",
+        default=120.0,
+    )
+    at_once: int = setting(
+        Num(whole=True, low=1, high=1024), "answers that it is asked about at a time", default=8
+    )
+    retries: int = setting(
+        Num(whole=True, low=0, high=100),
+        "how often it is asked again after a failure, at growing distances",
+        default=6,
+    )
+    most_tokens: int | None = setting(
+        Num("tokens", whole=True, low=1, high=10**12),
+        "that it may read and write for one task in all; left out, no limit",
+        "most_tokens: 5M tokens",
+        default=None,
+    )
+    expected: float = setting(
+        Num("seconds", low=0, high=86400, above=True),
+        "that it takes for an answer, for the price alone",
+        default=2.0,
+    )
 
 
-class Generated(data_settings.Generated, IR):
-    """`count` distinct questions of a task, or of a function of the user's; `seed` draws them, apart from the run's seed.
+@kind("generated", form="call", positional=("task",))
+class Generated(IR):
+    """Questions drawn from a task, or made by a function of yours: `count` distinct ones.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
-    evaluation apart: a question belongs to `train` or `held_out` by a hash of what is asked, whatever the task's
+    evaluation apart: a question belongs to `train` or `held_out` by a hash of its content, whatever the task's
     words for it are, one in five held out.
     """
 
     kind: Literal["generated"] = "generated"
-    task: FoldTask | Programs | Python
-    traces: FoldTraces | None = None
+    task: FoldTask | Programs | Python = setting(
+        A(("task", "programs", "python"), 'a task, `programs(…)`, or `python("FILE.py:FUNCTION")`'),
+        "what to draw from: a task, or a function of yours",
+        "generated(chain, count: 4096, seed: 1)",
+    )
+    count: int = setting(COUNT, "how many", "count: 4096")
+    seed: int = setting(NATURAL, "draws them, apart from the run's seed", "seed: 1")
+    split: Literal["train", "held_out"] = setting(WORDS, "which part of all questions", default="train")
+    traces: FoldTraces | None = setting(A(("traces",)), "how their solutions are written", default=None)
 
 
-class File(data_settings.File, IR):
-    """A local Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder."""
+@kind("file", form="call", positional=("path",))
+class File(IR):
+    """A Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder."""
 
     kind: Literal["file"] = "file"
-    columns: Columns = Columns()
+    path: str = setting(Text(form=DATA_FILE), "where it is", 'file("questions.jsonl")')
+    columns: Columns = setting(A(("columns",)), "which columns to read", default=Columns.model_construct())
 
 
-class HubData(IR):
+class HubData(HubSource):
     """A data set of a hub by name, found in the local cache or a local mirror."""
 
-    kind: Literal["hub"] = "hub"
-    repo: Annotated[str, named(REPO)]
-    name: Annotated[str, named(PART)] | None = None
-    split: Annotated[str, named(PART)] = "train"
-    revision: Annotated[str, named(REVISION)] | None = None
-    columns: Columns = Columns()
+    name: str | None = setting(Text(form=PART), "a data set's configuration", default=None)
+    split: str = setting(Text(form=PART), "a data set's split", default="train", required=False)
+    columns: Columns = setting(A(("columns",)), "a data set's columns", default=Columns.model_construct())
 
 
-class PackageData(IR):
+class PackageData(PackageSource):
     """Questions that a Python package makes: `count` of `task` of `package`, drawn by `seed`.
 
-    `options` are settings of the task, each a text `name=value`. `split` keeps training and evaluation apart as
-    `Generated` does; `all` does not. With `traces`, chains of sums and differences come with worked solutions.
+    `split` keeps training and evaluation apart as `Generated` does; `all` does not. With `traces`, chains of sums and
+    differences come with worked solutions.
     """
 
-    kind: Literal["package"] = "package"
-    package: Annotated[str, named(PACKAGE)]
-    task: str
-    count: int
-    seed: int
-    options: tuple[str, ...] = ()
-    split: Literal["all", "train", "held_out"] = "all"
-    traces: FoldTraces | None = None
+    task: str = setting(Text(), "the questions' task", required=False)
+    count: int = setting(COUNT, "how many questions", required=False)
+    seed: int = setting(NATURAL, "draws them", required=False)
+    options: tuple[str, ...] = setting(
+        Many(Text()),
+        "settings of the questions' task, values in JSON",
+        'options: ["max_terms=4", "operators=[]"]',
+        default=(),
+        required=False,
+    )
+    split: Literal["all", "train", "held_out"] = setting(WORDS, "which part of all questions", default="all")
+    traces: FoldTraces | None = setting(
+        A(("traces",)), "how worked solutions of sums and differences are written", default=None
+    )
 
+
+HUB = Kind("hub", HubSource.__doc__ or "", settings_of(HubData), "call", positional=("repo",))
+PACKAGE = Kind(
+    "package",
+    PackageSource.__doc__ or "",
+    settings_of(Package) | settings_of(PackageData),
+    "call",
+    positional=("package",),
+)
 
 DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]
 
 
+@kind("marks", form="call")
 class Marks(IR):
-    """What stands around a question in its source and is not part of it: `before` at its beginning, `after` at its end.
+    """Text around a question that is not part of it: marks of a chat, or an instruction that models are given anyway."""
 
-    White space around either does not count.
-    """
-
-    before: str = ""
-    after: str = ""
+    before: str = setting(
+        Text(), "what questions begin with; white space around it does not count", default="", required=False
+    )
+    after: str = setting(Text(), "what they end with, likewise", default="", required=False)
 
 
 class Boxed(IR):
@@ -145,16 +270,20 @@ class LastNumber(IR):
     kind: Literal["last_number"] = "last_number"
 
 
-class After(data_settings.After, IR):
-    """An answer is the line after the last `marker`."""
+@kind("after", form="call", positional=("marker",))
+class After(IR):
+    """Reads the line after the last marker as the answer."""
 
     kind: Literal["after"] = "after"
+    marker: str = setting(Text(), "what stands before it", 'after("####")')
 
 
-class Regex(data_settings.Regex, IR):
-    """An answer is the first group of the last match of `pattern`, or the whole match where it has no group."""
+@kind("regex", form="call", positional=("pattern",))
+class Regex(IR):
+    """Reads the first group of the last match as the answer, or the whole match where there is no group."""
 
     kind: Literal["regex"] = "regex"
+    pattern: str = setting(Text(), "a regular expression of Rust's dialect", 'regex("Answer: *(.+)")')
 
 
 class Code(IR):
@@ -212,15 +341,11 @@ def verifier_words(verifier: Comparison) -> str:
 
 
 class Grading(IR):
-    """How responses are graded: where an answer is read, of several ways the first that finds one; how it is compared
-    with the reference; and how far rounded numbers may be apart, as a share of the reference. `tools` are those that
-    responses may call before they are graded. With `thinking` at `skip` no answer is read in a model's thinking.
-    """
+    """How responses are graded: the part of `Data` that graded results depend on."""
 
     later = frozenset({"tools", "thinking"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     verifier: Comparison = "math"
-    answer: tuple[AnswerReader, ...] = (Boxed(),)
+    answer: tuple[AnswerReader, ...] = (Boxed.model_construct(),)
     tolerance: float = 1e-4
     tools: Tools | None = None
     thinking: Literal["read", "skip"] = "read"
@@ -246,25 +371,74 @@ class Grading(IR):
         return form
 
 
-class Data(data_settings.Data, IR):
-    """A questions table: its sources one after another, how responses are graded, what to do with duplicates.
+@kind("data", parents=("data",))
+class Data(IR):
+    """Questions with reference answers: their sources, how responses are graded, and what happens to equal questions.
 
-    `answer`, `tolerance`, `tools` and `thinking` are those of `Grading`.
-
-    `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
-    is for pricing alone, before the sources are at hand. `take`, evenly spaced, are all that a rehearsal keeps.
+    `take`, evenly spaced, are all that a rehearsal keeps.
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"strip", "take", "tools"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
+    later = frozenset({"take"})
     name: str
-    sources: tuple[DataSource, ...]
-    verifier: Annotated[Comparison, Field(description="how answers are compared")] = "math"
-    answer: tuple[AnswerReader, ...] = (Boxed(),)
-    strip: tuple[Marks, ...] = ()
+    sources: tuple[DataSource, ...] = setting(
+        Many(A(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
+        "one source or a list, read one after another",
+        'source = file("questions.jsonl")',
+        at="source",
+    )
+    verifier: Comparison = setting(
+        Either(
+            (
+                Choice(("math", "exact", "package")),
+                A(
+                    ("python", "tests", "judge"),
+                    '`python("FILE.py:FUNCTION")`, `tests()` or `judge("MODEL", address: "…")`',
+                ),
+            )
+        ),
+        "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs,"
+        " `judge(…)` asks a model",
+        'verifier = python("checks.py:check")',
+        default="math",
+    )
+    answer: tuple[AnswerReader, ...] = setting(
+        Many(READER, lone=True, most=8),
+        "where a response's answer is read; of several, the first that finds one; for `tests()` it is `code`",
+        'answer = [boxed, after("####")]',
+        default=(Boxed.model_construct(),),
+        written="boxed",
+    )
+    tolerance: float = setting(
+        Num(low=0, high=1, below=True, example="0.0001"),
+        "how far rounded numbers may be apart, a share of the reference; whole references are exact",
+        default=0.0001,
+    )
+    thinking: Literal["read", "skip"] = setting(
+        WORDS,
+        "whether answers count that stand in a model's thinking; `skip` reads what follows its last"
+        " closing mark, and finds nothing in a response whose thinking was cut",
+        default="read",
+        later=True,
+    )
+    duplicates: Literal["error", "drop"] = setting(WORDS, "what to do with equal questions", default="error")
+    strip: tuple[Marks, ...] = setting(
+        Many(A(("marks",)), lone=True),
+        "text that is taken off the beginning and end of questions, one after another",
+        'strip = marks(before: "USER:", after: "ASSISTANT:")',
+        default=(),
+        required=False,
+        later=True,
+    )
+    questions: int | None = setting(COUNT, "how many there are, for the price alone", default=None)
+    tools: Tools | None = setting(
+        A(("tools",), '`tools(python("MODULE:verifiers"))`'),
+        "tools that a response may call, in several turns",
+        'tools = tools(python("sums_env:verifiers"))',
+        default=None,
+        later=True,
+    )
     take: int | None = None
-    tools: Tools | None = None
 
     @property
     def grading(self) -> Grading:

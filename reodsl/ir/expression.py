@@ -9,29 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+from pydantic import Field
+
+from reodsl.ir.base import Node
+from reodsl.ir.data import Python
 from reodsl.ir.functions import Function
-from reodsl.ir.settings.data import Python
 
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
 OWN_OPS = ("python", "limited_python")
 """The `op` of terms that call the user's functions."""
+_LIMITS = Python.model_fields
 TRACK, STEP = "track.", "step"
 """What the names of tracks begin with inside expressions, and the name of the steps that are done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """What every expression is. Equal ones have equal hashes, so that facts about them can be kept in sets.
-
-    `presentation` names fields that are for people, as in `reodsl.ir.base.IR`.
-    """
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
-    presentation: ClassVar[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +114,9 @@ class LimitedOwn(Own):
     """
 
     op: Literal["limited_python"] = "limited_python"  # type: ignore[assignment]
-    batch: int = Python.batch
-    seconds: float = Python.seconds
-    memory: float = Python.memory
+    batch: int = _LIMITS["batch"].default
+    seconds: float = _LIMITS["seconds"].default
+    memory: float = _LIMITS["memory"].default
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -231,16 +224,6 @@ class History(Node):
     empty: Expression | None = None
 
 
-class ByOp:
-    """Tells pydantic that `op` says which expression it is. Pydantic is imported when a model is built, not before."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """The schema of the union, told apart by `op`."""
-        from pydantic import Field
-
-        return handler(Annotated[source, Field(discriminator="op")])
-
-
 Expression: TypeAlias = Annotated[
     Number
     | Name
@@ -260,14 +243,8 @@ Expression: TypeAlias = Annotated[
     | If
     | Aggregate
     | History,
-    ByOp(),
+    Field(discriminator="op"),
 ]
-
-
-@cache
-def names_of(kind: type[Node]) -> tuple[str, ...]:
-    """The names of the fields of a class of expressions, in their order."""
-    return tuple(each.name for each in fields(kind))
 
 
 @cache

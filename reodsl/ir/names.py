@@ -14,7 +14,7 @@ class Form:
     """What a text has to be, whole: at most `longest` characters that fit `pattern`.
 
     `noun` is what such a text names; `words` say what it is made of; `example` is one. The pattern means the same to
-    Python and to pydantic.
+    Python and to pydantic. A `free` one may lead anywhere: the language checks it, and a compiled spec has any text there.
     """
 
     noun: str
@@ -22,6 +22,7 @@ class Form:
     words: str
     example: str
     longest: int = 200
+    free: bool = False
 
     def holds(self, text: str) -> bool:
         """Whether a text is one of these."""
@@ -72,6 +73,7 @@ DATA_FILE = Form(
     f"a path of at most 1,024 characters that ends in {', '.join(DATA_FILES)}",
     "data/questions.jsonl",
     1024,
+    free=True,
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 OWN_CODE = Form(
@@ -103,4 +105,5 @@ FOLDER = Form(
     "a path of at most 1,024 characters, without line breaks",
     "models/mine",
     1024,
+    free=True,
 )

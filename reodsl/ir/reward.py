@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import floor
 from typing import Annotated, Literal
 
-from pydantic import Field, model_serializer
+from pydantic import Field
 
 from reodsl.ir import expression
-from reodsl.ir.base import IR, walk, without_unsaid
+from reodsl.ir.base import IR, walk
 from reodsl.ir.expression import (
     TRACK,
     Expression,
@@ -32,7 +32,6 @@ class _Shared(IR):
     """
 
     later = frozenset({"reached"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     reached: bool = False
 
 
@@ -100,7 +99,6 @@ class Let(IR):
     """A named intermediate, evaluated in order, once a response. `written` is its name in the spec."""
 
     presentation = later = frozenset({"written"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     value: Expression
     written: str = ""
@@ -168,7 +166,6 @@ class Reward(IR):
 
     presentation = frozenset({"name"})
     later = frozenset({"tracks", "metrics", "split"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
     outcome: Expression | None = None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_serializer
-
-from reodsl.ir.base import IR, without_unsaid
+from reodsl.ir.base import IR
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Let
 
@@ -29,7 +27,6 @@ class Pick(IR):
     """
 
     later = frozenset({"margin"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     trace: Choice | None = None
     preferred: Choice | None = None
     rejected: Choice | None = None
@@ -46,7 +43,6 @@ class Selection(IR):
 
     presentation = frozenset({"name"})
     later = frozenset({"drop", "keep"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
     picks: tuple[Pick, ...]

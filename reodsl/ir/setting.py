@@ -1,17 +1,24 @@
 """Declare settings: type, unit, range and sense, and the table of kinds that have them.
 
-A class of settings annotates them: `lr: Annotated[float, Setting(LR, "learning rate", "lr = 5e-6")]`. What has no value in
-the class is required. The class of the representation inherits it, so pydantic's field and the language's setting are one.
-Of a setting that the representation holds in another form the annotation is a `ClassVar`, and the model has no such field;
-the `Setting` then says whether it is required, and its default. This is read whenever a spec is checked, and is light.
+A setting is a field of a class of the representation: `lr: float = setting(LR, "learning rate", "lr = 5e-6")`. A field
+without a default is required. The compiler checks specs against these fields; the reference, completion and the JSON Schema
+are made from them as well.
+
+- `at` is where a spec writes a field that has another name there: `at="clip.low"` is `low` in the block `clip`.
+- A `ClassVar` is a setting that the representation has in another form; `placed` marks the fields of that form.
+- `inline` marks a field whose own settings a spec writes beside those of the class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform, get_args, get_origin
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from reodsl.ir.names import Form
 
@@ -113,11 +120,17 @@ class Either:
 
 
 Type: TypeAlias = Num | Text | Flag | Choice | Many | Between | A | Block | Either
+WORDS = Choice(())
+"""The words of the annotation's `Literal`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One setting. `example` shows how to write it; `methods` are the training methods that have it (empty: any)."""
+class Setting:
+    """One setting. `example` shows how to write it; `methods` are the training methods that have it (empty: any).
+
+    A `later` one was added once results had been stored. At its default it is omitted from the canonical form, so that it
+    changes no result's identity. `default` is a value of the language, None without one.
+    """
 
     type: Type
     doc: str
@@ -125,11 +138,34 @@ class Field:
     default: Any = None
     example: str = ""
     methods: tuple[str, ...] = ()
+    later: bool = False
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the JSON Schema of the field, with the setting's sense, unit and range."""
+        return {**handler(schema), "description": self.doc, **_json_range(self.type)}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The path at which a spec writes a field.
+
+    It starts at the class's own block or declaration, or after a `/` at the one around it.
+    """
+
+    path: str
+    later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A class whose settings a spec writes beside those of the class that holds it."""
+
+    cls: type
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A record type: its settings, described once.
+    """A record type: its settings.
 
     `form`: `declared` (`suite s { … }`), `block` inside another, or `call` (`hub("…")`, whose leading arguments
     are `positional`). `parents` are the kinds it can be amended from; `children` the declarations it may hold.
@@ -138,7 +174,7 @@ class Kind:
 
     name: str
     doc: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, Setting]
     form: str = "declared"
     positional: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
@@ -147,41 +183,60 @@ class Kind:
     example: str = field(default="")
 
 
-WORDS = Choice(())
-"""The words that the annotation's `Literal` has."""
+def setting(
+    type_: Type,
+    doc: str,
+    example: str = "",
+    *,
+    default: Any = ...,
+    required: bool | None = None,
+    written: Any = None,
+    methods: tuple[str, ...] = (),
+    later: bool = False,
+    at: str = "",
+) -> Any:
+    """Declare a field that is a setting.
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting, as the metadata of an annotation. `later` ones were added once results had been stored.
-
-    Those are left out of a spec's canonical form where they are at their default, so that they change no result's
-    identity. `required` and `default` are read of settings that the representation has in another form alone.
+    A setting is `required` if the field has no `default`. Where a spec may omit what the representation needs, or has no
+    word for its default, `required=False` says so, and `written` is the language's own default if there is one.
     """
+    if required is None and default is not ...:
+        required, written = False, default if written is None and not _is_model(default) else written
+    info: FieldInfo = Field(default, **_pattern(type_))
+    info.metadata.append(Setting(type_, doc, required is not False, written, example, methods, later))
+    if at:
+        info.metadata.append(At(at))
+    return info
 
-    type: Type
-    doc: str
-    example: str = ""
-    methods: tuple[str, ...] = ()
-    later: bool = False
-    required: bool | None = None
-    default: Any = None
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """The JSON Schema of the field, with the setting's sense, unit and range."""
-        return {**handler(schema), "description": self.doc, **_json_range(self.type)}
+def placed(at: str, *, default: Any = ..., later: bool = False) -> Any:
+    """Declare a field that is part of the setting which a spec writes at `at`."""
+    info: FieldInfo = Field(default)
+    info.metadata.append(At(at, later))
+    return info
+
+
+def inline(cls: type) -> Any:
+    """Declare a field whose own settings a spec writes beside those of the class."""
+    info: FieldInfo = Field()
+    info.metadata.append(Inline(cls))
+    return info
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(value, "model_fields") or (isinstance(value, tuple) and any(map(_is_model, value)))
+
+
+def _pattern(type_: Type) -> dict[str, Any]:
+    """Return what no value from a file may break, for texts that become parts of paths."""
+    if not isinstance(type_, Text) or type_.form is None or type_.form.free:
+        return {}
+    return {"pattern": f"^(?:{type_.form.pattern})$", "max_length": type_.form.longest}
 
 
 T = TypeVar("T")
 
 
-@dataclass_transform(kw_only_default=True)
-def settings(cls: type[T]) -> type[T]:
-    """Mark a class whose annotations are settings, which is not a kind by itself."""
-    return cls
-
-
-@dataclass_transform(kw_only_default=True)
 def kind(
     name: str,
     *,
@@ -191,11 +246,17 @@ def kind(
     children: tuple[str, ...] = (),
     example: str = "",
 ) -> Callable[[type[T]], type[T]]:
-    """Make a class of settings a kind of the language, whose sense is the class's docstring."""
+    """Make a class of the representation a kind of the language. Its sense is the first paragraph of the docstring."""
 
     def mark(cls: type[T]) -> type[T]:
-        doc = " ".join((cls.__doc__ or "").split())
-        declared = Kind(name, doc, settings_of(cls), form, positional, parents, children, example=example)
+        doc = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+        fields = settings_of(cls)
+        if form == "call":
+            # An inlined class has examples of blocks.
+            for each, inner in fields.items():
+                written = inner.example.replace(f"{each} = ", f"{each}: ", 1)
+                fields[each] = replace(inner, example=written)
+        declared = Kind(name, doc, fields, form, positional, parents, children, example=example)
         cls.__kind__ = declared  # type: ignore[attr-defined]
         return cls
 
@@ -203,7 +264,7 @@ def kind(
 
 
 def kinds_in(module: ModuleType) -> Iterator[Kind]:
-    """The kinds that a module declares, in their order."""
+    """Yield the kinds that a module declares, in their order."""
     for value in vars(module).values():
         if isinstance(value, Kind):
             yield value
@@ -211,27 +272,89 @@ def kinds_in(module: ModuleType) -> Iterator[Kind]:
             yield vars(value)["__kind__"]
 
 
-def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
-    """The settings that a class and those it inherits declare; `methods` are those that have all of them."""
-    declared: dict[str, Field] = {}
+def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
+    """Return the settings that a spec writes for a class, with those it inherits; `methods` are those that have them."""
+    declared: dict[str, Setting] = {}
     for owner in reversed(cls.__mro__):
         declared.update(declared_in(owner, methods))
     return declared
 
 
-def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
-    """The settings that a class declares itself."""
-    return {
-        name: _field(cls, name, note, elsewhere, setting, methods)
-        for name, note, elsewhere, setting in _annotated(cls)
-    }
+def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
+    """Return the settings that a class declares itself, without those in blocks of their own."""
+    declared: dict[str, Setting] = {}
+    for name, info in _infos(cls):
+        place = place_of(name, info)
+        inner = next((each.cls for each in info.metadata if isinstance(each, Inline)), None)
+        if inner is not None:
+            declared.update(settings_of(inner, methods))
+        elif "." not in place and not place.startswith("/"):
+            declared.update(_named(place, info, methods))
+    return declared
+
+
+def settings_below(cls: type, block: str) -> dict[str, Setting]:
+    """Return the settings of a class that a spec writes in a block, such as `clip.`; of the stage, `/`."""
+    below: dict[str, Setting] = {}
+    for owner in reversed(cls.__mro__):
+        for name, info in _infos(owner):
+            place = place_of(name, info)
+            if place.startswith(block):
+                below.update(_named(place.removeprefix(block), info, ()))
+    return below
+
+
+@cache
+def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
+    """Return the fields of a class that specs write, each with its path, or with the class of settings that it inlines.
+
+    A field that is `placed` is none of these, as it is a part of a setting.
+    """
+    written: list[tuple[str, str | type]] = []
+    for name, info in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
+        inner = next((each.cls for each in info.metadata if isinstance(each, Inline)), None)
+        if inner is not None:
+            written.append((name, inner))
+        elif _is_setting(info) or not any(isinstance(each, At) for each in info.metadata):
+            written.append((name, place_of(name, info)))
+    return tuple(written)
+
+
+def _is_setting(info: FieldInfo) -> bool:
+    return any(isinstance(each, Setting) for each in info.metadata)
+
+
+def place_of(name: str, info: FieldInfo) -> str:
+    """Return the path at which a spec writes a field."""
+    return next((each.path for each in info.metadata if isinstance(each, At)), name)
 
 
 def later_settings(cls: type) -> frozenset[str]:
-    """The names of the settings of a class that were added once results had been stored."""
+    """Return the names of the fields of a class that were added once results had been stored."""
     return frozenset(
-        name for owner in cls.__mro__ for name, _, _, setting in _annotated(owner) if setting.later
+        name
+        for owner in cls.__mro__
+        for name, info in _infos(owner)
+        if any(isinstance(each, (Setting, At)) and each.later for each in info.metadata)
     )
+
+
+def _infos(cls: type) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the fields and the other settings of a class, not those it inherits, in their order."""
+    fields = getattr(cls, "__pydantic_fields__", {})
+    for name in vars(cls).get("__annotations__", {}):
+        info = fields.get(name) or vars(cls).get(name)
+        if isinstance(info, FieldInfo):
+            yield name, info
+
+
+def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str, Setting]:
+    """Return a field's setting by its name, if it has one."""
+    for each in info.metadata:
+        if isinstance(each, Setting):
+            type_ = _with_words(each.type, info.annotation)
+            return {name: replace(each, type=type_, methods=each.methods or methods)}
+    return {}
 
 
 def _json_range(type_: Type) -> dict[str, Any]:
@@ -246,31 +369,8 @@ def _json_range(type_: Type) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def _annotated(cls: type) -> Iterator[tuple[str, Any, bool, Setting]]:
-    """The settings of a class: name, annotation, and whether the representation has it in another form."""
-    for name, note in vars(cls).get("__annotations__", {}).items():
-        # Attributes and not `get_origin`, which takes ten times as long: every command waits for this.
-        elsewhere = getattr(note, "__origin__", None) is ClassVar
-        for each in getattr(note.__args__[0] if elsewhere else note, "__metadata__", ()):
-            if isinstance(each, Setting):
-                yield name, note, elsewhere or each.required is not None, each
-
-
-def _field(
-    cls: type, name: str, note: Any, elsewhere: bool, setting: Setting, methods: tuple[str, ...]
-) -> Field:
-    return Field(
-        _with_words(setting.type, note),
-        setting.doc,
-        required=bool(setting.required) if elsewhere else name not in vars(cls),
-        default=setting.default if elsewhere else vars(cls).get(name),
-        example=setting.example,
-        methods=setting.methods or methods,
-    )
-
-
 def _with_words(type_: Type, note: Any) -> Type:
-    """A type with the words of the annotation in place of `WORDS`."""
+    """Return a type with the words of the annotation in place of `WORDS`."""
     if type_ is WORDS:
         return Choice(_words(note))
     if isinstance(type_, Many) and type_.item is WORDS:
@@ -279,7 +379,7 @@ def _with_words(type_: Type, note: Any) -> Type:
 
 
 def _words(note: Any) -> tuple[str, ...]:
-    """The words of the `Literal` in an annotation."""
+    """Return the words of the `Literal` in an annotation."""
     if get_origin(note) is Literal:
         return get_args(note)
     return next((words for inner in get_args(note) if (words := _words(inner))), ())

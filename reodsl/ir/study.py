@@ -2,41 +2,92 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import model_serializer, model_validator
+from pydantic import model_validator
 
-from reodsl.ir.base import IR, without_unsaid
+from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Wording
-from reodsl.ir.settings import studies as studies_settings
-from reodsl.ir.training import FromTraining, Sampling, Start
+from reodsl.ir.setting import (
+    WORDS,
+    A,
+    Block,
+    Choice,
+    Either,
+    Flag,
+    Kind,
+    Many,
+    Num,
+    Text,
+    inline,
+    kind,
+    setting,
+    settings_below,
+    settings_of,
+)
+from reodsl.ir.setting_types import (
+    CHECKPOINT,
+    COUNT,
+    HOURS,
+    LENGTHS,
+    NATURAL,
+    SHARE,
+    TOKENS,
+    TOKENS0,
+)
+from reodsl.ir.training import ENGINE, Engine, FromTraining, Sampling, Start
 
-Engine = Literal["embedded", "sglang"]
 
-
+@kind("benchmark", parents=("benchmark",))
 class Benchmark(IR):
     """Named evaluation questions."""
 
     name: str
-    data: Data
+    data: Data = setting(A(("data",)), "the questions", "data = aime24_questions")
 
 
-class Suite(studies_settings.Suite, IR):
-    """How a checkpoint is evaluated: `samples` responses a question, forced at each budget of `grid`.
+@kind("suite", parents=("suite",))
+class Suite(IR):
+    """How a checkpoint is evaluated.
 
-    `grid` holds whole tokens from 0 up; accuracy and length are those of whole responses up to `rollout.max_tokens`;
-    REG integrates up to `reg_to`. A suite of accuracy alone has no `forcing`, and its grid is the longest response: no
-    response goes on there. `expected_length`, in tokens, is for pricing alone.
+    Accuracy and length are those of whole responses, up to the longest; REG integrates up to `reg_to`. A suite of accuracy
+    alone has no `forcing`, and its grid is the longest response: no response goes on there.
     """
 
     presentation = frozenset({"name"})
     name: str
-    benchmarks: tuple[Benchmark, ...]
-    rollout: Sampling
-    forcing: Forcing | None = None
-    wording: Wording | None = None
+    benchmarks: tuple[Benchmark, ...] = setting(
+        Many(A(("benchmark",))), "what on", "benchmarks = [aime24, amc23]"
+    )
+    rollout: Sampling = inline(Sampling)
+    samples: int = setting(COUNT, "responses a question", "samples = 32")
+    grid: tuple[int, ...] = setting(
+        Many(TOKENS0, 2),
+        "the budgets at which answers are forced; left out, whole responses alone are graded",
+        "grid = every(64 tokens, to: 1K tokens)",
+        required=False,
+    )
+    reg_to: int = setting(
+        TOKENS,
+        "where REG's integral ends; left out, at the end of the grid",
+        "reg_to = 16K tokens",
+        required=False,
+    )
+    forcing: Forcing | None = setting(
+        A(("forcing",)),
+        "how a cut response is made to answer: required with a grid",
+        "forcing = dynasor",
+        default=None,
+    )
+    wording: Wording | None = setting(
+        A(("wording",)), "how to ask; left out, the model's own prompt", default=None
+    )
+    expected_length: int | None = setting(
+        TOKENS, "mean tokens of a response, for the price alone", default=None
+    )
+    seed: int = setting(NATURAL, "draws the responses", default=0)
 
 
 class Arm(IR):
@@ -52,33 +103,79 @@ class Arm(IR):
         return isinstance(self.checkpoint, FromTraining)
 
 
-class PublishedCurve(studies_settings.PublishedFrontier, studies_settings.PublishedCurve, IR):
-    """A frontier as printed on one benchmark, or in older runs on a mean of several."""
+@kind("curve")
+class PublishedCurve(IR):
+    """A published frontier's curve on the benchmark of its name."""
 
     benchmark: str
+    budgets: tuple[int, ...] = setting(
+        Many(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]", at="/budgets"
+    )
+    accuracy: tuple[float, ...] = setting(
+        Many(SHARE, 2), "at each budget, as a fraction", "accuracy = [0.1, 0.4, 0.5]"
+    )
 
 
 class Frontier(IR):
     """The best of the arms `of` at each budget and benchmark; or, with `published`, curves given as numbers."""
 
     name: str
-    of: tuple[str, ...] = ()
-    to: int
+    base: ClassVar[Any] = setting(
+        Many(A(("model",), "a model"), lone=True),
+        "the model from which all that it is over was trained, or several",
+        "base = qwen3_4b",
+    )
+    of: tuple[str, ...] = setting(
+        Many(A(("arm",), "an arm")),
+        "the arms",
+        "of: [base, vanilla]",
+        default=(),
+        required=True,
+        at="envelope.of",
+    )
+    on: ClassVar[Any] = setting(A(("suite",)), "the suite they must share", required=False, at="envelope.on")
+    to: int = setting(TOKENS, "the last budget", "to: 32K tokens", at="envelope.to")
     published: tuple[PublishedCurve, ...] = ()
 
 
-class Score(studies_settings.Reg, IR):
-    """REG of every arm against a frontier up to `to` tokens; differences are from the arm `relative_to`.
+FRONTIER = Kind(
+    "frontier",
+    "A published frontier: accuracy over budgets on each of its benchmarks.",
+    settings_of(Frontier) | settings_below(PublishedCurve, "/"),
+    parents=("frontier",),
+    children=("curve",),
+)
+ENVELOPE = Kind(
+    "envelope",
+    "The best of some arms at each budget and benchmark.",
+    settings_below(Frontier, "envelope."),
+    form="call",
+)
 
-    Intervals are over seeds and questions, at `confidence`. `misfits` are why the frontier does not fit, where the spec
-    allows that.
+
+@kind("reg", form="call")
+class Score(IR):
+    """The reasoning efficiency gap: the area between a frontier and a model's curve.
+
+    Intervals are over seeds and questions. `misfits` are why the frontier does not fit, where the spec allows that.
     """
 
     later = frozenset({"misfits"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
-    frontier: str
+    frontier: str = setting(A(("frontier",)), "what accuracy falls short of", "against: edge", at="against")
+    to: int = setting(TOKENS, "where the integral ends", "to: 16K tokens")
+    approximate: ClassVar[Any] = setting(
+        Flag(),
+        "takes a published frontier of another model or other benchmarks, or too few points; the report"
+        " says so",
+        default=False,
+    )
+    relative_to: str | None = setting(
+        A(("arm", *CHECKPOINT.kinds), "an arm"),
+        "the arm that changes are relative to",
+        default=None,
+    )
+    confidence: float = setting(Num(low=0, high=1, above=True, below=True), "of the intervals", default=0.95)
     misfits: tuple[str, ...] = ()
-    relative_to: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -89,69 +186,131 @@ class Score(studies_settings.Reg, IR):
         return value
 
 
-class PublishedRow(studies_settings.Row, IR):
-    """A row as printed: one number for each benchmark of its table, or none of a measure that it does not give.
+@kind("row")
+class PublishedRow(IR):
+    """A row of a published table, named as the arm that it is compared with.
 
-    Named as the arm that it is compared with; `title` is its name in print. `accuracy` holds shares, `length` and `reg`
-    tokens, `reg_change` the change of REG from the table's `relative_to`, as a share.
+    It has one number for each benchmark of its table, or none of a measure that it does not give.
     """
 
     name: str
-    accuracy: tuple[float, ...] = ()
-    length: tuple[float, ...] = ()
-    reg: tuple[float, ...] = ()
-    reg_change: tuple[float, ...] = ()
+    title: str = setting(Text(), "its name in print", 'title = "Vanilla RL"')
+    accuracy: tuple[float, ...] = setting(
+        Many(SHARE, lone=True), "on each benchmark", required=False, default=()
+    )
+    length: tuple[float, ...] = setting(
+        Many(LENGTHS, lone=True), "mean tokens of a response on each benchmark", required=False, default=()
+    )
+    reg: tuple[float, ...] = setting(
+        Many(Num("tokens"), lone=True),
+        "the reasoning efficiency gap on each benchmark",
+        required=False,
+        default=(),
+    )
+    reg_change: tuple[float, ...] = setting(
+        Many(Num(), lone=True),
+        "how far REG is from that of `relative_to`, such as -46.6%",
+        required=False,
+        default=(),
+    )
 
 
-class PublishedTable(studies_settings.Published, IR):
-    """A table as printed, to stand beside what is measured. `doc` says where; `mean` is the mean over benchmarks."""
+@kind("published", parents=("published",), children=("row",))
+class PublishedTable(IR):
+    """A table as printed, to stand beside what is measured."""
 
     name: str
     doc: str
+    benchmarks: tuple[str, ...] = setting(
+        Many(Text()),
+        "its columns, by the names of benchmarks; `mean` is the mean over them",
+        'benchmarks = ["aime24", "mean"]',
+    )
+    relative_to: str | None = setting(Text(), "the row that changes of REG are relative to", default=None)
     rows: tuple[PublishedRow, ...]
 
 
-class Table(studies_settings.Table, IR):
+@kind("table")
+class Table(IR):
     """A table of the report: arms as rows.
 
-    The `balanced` subset is the questions on which every one of these arms is right in more than half of its samples;
-    lengths are then those of right responses. `published` is what it is compared with.
+    Lengths of the `balanced` subset are those of right responses.
     """
 
     name: str
-    rows: tuple[str, ...]
-    published: PublishedTable | None = None
+    rows: tuple[str, ...] = setting(
+        Either((Choice(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, written="arms"
+    )
+    columns: tuple[Literal["accuracy", "length", "reg"], ...] = setting(
+        Many(WORDS), "what of each", "columns = [accuracy, length, reg]"
+    )
+    subset: Literal["all", "balanced"] = setting(
+        WORDS, "all questions, or those on which every arm is right more than half of the time", default="all"
+    )
+    published: PublishedTable | None = setting(
+        A(("published",)), "numbers in print to stand beside these", default=None
+    )
 
 
-class Chart(studies_settings.Chart, IR):
-    """A chart of the report over arms and frontiers."""
+@kind("chart")
+class Chart(IR):
+    """A chart of the report: arms and frontiers as lines."""
 
     name: str
-    lines: tuple[str, ...]
+    x: Literal["budget", "length", "step"] = setting(WORDS, "along", "x = budget")
+    y: Literal["accuracy", "reg", "reward", "length"] = setting(WORDS, "up", "y = accuracy")
+    lines: tuple[str, ...] = setting(
+        Many(A(("arm", "frontier"), "an arm or a frontier")),
+        "what is drawn",
+        "lines = [base, reo_exp]",
+    )
 
 
-class Study(studies_settings.Study, IR):
-    """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed.
+@kind("study", children=("arm", "frontier"))
+class Study(IR):
+    """Arms that are evaluated alike, a frontier over some of them, and the report: everything one run does.
 
-    What an experiment shares is trained and evaluated once for all of them.
-
-    `cluster` is the place: an experiment that has a part of it for itself says so, and all else runs on the whole.
-    `engine` generates the responses. Engines draw from other random streams, so what is sampled depends on it.
-    `unequal` is why arms are compared that trained for unequal amounts.
+    Every arm is trained and evaluated once a seed; what experiments share is trained and evaluated once for all of them.
+    An experiment that has a part of `cluster` for itself has its own. Engines draw from other random streams, so what is
+    sampled depends on `engine`.
     """
 
     presentation = frozenset({"name", "doc", "unequal"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     doc: str = ""
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...] = setting(
+        Many(NATURAL), "the seeds: every trained arm once each", required=False, written=(1,), at="replicate"
+    )
+    replicate_from: ClassVar[Any] = setting(
+        Many(A(("arm", "experiment", "checkpoint"), "a checkpoint")),
+        "trained checkpoints that all seeds share: trained once, with the first seed; left out, every"
+        " seed trains all stages",
+        "replicate_from = [checkpoint(overthinker)]",
+        required=False,
+    )
+    eval: ClassVar[Any] = setting(A(("suite",)), "the suite of arms that name none", required=False)
+    score: Score | None = setting(
+        A(("reg",), "`reg(…)`"),
+        "the measure against a frontier",
+        "score = reg(against: edge, to: 16K tokens)",
+        default=None,
+    )
+    report: ClassVar[Any] = setting(Block("report"), "tables and charts", required=False)
+    cluster: Cluster | None = setting(A(("cluster",)), "where it runs", default=None)
+    engine: Engine = ENGINE
+    limit: float | None = setting(HOURS, "the most that may be spent", default=None)
+    unequal: str | None = setting(
+        Text(),
+        "why arms are compared that trained for unequal amounts: W0608 is silent then, and the report"
+        " shows the reason",
+        'unequal = "each stage of the schedule is a row"',
+        default=None,
+        later=True,
+    )
     arms: tuple[Arm, ...]
     frontiers: tuple[Frontier, ...] = ()
-    score: Score | None = None
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
-    cluster: Cluster | None = None
-    engine: Engine = "embedded"
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -169,3 +328,6 @@ class Study(studies_settings.Study, IR):
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)
+
+
+REPORT = Kind("report", "Tables and charts.", {}, form="block", children=("table", "chart"))

@@ -5,45 +5,95 @@ from __future__ import annotations
 from typing import Literal
 
 from reodsl.ir.base import IR
-from reodsl.ir.settings import data as data_settings
+from reodsl.ir.setting import WORDS, Between, Flag, Many, Num, Text, kind, setting
+from reodsl.ir.setting_types import POSITIVE, SHARE
 
 
-class FoldTask(data_settings.Task, IR):
-    """A chain of additions and subtractions modulo `modulus`, applied left to right to a start value.
+@kind("task", parents=("task",))
+class FoldTask(IR):
+    """A chain of additions and subtractions, applied left to right to a start value.
 
     `operations` are words that end in a signed digit string (`+7`, `-3`); `values[v]` is the word of value v;
-    `labels[i]` names step i. `question` is a template with `{start}` and `{steps}`; `step` one with `{label}`
-    and `{op}`; steps are joined by a space. `length` is the inclusive range of the number of operations.
+    `labels[i]` names step i. Steps are joined by a space.
     """
 
-    length: tuple[int, int]
+    modulus: int = setting(Num(whole=True, low=2, high=10**6), "values are modulo this", "modulus = 10")
+    values: tuple[str, ...] = setting(Many(Text(), 2), "the word of each value", 'values = words("0 1 2")')
+    operations: tuple[str, ...] = setting(
+        Many(Text()), "signed digits, such as +7", 'operations = words("+1 -1")'
+    )
+    labels: tuple[str, ...] = setting(Many(Text()), "the name of each step", 'labels = words("a b c")')
+    question: str = setting(Text(), "a template with {start} and {steps}", 'question = "{start} {steps} ?"')
+    step: str = setting(Text(), "a template with {label} and {op}", 'step = "{label} {op}"')
+    length: tuple[int, int] = setting(
+        Between(Num(whole=True, low=1, high=4096)), "how many operations", "length = 2..8"
+    )
 
 
-class Programs(data_settings.Programs, IR):
-    """Functions of one whole number x, each a few steps of arithmetic, with tests of what they return.
+@kind("programs", form="call")
+class Programs(IR):
+    """Questions for a function of one number, with tests and a worked solution: `tests()` verifies their answers.
 
-    A step adds, takes away, multiplies, takes the remainder, or compares with a number up to `largest`. `question` is a
-    template with `{name}`, the function's, and `{steps}`. A worked solution is `trace`, a template with `{solution}`: the
+    A step adds, takes away, multiplies, takes the remainder, or compares with a number up to `largest`. The solution is the
     function as a block of code, or as one line whose words have spaces between them.
     """
 
     kind: Literal["programs"] = "programs"
-    steps: tuple[int, int]
+    steps: tuple[int, int] = setting(
+        Between(Num(whole=True, low=1, high=16)),
+        "how many lines the function needs",
+        "steps: 1..3",
+    )
+    largest: int = setting(
+        Num(whole=True, low=1, high=10**6), "numbers in questions go up to this", default=9
+    )
+    tests: int = setting(Num(whole=True, low=1, high=64), "of each question", default=4)
+    question: str = setting(
+        Text(),
+        "a template with {name} and {steps}",
+        'question: "{name}: {steps}"',
+        default="Write a Python function `{name}(x)` of a whole number x. {steps} Then return x.",
+    )
+    form: Literal["block", "line"] = setting(
+        WORDS,
+        "how solutions are written: a `def` between fences, or a `lambda` in one line of words",
+        default="block",
+    )
+    trace: str = setting(
+        Text(), "a template with {solution}, for SFT", 'trace: "</think> {solution}"', default="{solution}"
+    )
 
 
-class TraceStyle(data_settings.Style, IR):
-    """One way to write a step: a template with `{label}`, `{value}`, `{op}` and `{next}`, and its weight."""
+@kind("style")
+class TraceStyle(IR):
+    """One way to write a step."""
 
     name: str
+    template: str = setting(
+        Text(), "holds {label}, {value}, {op}, {next}", 'template = "{value} {op} {next} ."'
+    )
+    weight: float = setting(POSITIVE, "how often, relative to the other styles", default=1.0)
 
 
-class FoldTraces(data_settings.Traces, IR):
-    """How a worked solution of a fold task is written, redundant re-checks and mistakes included.
+@kind("traces", parents=("traces",), children=("style",))
+class FoldTraces(IR):
+    """How a worked solution is written, redundant re-checks and mistakes included.
 
-    A pass is `open`, the steps, `close` (`{value}`); `again` stands between passes; `answer` (`{value}`) ends the
-    trace. `error` is the probability that a step's result is off by one and carried on; `restyle` that a step
-    draws its style anew; `another_pass` that a further pass follows, up to `max_passes`; with `until_agree`
-    one always follows when the last two disagree. The last pass gives the answer.
+    A pass is `open`, the steps, `close`; `again` stands between passes; `answer` ends the trace. `another_pass` is the
+    probability of a further pass, up to `max_passes`. The last pass gives the answer.
     """
 
+    open: str = setting(Text(nonempty=False), "what a pass begins with", 'open = "so"')
+    close: str = setting(
+        Text(nonempty=False), "what a pass ends with; holds {value}", 'close = "so {value} ."'
+    )
+    again: str = setting(Text(nonempty=False), "what stands between passes", 'again = "wait"')
+    answer: str = setting(Text(), "the end of a trace; holds {value}", 'answer = "answer {value}"')
+    filler: tuple[str, ...] = setting(Many(Text(), 0), "words without meaning", default=())
+    filler_probability: float = setting(SHARE, "of a filler before a step", default=0.0)
+    error: float = setting(SHARE, "of a step whose result is off by one and carried on", default=0.0)
+    restyle: float = setting(SHARE, "of a step that draws its style anew", default=0.0)
+    another_pass: float = setting(SHARE, "of a further pass", default=0.0)
+    max_passes: int = setting(Num(whole=True, low=1, high=64), "passes at most", default=1)
+    until_agree: bool = setting(Flag(), "always another pass while the last two disagree", default=False)
     styles: tuple[TraceStyle, ...]

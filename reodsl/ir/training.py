@@ -2,84 +2,256 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_serializer
+from pydantic import Field
 
-from reodsl.ir.base import IR, without_unsaid
+from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Reward
 from reodsl.ir.selection import Selection
-from reodsl.ir.settings import data as data_settings
-from reodsl.ir.settings import training as training_settings
+from reodsl.ir.setting import (
+    WORDS,
+    A,
+    Block,
+    Choice,
+    Either,
+    Flag,
+    Kind,
+    Many,
+    Num,
+    Setting,
+    declared_in,
+    inline,
+    kind,
+    placed,
+    setting,
+    settings_below,
+    settings_of,
+)
+from reodsl.ir.setting_types import (
+    BETA,
+    CHECKPOINT,
+    COUNT,
+    ENGINES,
+    HOURS,
+    LAG,
+    LR,
+    NATURAL,
+    PAIRS,
+    POSITIVE,
+    PPO,
+    QUESTIONS,
+    SEQUENCES,
+    SFT,
+    SHARE,
+    SIMPO,
+    STEPS,
+    STEPS0,
+    TEMPERATURE,
+    TOKENS,
+    TOP_P,
+    UTILISED,
+)
+
+Engine = Literal["embedded", "sglang"]
+ENGINE = setting(
+    ENGINES,
+    "what generates responses; left out, `sglang` with a cluster and `embedded` without",
+    default="embedded",
+    required=False,
+)
 
 
-class Sampling(training_settings.Sampling, IR):
-    """How responses are drawn. `top_k` -1 is off; temperature 0 is greedy; lengths in tokens of the response."""
+class Sampling(IR):
+    """How responses are drawn."""
+
+    max_tokens: int = setting(TOKENS, "longest response", "max_tokens = 32K tokens")
+    temperature: float = setting(TEMPERATURE, "0 is greedy", default=1.0)
+    top_p: float = setting(TOP_P, "nucleus; 1 keeps the whole distribution", default=1.0)
+    top_k: int = setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)
 
 
-class Batch(training_settings.Batch, IR):
-    """`prompts` questions a step, `rollouts` responses each."""
+@kind("batch", form="block")
+class Batch(IR):
+    """What a step takes."""
+
+    prompts: int = setting(COUNT, "questions a step; traces for SFT, pairs for preferences", "prompts = 128")
+    rollouts: int = setting(COUNT, "responses a question", methods=PPO, default=1)
 
 
-class AdamGroup(training_settings.Rest, IR):
-    """What AdamW uses for the parameters that Muon leaves out."""
+@kind("rest", form="block")
+class AdamGroup(IR):
+    """AdamW for the parameters that Muon leaves to it: embeddings, norms and biases."""
+
+    lr: float = setting(LR, "learning rate", "lr = 6e-3")
+    betas: tuple[float, float] = setting(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
+    eps: float = setting(POSITIVE, "added to the denominator", default=1e-05)
+    weight_decay: float = setting(Num(low=0), "decoupled weight decay", default=0.0)
 
 
-class Optimizer(training_settings.Optim, IR):
+@kind("optim", form="block")
+class Optimizer(IR):
     """The optimizer and its learning-rate curve.
 
-    `warmup_steps` linear from 0, or `warmup_share` of the stage's steps, rounded down; then constant, or with `decay`
-    linear to 0 from the fraction `decay_from` of its steps on. Where passes over the sequences end the stage before
-    `steps`, shares are of the steps that those take. `rest` is used by `muon` for embeddings, norms and biases.
-    `grad_norm` 0 turns clipping off. `on` the `host` of a GPU are moments and the step; no result depends on it.
+    The rate rises linearly from 0 over `warmup_steps`, or over `warmup_share` of the stage's steps, rounded down; then it is
+    constant, or falls linearly to 0 from the fraction `decay_from` of the steps on. Where passes over the sequences end the
+    stage before `steps`, shares are of the steps that those take. No result depends on `on`.
     """
 
-    later = frozenset({"warmup_share"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
-    warmup_steps: int = 0
-    warmup_share: float = 0.0
-    rest: AdamGroup | None = None
+    algorithm: Literal["adam", "adamw", "muon"] = setting(WORDS, "the algorithm", "algorithm = adamw")
+    lr: float = setting(LR, "learning rate", "lr = 5e-6")
+    betas: tuple[float, float] = setting(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
+    eps: float = setting(POSITIVE, "added to the denominator", default=1e-05)
+    weight_decay: float = setting(Num(low=0), "weight decay", default=0.0)
+    warmup: ClassVar[Any] = setting(
+        Either((STEPS0, SHARE)), "steps of linear warm-up, or their share, rounded down", default=0
+    )
+    warmup_steps: int = placed("warmup", default=0)
+    warmup_share: float = placed("warmup", default=0.0, later=True)
+    decay: Literal["constant", "linear"] = setting(WORDS, "after the warm-up", default="constant")
+    decay_from: float = setting(SHARE, "where linear decay begins, as a share of the steps", default=0.0)
+    grad_norm: float = setting(Num(low=0), "clip the gradient's norm; 0 does not", default=1.0)
+    on: Literal["device", "host"] = setting(
+        WORDS,
+        "where the moments are and the step is taken: on the GPU, or on its host, which saves 8 bytes a"
+        " parameter there",
+        "on = host",
+        default="device",
+        later=True,
+    )
+    rest: AdamGroup | None = setting(
+        Block("rest"), "AdamW for embeddings, norms and biases, with `muon`", default=None
+    )
 
 
-class Lora(training_settings.Lora, IR):
-    """Adapters A [rank, in] and B [out, rank] beside each matrix W of some `layers`: W + (`alpha` / `rank`) B A.
+@kind("lora", form="block")
+class Lora(IR):
+    """Adapters of low rank, trained in place of the weights. Engines and checkpoints get the sum of both.
 
-    A is drawn and B is 0 where the stage begins; they alone are trained. Checkpoints and engines have the sum.
+    Beside each matrix W of some `layers` they are A [rank, in] and B [out, rank]: W + (`alpha` / `rank`) B A. A is drawn and
+    B is 0 where the stage begins.
     """
 
+    rank: int = setting(COUNT, "the adapters' rank", "rank = 32")
+    alpha: float = setting(
+        POSITIVE, "what adapters add is multiplied by this over their rank", "alpha = 64", default=32.0
+    )
+    layers: Literal["all", "attention", "mlp"] = setting(
+        WORDS,
+        "which matrices of each layer have adapters: attention's, the gated ones, or all",
+        default="all",
+    )
 
-class Advantage(training_settings.Advantage, IR):
+
+@kind("advantage", form="block")
+class Advantage(IR):
     """How rewards at splits become advantages.
 
-    `credit`: `causal` gives the tokens of section `y[L_{i-1}:L_i]` the return from i on; `as_printed` gives them to
-    `y[L_i:L_{i+1}]`; `own` gives a section its own reward alone. `normalise`: `group` z-scores each split over
-    the question's rollouts (a standard deviation of 0 gives 0), `center` only subtracts the mean, `none` neither.
-    `absent`: a rollout without a split, such as a reasoning step, is `left_out` of that split's mean and deviation, or
-    counts there as `zero`. `batch` z-scores once more over all trained tokens of the step. What comes out is cut at
-    -`bound` and `bound`.
+    `normalise` z-scores each split over the question's rollouts (`group`; a standard deviation of 0 gives 0), subtracts the
+    mean alone (`center`), or does neither.
     """
 
-    _dump = model_serializer(mode="wrap")(without_unsaid)
-    credit: Literal["causal", "as_printed", "own"] = "causal"
+    normalise: Literal["group", "center", "none"] = setting(
+        WORDS, "z-score, centre, or leave rewards within a group", default="group"
+    )
+    std: Literal["population", "sample"] = setting(
+        WORDS, "which standard deviation; the paper does not say", default="population"
+    )
+    absent: Literal["left_out", "zero"] = setting(
+        WORDS,
+        "a rollout that lacks a split, such as a reasoning step: leave it out of the split's mean and"
+        " deviation, or count it with a return of 0",
+        default="left_out",
+        later=True,
+    )
+    batch: bool = setting(Flag(), "z-score once more over all tokens of the step", default=False)
+    bound: float | None = setting(
+        POSITIVE,
+        "cut advantages at this size on both sides, after every normalisation; left out, they stay",
+        "bound = 5",
+        default=None,
+        later=True,
+    )
+    credit: Literal["causal", "as_printed", "own"] = setting(
+        WORDS,
+        "which tokens earn Return_i: `causal` gives y[L_(i-1):L_i] the return from i on, `as_printed`"
+        " gives it to y[L_i:L_(i+1)], `own` gives a section its own reward alone",
+        default="causal",
+        methods=PPO,
+        at="/credit",
+    )
 
 
-class Loss(training_settings.Loss, IR):
-    """What PPO's loss is made of.
+@kind("loss", form="block")
+class Loss(IR):
+    """What PPO's loss is made of; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
 
-    `ratio`: of each `token`'s probability to that under the policy that sampled, of the geometric mean over a response
-    (`sequence`), or `none`. `clip`: the `two_sided` one, a `weight` that is bounded and has no gradient, the `dual` one,
-    where `cap` bounds the ratio of negative advantages too, or `none`. `estimator` is of the divergence that `kl`
-    weighs. Of a minibatch's tokens `entropy_share` count in the bonus for entropy, and `token_share` are trained by
-    their advantages: those with the most entropy. `decoupled` ratios are to the policy at the step's start, and each
-    token is weighed by its probability there over the one that it was sampled with. `mode_tokens`: prefixes of wordings are
-    trained where the reward has a part of them (`rewarded`), or with the response; by `shares` the first of their tokens
-    was sampled with the share of its wording.
-    """
-
-    _dump = model_serializer(mode="wrap")(without_unsaid)
+    ratio: Literal["token", "sequence", "none"] = setting(
+        WORDS,
+        "what is compared with the policy that sampled: each token's probability, the geometric mean over"
+        " a response (GSPO: Zheng et al. 2025), or nothing, as in a plain policy gradient",
+        "ratio = sequence",
+        default="token",
+        later=True,
+    )
+    clip: Literal["two_sided", "weight", "dual", "none"] = setting(
+        WORDS,
+        "what `clip` bounds: the ratio, where it would gain more; a weight of the log-probability, which"
+        " keeps its gradient (CISPO: MiniMax 2025); the ratio, and by `cap` that of bad responses too (Ye"
+        " et al. 2020); or nothing",
+        "clip = weight",
+        default="two_sided",
+        later=True,
+    )
+    cap: float = setting(
+        Num(low=1, above=True),
+        "with `clip = dual`, the largest ratio of a token with a negative advantage",
+        default=3.0,
+        later=True,
+    )
+    estimator: Literal["k1", "k2", "k3"] = setting(
+        WORDS,
+        "what `kl` weighs, of the log-ratio d of policy and start (Schulman 2020): d, d^2 / 2, or e^-d -"
+        " 1 + d; k1 has k2's gradient, since its own is 0 on average",
+        default="k3",
+        later=True,
+    )
+    entropy_share: float = setting(
+        UTILISED,
+        "share of a minibatch's tokens, those with the most entropy, that the bonus counts",
+        "entropy_share = 20%",
+        default=1.0,
+        later=True,
+    )
+    token_share: float = setting(
+        UTILISED,
+        "share of a minibatch's tokens, those with the most entropy, that advantages train; 20% in Wang"
+        " et al. 2025, Beyond the 80/20 Rule",
+        "token_share = 20%",
+        default=1.0,
+        later=True,
+    )
+    decoupled: bool = setting(
+        Flag(),
+        "divide ratios by the policy at the step's start, and weigh each token by its probability there"
+        " over the one that it was sampled with (AReaL: Fu et al. 2025); `importance_cap` bounds that"
+        " weight",
+        "decoupled = true",
+        default=False,
+        later=True,
+    )
+    mode_tokens: Literal["rewarded", "policy", "shares"] = setting(
+        WORDS,
+        "how the tokens of a wording's `prefix` are trained: where a part of the reward is `on: prefix`;"
+        " as every token, with ratios to the policy; or so that the first one, which opens a mode, was"
+        " sampled with the share of its wording (AdaptThink: Zhang et al. 2025)",
+        "mode_tokens = shares",
+        default="rewarded",
+        later=True,
+    )
 
     @property
     def sorts(self) -> bool:
@@ -87,47 +259,136 @@ class Loss(training_settings.Loss, IR):
         return self.entropy_share < 1.0 or self.token_share < 1.0
 
 
-class Monitor(training_settings.Monitor, IR):
-    """Before step 1 and after every `every` steps `questions` of the training data are answered `samples` times each.
+@kind("monitor", form="block")
+class Monitor(IR):
+    """Questions of the training data, always the same, that the model answers from time to time for a reward's tracks.
 
-    The questions are drawn once, and what is sampled is learnt from by no step.
+    They are drawn once, and no step learns from their responses.
     """
 
+    questions: int = setting(
+        COUNT, "how many of the training data's questions; all, where it has fewer", "questions = 64"
+    )
+    samples: int = setting(COUNT, "responses a question", "samples = 8")
+    every: int = setting(
+        STEPS, "steps from one time to the next; the first is before the first step", "every = 20 steps"
+    )
 
-class Ppo(training_settings.Ppo, IR):
+
+class Ppo(IR):
     """PPO with clipped ratios and no critic.
 
-    `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
-    minibatch, over each response's and then over `response`s, or over responses as if each had `rollout.max_tokens`
-    (`constant`). Wholly equal groups give no gradient.
-    With `wordings` the rollouts of a question take them in turn, or each question one of them (`wordings_per`).
-
-    `old_logprobs`: whose log-probabilities of a response the ratios divide by; `auto` takes the engine's where they are
-    the trainer's own numbers (the embedded engine, drawing from the whole distribution). With `importance_cap` each
-    token's loss is weighted by the trainer's probability over the engine's, at most that cap. A step stops the run
-    where the median over tokens of exp |trainer's - engine's log-probability| is past `mismatch_limit`.
-
-    The responses of step n are sampled by the weights of step n - `lag`, or of the first one before that.
-
-    `kl` weighs the divergence from the model that the stage began with, over all tokens, in the loss.
-    `monitor` is what the tracks of the reward are measured on, where they are not of the steps themselves.
-    With `resample`, questions whose responses give no gradient are replaced by others, from that many further draws of
-    `batch.prompts` questions at most.
+    Wholly equal groups give no gradient. The responses of step n are sampled by the weights of step n - `lag`, or of the
+    first one before that. The engine's log-probabilities are the trainer's own numbers where the embedded engine draws from
+    the whole distribution. `mismatch_limit` bounds the median over tokens of
+    exp |trainer's - engine's log-probability|.
     """
 
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     kind: Literal["ppo"] = "ppo"
-    rollout: Sampling
+    reward: Reward = setting(A(("reward",)), "what responses earn", "reward = outcome")
+    advantage: Advantage = setting(Block("advantage"), "how rewards become advantages", required=False)
     batch: Batch
-    clip_low: float
-    clip_high: float
-    reward: Reward
-    advantage: Advantage
-    forcing: Forcing | None = None
-    wordings: tuple[Wording, ...] = ()
-    wordings_per: Literal["rollout", "question"] = "rollout"
-    loss: Loss = Loss()
-    monitor: Monitor | None = None
+    rollout: Sampling = setting(Block("rollout"), "how responses are sampled", required=False)
+    wordings: tuple[Wording, ...] = setting(
+        Many(A(("wording",))),
+        "ways to ask, taken in turn; left out, the prompt as it is",
+        default=(),
+        required=False,
+        at="rollout.wordings",
+    )
+    wordings_per: Literal["rollout", "question"] = setting(
+        WORDS,
+        "whether a question's rollouts take the wordings in turn, or each question one of them",
+        default="rollout",
+        at="rollout.wordings_per",
+    )
+    max_prompt: int = setting(TOKENS, "longest prompt", "max_prompt = 1K tokens")
+    minibatches: int = setting(COUNT, "parts of a step's batch", "minibatches = 4")
+    epochs: int = setting(COUNT, "passes over a step's batch", "epochs = 2")
+    clip: ClassVar[Any] = setting(Block("clip"), "bounds of the probability ratio", required=False)
+    clip_low: float = setting(Num(low=0, high=1, above=True), "below 1", "low = 0.2", at="clip.low")
+    clip_high: float = setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", at="clip.high")
+    loss_mean: Literal["token", "response", "constant"] = setting(
+        WORDS,
+        "average the loss over the minibatch's tokens, within each response first, or over responses as"
+        " if each had `rollout.max_tokens` tokens, as Dr. GRPO does",
+        "loss_mean = token",
+    )
+    forcing: Forcing | None = setting(A(("forcing",)), "how a cut response is made to answer", default=None)
+    reference_samples: int = setting(
+        NATURAL, "samples of the starting model per question, for `ref`", default=0
+    )
+    kl: float = setting(
+        Num(low=0),
+        "weight in the loss of the divergence from the model that the stage began with; 0 trains without",
+        default=0.0,
+        later=True,
+    )
+    entropy: float = setting(
+        Num(low=0),
+        "bonus for entropy: its weight in the loss, which the mean entropy of the policy over all trained"
+        " tokens lowers; 0 trains without",
+        "entropy = 0.01",
+        default=0.0,
+        later=True,
+    )
+    loss: Loss = setting(
+        Block("loss"),
+        "what the loss is made of",
+        required=False,
+        default=Loss.model_construct(),
+        later=True,
+    )
+    monitor: Monitor | None = setting(
+        Block("monitor"),
+        "questions that a reward's tracks are measured on",
+        default=None,
+        later=True,
+    )
+    resample: int = setting(
+        Num(whole=True, low=0, high=1000),
+        "further draws of questions, at most, to replace those whose responses all earn the same; 10 in DAPO",
+        default=0,
+        later=True,
+    )
+    lag: int = setting(
+        LAG,
+        "how many steps old the weights are that sample a step's responses; 1 samples them while the step"
+        " before trains",
+        "lag = 1 step",
+        default=0,
+        later=True,
+    )
+    segment: int | None = setting(
+        TOKENS,
+        "tokens that a response may get at one step: it goes on at the next, by newer weights (Kimi"
+        " k1.5's partial rollouts); needs `lag`; left out, every response is done at its step",
+        "segment = 8K tokens",
+        default=None,
+        later=True,
+    )
+    old_logprobs: Literal["auto", "engine", "trainer"] = setting(
+        WORDS,
+        "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where"
+        " they are the trainer's own numbers, and with `lag`",
+        default="auto",
+        later=True,
+    )
+    importance_cap: float | None = setting(
+        Num(low=1),
+        "weigh each token by the trainer's probability over the engine's, at most this; 2 in Yao et al."
+        " 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training; left out, no"
+        " weights",
+        default=None,
+        later=True,
+    )
+    mismatch_limit: float | None = setting(
+        Num(low=1, above=True),
+        "stop where trainer's and engine's probabilities differ by more than this factor, in the median"
+        " of a step's tokens; left out, never",
+        default=None,
+        later=True,
+    )
 
     @property
     def frozen(self) -> bool:
@@ -145,91 +406,165 @@ class Ppo(training_settings.Ppo, IR):
         return self.importance_cap is not None or self.loss.decoupled
 
 
-class Sft(training_settings.Sft, IR):
-    """Next-token training on traces: `batch` sequences a step; the loss is on the trace, not on the question."""
+class Sequences(IR):
+    """Training on sequences that exist: `batch` of them a step."""
+
+    max_tokens: int = setting(TOKENS, "longest sequence", "max_tokens = 32K tokens")
+    batch: int = placed("batch.prompts")
+
+
+class Sft(Sequences):
+    """Next-token training on traces; the loss is on the trace, not on the question."""
 
     frozen: ClassVar[bool] = False
     kind: Literal["sft"] = "sft"
-    batch: int
+    bucket_by_length: bool = setting(Flag(), "batch sequences of like length", default=True)
 
 
-class Simpo(training_settings.Simpo, IR):
+class Pairs(Sequences):
+    """Training on preferred and rejected responses.
+
+    `frozen` methods compare with the model that the stage began with, `per_token` ones take the mean of a response's
+    log-probabilities and not their sum, and `link` is applied to the margin, from which `gamma` is subtracted.
+    """
+
+    frozen: ClassVar[bool] = True
+    per_token: ClassVar[bool] = False
+    link: ClassVar[Literal["logistic", "square"]] = "logistic"
+    beta: float = setting(
+        POSITIVE,
+        "what multiplies the preferred response's lead over the rejected one; in DPO and IPO, whose tau"
+        " it is, the weight of the divergence from the model that the stage began with",
+        "beta = 2",
+    )
+
+
+class Simpo(Pairs):
     """Reference-free preference training: -log sigmoid(beta (logp_w/|y_w| - logp_l/|y_l|) - gamma)."""
 
     frozen: ClassVar[bool] = False
     per_token: ClassVar[bool] = True
-    link: ClassVar[Literal["logistic", "square"]] = "logistic"
     kind: Literal["simpo"] = "simpo"
-    batch: int
+    gamma: float = setting(Num(low=0), "SimPO's gamma", "gamma = 1.2")
 
 
-class Dpo(training_settings.Preference, IR):
+class Dpo(Pairs):
     """Preference training against the start: -log sigmoid(beta (log p_w/ref_w - log p_l/ref_l)) (Rafailov et al. 2023)."""
 
-    frozen: ClassVar[bool] = True
-    per_token: ClassVar[bool] = False
-    link: ClassVar[Literal["logistic", "square"]] = "logistic"
     gamma: ClassVar[float] = 0.0
     kind: Literal["dpo"] = "dpo"
-    batch: int
 
 
-class Ipo(training_settings.Preference, IR):
+class Ipo(Pairs):
     """Preference training against the start: (log p_w/ref_w - log p_l/ref_l - 1 / (2 beta))^2 (Azar et al. 2024)."""
 
-    frozen: ClassVar[bool] = True
-    per_token: ClassVar[bool] = False
     link: ClassVar[Literal["logistic", "square"]] = "square"
     gamma: ClassVar[float] = 0.0
     kind: Literal["ipo"] = "ipo"
-    batch: int
 
 
 Preference = Simpo | Dpo | Ipo
-"""What trains on pairs. `frozen` ones compare with the model that the stage began with, `per_token` ones have the mean of a
-response's log-probabilities and not their sum, and `link` is what the margin goes into; `gamma` is taken from it."""
 Method = Annotated[Ppo | Sft | Simpo | Dpo | Ipo, Field(discriminator="kind")]
 
 
-class Plateau(training_settings.Plateau, IR):
-    """Ends a stage when the mean of `metric` over the last `window` steps rose by at most `within` (absolute)
-    over the `window` before."""
+@kind("plateau", form="call", positional=("metric",))
+class Plateau(IR):
+    """Ends a stage once a metric no longer rises.
 
-    metric: str
+    That is when its mean over the last `window` steps is at most `within` (absolute) above the mean over the `window`
+    before.
+    """
+
+    metric: str = setting(
+        A(("metric",), "a metric such as train.accuracy"), "what to watch", "train.accuracy"
+    )
+    window: int = setting(STEPS, "steps averaged over", "window: 20 steps")
+    within: float = setting(Num(low=0), "the rise that still counts as none", "within: 0.2%")
 
 
-class Stage(training_settings.Stage, IR):
-    """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint.
+class Stage(IR):
+    """One stage of training: a method on data, for at most `steps` steps or until a plateau. Ends in a checkpoint.
 
-    With `selected` it trains on what a selection picks of responses to `data`'s questions; `passes` ends it after so
-    many passes over its sequences (all methods but PPO).
-    `expected_length`, the mean tokens of a response or trace, is for pricing alone.
-
-    With `lora` adapters are trained, and the weights themselves are not.
-
-    `precision`: of the forward and backward passes (weights and their optimizer stay in float32); `auto` is bfloat16
-    on GPUs. `microbatch`: tokens that one process runs at once, padding and all, at most, unless one sequence is longer.
-    `checkpointing` keeps one number a layer for the backward pass and computes the rest again; `auto` does on GPUs.
+    With `selected` it trains on what a selection picks of responses to `data`'s questions. Adapters of `lora` are trained
+    in place of the weights. The weights and their optimizer stay in float32.
     """
 
     presentation = frozenset({"name"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
-    method: Method
-    data: Data
-    optim: Optimizer
-    lora: Lora | None = None
-    plateau: Plateau | None = None
-    selected: Selected | None = None
-    passes: int | None = None
+    method: Method = setting(
+        Choice(("ppo", "sft", "simpo", "dpo", "ipo")), "how a stage trains", "method = ppo"
+    )
+    data: Data = setting(QUESTIONS, "what to train on", "data = areal_boba_7b")
+    selected: Selected | None = placed("data", default=None)
+    batch: ClassVar[Any] = setting(Block("batch"), "what a step takes", required=False)
+    optim: Optimizer = setting(Block("optim"), "the optimizer", required=False)
+    lora: Lora | None = setting(
+        Block("lora"),
+        "train adapters of low rank beside the weights, and not these (Hu et al. 2021)",
+        "lora { rank = 32 }",
+        default=None,
+        later=True,
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        WORDS,
+        "of forward and backward passes, over float32 weights; `auto` is bfloat16 on GPUs, float32 elsewhere",
+        default="auto",
+        later=True,
+    )
+    microbatch: int | None = setting(
+        TOKENS,
+        "tokens that a process runs at once with padding, or one longer sequence; left out, 48K on GPUs,"
+        " 2K elsewhere",
+        default=None,
+        later=True,
+    )
+    checkpointing: Literal["auto", "on", "off"] = setting(
+        WORDS,
+        "compute activations again in the backward pass, to hold more tokens; `auto` does on GPUs",
+        default="auto",
+        later=True,
+    )
+    steps: int = setting(STEPS, "training steps, at most", "steps = 400 steps")
+    passes: int | None = setting(
+        COUNT,
+        "passes over the traces or pairs, if that is fewer steps",
+        methods=SEQUENCES,
+        default=None,
+    )
+    until: ClassVar[Any] = setting(
+        A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"),
+        "when the stage ends",
+        "until = plateau(train.accuracy, window: 20 steps, within: 0.2%)",
+        required=False,
+    )
+    plateau: Plateau | None = placed("until", default=None)
+    expected_length: int | None = setting(
+        TOKENS,
+        "mean tokens of a response or trace, for the price alone; a run of the same measures it",
+        default=None,
+    )
+    save_every: int = setting(STEPS0, "steps between checkpoints kept; 0 keeps the last", default=0)
 
 
-class Pool(data_settings.Pool, IR):
-    """Graded responses of a checkpoint to the stage's questions: `samples` for each wording, or of the bare prompt."""
+@kind("pool", form="call", positional=("of",))
+class Pool(IR):
+    """Graded responses of a checkpoint, for a selection to pick from."""
 
-    start: Start
-    rollout: Sampling
-    wordings: tuple[Wording, ...] = ()
+    start: Start = setting(
+        A((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
+        "whose responses",
+        "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens)",
+        at="of",
+    )
+    data: ClassVar[Any] = setting(A(("data",)), "the questions", "data: areal_boba_7b")
+    samples: int = setting(COUNT, "responses a question, for each wording", "samples: 16")
+    rollout: Sampling = inline(Sampling)
+    wordings: tuple[Wording, ...] = setting(
+        Many(A(("wording",))),
+        "ways to ask; left out, the model's own prompt",
+        default=(),
+        required=False,
+    )
 
 
 class Selected(IR):
@@ -278,19 +613,35 @@ Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
 class Experiment(IR):
     """Training from a starting point, stage after stage.
 
-    `cluster` is what it trains and samples on where that is not the study's; no result depends on it. The first `shared`
-    stages, and all that they start from, are trained once for all seeds of a study, with the first of these.
+    No result depends on `cluster`. The first `shared` stages, and all that they start from, are trained once for all seeds
+    of a study, with the first of these.
     """
 
     presentation = frozenset({"name", "doc"})
-    later = frozenset({"cluster", "shared"})
-    _dump = model_serializer(mode="wrap")(without_unsaid)
+    later = frozenset({"shared"})
     name: str
     doc: str = ""
-    start: Start
+    start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", at="base")
     stages: tuple[Stage, ...]
-    cluster: Cluster | None = None
     shared: Annotated[int, Field(ge=0)] = 0
+    eval: ClassVar[Any] = setting(
+        A(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False
+    )
+    score: ClassVar[Any] = setting(
+        A(("reg",), "`reg(…)`"),
+        "the measure against a frontier",
+        "score = reg(against: edge, to: 16K tokens)",
+        required=False,
+    )
+    seed: ClassVar[Any] = setting(NATURAL, "the run's seed, where no study replicates it", default=1)
+    cluster: Cluster | None = setting(
+        A(("cluster",)),
+        "where it trains; left out in a study, where the study runs",
+        default=None,
+        later=True,
+    )
+    engine: ClassVar[Any] = ENGINE
+    limit: ClassVar[Any] = setting(HOURS, "the most that may be spent", required=False)
 
     @property
     def model(self) -> Model:
@@ -298,5 +649,53 @@ class Experiment(IR):
         return self.start.model
 
 
-for _model in (FromTraining, Pool, Selected, Stage, Experiment):
-    _model.model_rebuild()
+_FIRST = ("method", "base", "data", "reward", "credit", "advantage", "batch")
+_SETTINGS = {
+    **settings_of(Sequences, SEQUENCES),
+    **declared_in(Sft, SFT),
+    **declared_in(Pairs, PAIRS),
+    **declared_in(Simpo, SIMPO),
+    **settings_of(Ppo, PPO),
+    **settings_below(Advantage, "/"),
+    **settings_of(Stage),
+    **settings_of(Experiment),
+}
+TRAINING: dict[str, Setting] = {name: _SETTINGS[name] for name in dict.fromkeys((*_FIRST, *_SETTINGS))}
+"""The settings of recipes, experiments, stages and arms; some of them belong to some methods alone."""
+ROLLOUT = Kind(
+    "rollout",
+    "How responses are sampled while training.",
+    settings_of(Sampling) | settings_below(Ppo, "rollout."),
+    form="block",
+)
+CLIP = Kind(
+    "clip",
+    "Bounds of PPO's probability ratio: 1 - low to 1 + high.",
+    settings_below(Ppo, "clip."),
+    form="block",
+)
+RECIPE = Kind(
+    "recipe",
+    "Settings that experiments share.",
+    TRAINING,
+    parents=("recipe",),
+    children=("stage",),
+    partial=True,
+    example="recipe mine = ppo { optim { lr = 1e-6 } }",
+)
+EXPERIMENT = Kind(
+    "experiment",
+    "Training from a starting point, or the evaluation of one.",
+    TRAINING,
+    parents=("recipe", "experiment", "checkpoint", "model"),
+    children=("stage",),
+    example="experiment mine = ppo { base = qwen3_4b … }",
+)
+STAGE = Kind("stage", "One stage of training: what differs from its experiment.", TRAINING, partial=True)
+ARM = Kind(
+    "arm",
+    "A checkpoint with a name.",
+    TRAINING,
+    parents=("experiment", "checkpoint", "model", "recipe"),
+    children=("stage",),
+)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import error
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
 from reodsl.language import blocks
 from reodsl.language.context import Context
 from reodsl.language.resolve import WITHOUT_TRAINING, own_suite

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Many, Num, Text
-from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
 from reodsl.language.evaluate import bind_argument, evaluate_as, too_long
 from reodsl.language.finish import fill_defaults

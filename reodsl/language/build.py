@@ -1,7 +1,7 @@
-"""Build the representation from records: settings of the same name as they are, the others by hand.
+"""Build the representation from records: each field from the setting at its place, others by hand.
 
-A setting that a class of the representation has needs nothing here. What is written out is what a spec holds in another
-form than the language: a plateau inside `until`, budgets out of a schedule, rewards that were typed.
+A field that is a setting needs nothing here. Written out are fields that a spec holds in another form than the language: a
+plateau inside `until`, budgets out of a schedule, rewards that were typed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,15 @@ from reodsl.ir.reward import (
     Track,
 )
 from reodsl.ir.selection import Choice, Pick, Selection
-from reodsl.ir.study import Benchmark, Engine, Suite
+from reodsl.ir.setting import written_fields
+from reodsl.ir.study import Benchmark, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, Programs, TraceStyle
 from reodsl.ir.training import (
     AdamGroup,
     Advantage,
     Batch,
     Dpo,
+    Engine,
     Experiment,
     FromModel,
     FromTraining,
@@ -124,7 +126,7 @@ class Lowering:
 
     def alike(self, cls: type[T], record: Record, **special: Any) -> T:
         """`build`, once for records that have the very same values for it: arms by the hundred have those of one parent."""
-        values = [record.get(name) for name in cls.model_fields if name not in special]
+        values = [_given(record, name, place) for name, place in written_fields(cls) if name not in special]
         parts = tuple(id(each) if isinstance(each, IR) else each for each in special.values())
         key = cls, record.name, parts, tuple(map(id, values))
         if key not in self.equal:
@@ -143,15 +145,26 @@ class Lowering:
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
-    """A value of a class of the representation: its fields are `special`, or a record's settings of their names."""
+    """Return a value of a class of the representation: its fields are `special`, or a record's settings at their places."""
     fields = dict(special)
-    for name in cls.model_fields:
-        value = record.get(name) if name not in special else None
-        if value is not None:
+    for name, place in written_fields(cls):
+        if name in special:
+            continue
+        if isinstance(place, type):
+            fields[name] = build(place, record)
+        elif (value := _given(record, name, place)) is not None:
             fields[name] = _built(value)
     if record.name and "name" in cls.model_fields:
         fields.setdefault("name", record.name)
     return cls(**fields)
+
+
+def _given(record: Record, name: str, place: str | type) -> Value | None:
+    """Return the value of a setting of a record, at its place."""
+    if isinstance(place, type) or "." not in place:
+        return record.get(name if isinstance(place, type) else place)
+    slot = record.at(place)
+    return None if slot is None else slot.value
 
 
 def _built(value: Value) -> Any:
@@ -159,17 +172,6 @@ def _built(value: Value) -> Any:
     if isinstance(value.data, Items):
         return tuple(_built(each) for each in value.data.values)
     return BUILDERS[value.data.kind](value.data) if isinstance(value.data, Record) else plain(value)
-
-
-def model(record: Record) -> Model:
-    """Where its weights come from, how it is asked, and the sizes that are known without them."""
-    think = record.sub("think")
-    return build(
-        Model,
-        record,
-        think_open=think.data("open") if think is not None else None,
-        think_close=think.data("close") if think is not None else None,
-    )
 
 
 def wording(record: Record) -> Wording:
@@ -230,20 +232,14 @@ def fold_traces(record: Record) -> FoldTraces:
 
 def suite(record: Record) -> Suite:
     """An evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
-    rollout = build(Sampling, record)
-    grid = grid_of(record) or (rollout.max_tokens,)
-    return build(Suite, record, rollout=rollout, grid=grid, reg_to=record.data("reg_to") or grid[-1])
+    grid = grid_of(record) or (record.data("max_tokens"),)
+    return build(Suite, record, grid=grid, reg_to=record.data("reg_to") or grid[-1])
 
 
 def engine(record: Record) -> Engine:
     """What generates a study's responses; where it is left out, the engine for GPUs on a cluster."""
     named: Engine | None = record.data("engine")
     return named or ("sglang" if record.sub("cluster") is not None else "embedded")
-
-
-def cluster(record: Record) -> Cluster:
-    """Where a study or an experiment runs."""
-    return build(Cluster, record, memory_gib=record.data("memory"))
 
 
 def optimizer(record: Record) -> Optimizer:
@@ -264,6 +260,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "after": After,
             "architecture": Architecture,
             "benchmark": Benchmark,
+            "cluster": Cluster,
             "columns": Columns,
             "dimensions": Dimensions,
             "folder": Folder,
@@ -274,6 +271,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "loss": Loss,
             "lora": Lora,
             "marks": Marks,
+            "model": Model,
             "monitor": Monitor,
             "package": Package,
             "programs": Programs,
@@ -287,9 +285,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "tokenizer": WordTokenizer,
         }.items()
     },
-    "cluster": cluster,
     "data": data,
-    "model": model,
     "optim": optimizer,
     "suite": suite,
     "traces": fold_traces,
@@ -316,7 +312,7 @@ def start(low: Lowering, record: Record) -> Start:
                 experiment=trained, stage=len(trained.stages) - 1 if number is None else number
             )
         if source.kind == "model":
-            return FromModel(model=low.once(source, model))
+            return FromModel(model=low.once(source, lambda each: build(Model, each)))
     raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
 
 
@@ -344,7 +340,7 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     named = record.sub("cluster")
     if low.cluster is None or named is None:
         return None
-    named_cluster = cluster(named)
+    named_cluster = build(Cluster, named)
     return None if canonical(named_cluster) == canonical(low.cluster) else named_cluster
 
 
@@ -379,7 +375,7 @@ def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
             drop=typed.drop,
             keep=typed.keep,
         ),
-        pool=build(Pool, pool, start=start(low, pool.part("of")), rollout=build(Sampling, pool)),
+        pool=build(Pool, pool, start=start(low, pool.part("of"))),
     )
 
 
@@ -414,19 +410,15 @@ def method(low: Lowering, record: Record) -> Method:
     sequences = SEQUENCE_METHODS.get(record.data("method"))
     if sequences is not None:
         return build(sequences, record, batch=batch.data("prompts"))
-    rollout, clip = record.part("rollout"), record.part("clip")
+    rollout = record.part("rollout")
     sampling = low.once(rollout, lambda each: build(Sampling, each))
     return low.alike(
         Ppo,
         record,
         rollout=sampling,
         batch=low.once(batch, lambda each: build(Batch, each)),
-        clip_low=clip.data("low"),
-        clip_high=clip.data("high"),
         reward=reward(low, record.part("reward"), sampling.max_tokens),
         advantage=low.alike(Advantage, record.part("advantage"), credit=record.data("credit")),
-        wordings=tuple(wording(each) for each in records_of(rollout, "wordings")),
-        wordings_per=rollout.data("wordings_per"),
     )
 
 

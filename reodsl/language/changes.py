@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Type
-from reodsl.ir.settings import KINDS, TRAINING
+from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context
 from reodsl.language.members import declarations
 from reodsl.language.modules import Loaded

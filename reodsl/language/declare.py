@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
-from reodsl.ir.settings import DECLARED, KINDS
-from reodsl.ir.settings.types import SPLITS
+from reodsl.ir.setting_types import SPLITS
 from reodsl.language.amend import amend_call, apply_amends
 from reodsl.language.blocks import lay_block, stands_inside
 from reodsl.language.bounds import MOST_ARMS

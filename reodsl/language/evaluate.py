@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span
+from reodsl.ir.kinds import DECLARED, KINDS, METRICS
 from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Type
-from reodsl.ir.settings import DECLARED, KINDS, METRICS
-from reodsl.ir.settings.types import SPLITS, TOKENS
+from reodsl.ir.setting_types import SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context
 from reodsl.language.examples import in_file, with_imports

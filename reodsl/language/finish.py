@@ -8,8 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.ir.setting import Block, Field, Kind
-from reodsl.ir.settings import KINDS, TRAINING
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import Block, Kind, Setting
+from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value
@@ -28,7 +29,7 @@ class _Missing:
 
     blocks: tuple[str, ...]
     name: str
-    field: Field
+    field: Setting
     example: str
 
     @property
@@ -184,7 +185,7 @@ class _Defaults:
         self._slots: dict[str, Slot] = {}
         self._blocks: dict[str, Section] = {}
 
-    def slot(self, name: str, field: Field) -> Slot:
+    def slot(self, name: str, field: Setting) -> Slot:
         """The default of a setting."""
         if name not in self._slots:
             self._slots[name] = Slot(default_value(field, self._at), None, field.doc)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.ir.names import Form
-from reodsl.ir.setting import A, Between, Block, Choice, Either, Field, Flag, Many, Num, Text, Type
+from reodsl.ir.setting import A, Between, Block, Choice, Either, Flag, Many, Num, Setting, Text, Type
 from reodsl.language.hints import method_written
 from reodsl.language.meant import meant
 from reodsl.language.schema import kinds_of, type_words, unit_of
@@ -243,12 +243,12 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     return replace(value, data=Bounds(low, high))
 
 
-def default_value(field: Field, at: tree.Call | tree.Ident) -> Value:
+def default_value(field: Setting, at: tree.Call | tree.Ident) -> Value:
     """The default of a setting as a value."""
     return as_value(field.default, field, at)
 
 
-def as_value(data: Any, field: Field, at: tree.Call | tree.Ident) -> Value:
+def as_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
     """Plain data as a value in a field's type."""
 
     def value_of(each: Any, type_: Type) -> Value:

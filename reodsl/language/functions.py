@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
-from reodsl.ir.setting import A, Choice, Either, Field, Kind, Many, Text
-from reodsl.ir.settings.types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
+from reodsl.ir.setting import A, Choice, Either, Kind, Many, Setting, Text
+from reodsl.ir.setting_types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
 from reodsl.language.resolve import model_name
@@ -25,12 +25,12 @@ Arguments = Mapping[str, Slot]
 MOST_ITEMS = 4096
 
 
-def _signature(name: str, doc: str, fields: dict[str, Field], positional: tuple[str, ...] = ()) -> Kind:
+def _signature(name: str, doc: str, fields: dict[str, Setting], positional: tuple[str, ...] = ()) -> Kind:
     return Kind(name, doc, fields, form="call", positional=positional)
 
 
-def _need(type_: Any, doc: str, example: str) -> Field:
-    return Field(type_, doc, required=True, example=example)
+def _need(type_: Any, doc: str, example: str) -> Setting:
+    return Setting(type_, doc, required=True, example=example)
 
 
 SIGNATURES: dict[str, Kind] = {
@@ -68,8 +68,8 @@ SIGNATURES: dict[str, Kind] = {
             {
                 "frontier": _need(A(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
                 "n": _need(COUNT, "how many", "n: 5"),
-                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
-                "step": Field(TOKENS, "the candidates are its multiples", default=1),
+                "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
+                "step": Setting(TOKENS, "the candidates are its multiples", default=1),
             },
             ("frontier",),
         ),
@@ -82,8 +82,8 @@ SIGNATURES: dict[str, Kind] = {
                     "whose training tells, by its own stages of RL; what none of them met is seen at its longest response",
                     "rollouts: [shrink]",
                 ),
-                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
-                "unsolved": Field(
+                "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
+                "unsolved": Setting(
                     Choice(("formula", "l_max", "drop")),
                     "questions that nobody solves: what the formula gives (1), the longest response, or left out",
                     default="formula",
@@ -95,7 +95,7 @@ SIGNATURES: dict[str, Kind] = {
             "Splits each response at places of its own, drawn evenly from all before its end, and at its end.",
             {
                 "n": _need(COUNT, "how many, besides its end", "random_exits(n: 8)"),
-                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+                "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
             },
         ),
         _signature(
@@ -121,7 +121,7 @@ SIGNATURES: dict[str, Kind] = {
             "Multiples of a step: from, from + step, … up to `to`.",
             {
                 "step": _need(TOKENS, "the distance", "every(64 tokens, to: 1K tokens)"),
-                "from": Field(TOKENS0, "the first", default=0),
+                "from": Setting(TOKENS0, "the first", default=0),
                 "to": _need(TOKENS0, "the last, at most", "to: 1K tokens"),
             },
             ("step",),
@@ -152,8 +152,8 @@ REASONING_STEPS = _signature(
     {
         "separator": _need(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
         "keywords": _need(Many(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
-        "min_chunks": Field(COUNT, "chunks before a new step may open", default=1),
-        "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+        "min_chunks": Setting(COUNT, "chunks before a new step may open", default=1),
+        "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
     },
 )
 CHECKPOINTS = _signature(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.spec import Change, Spec
 from reodsl.ir.study import (
     Arm,
@@ -20,7 +21,7 @@ from reodsl.ir.study import (
     Table,
 )
 from reodsl.language import values
-from reodsl.language.build import Lowering, build, cluster, engine, start, suite
+from reodsl.language.build import Lowering, build, engine, start, suite
 from reodsl.language.checks.published import unfit
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
@@ -62,7 +63,7 @@ def _changes(program: Program) -> tuple[Change, ...]:
 
 def _study(low: Lowering, record: values.Study) -> Study:
     whole = record.sub("cluster")
-    low.cluster = cluster(whole) if whole is not None else None
+    low.cluster = build(Cluster, whole) if whole is not None else None
     low.shared = tuple(_shared(low, record))
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
@@ -111,7 +112,7 @@ def _shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.Experi
 def _lone(low: Lowering, record: values.Experiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     whole = record.sub("cluster")
-    low.cluster = cluster(whole) if whole is not None else None
+    low.cluster = build(Cluster, whole) if whole is not None else None
     lowered = suite(own_suite(record) or first.part("eval"))
     arms = []
     if record.is_trained:

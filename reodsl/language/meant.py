@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from reodsl.ir.settings.types import DATA_SOURCES, MODEL_SOURCES
+from reodsl.ir.setting_types import DATA_SOURCES, MODEL_SOURCES
 from reodsl.language.values import Items, Record, StageRef, Value
 
 _TABLE = re.compile(r".*\.(jsonl?|parquet|csv)", re.IGNORECASE)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reodsl.ir.functions import FUNCTIONS
-from reodsl.ir.setting import Block, Field, Kind, Num
-from reodsl.ir.settings import DECLARED, KINDS
+from reodsl.ir.kinds import DECLARED, KINDS
+from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
 from reodsl.language.modules import LIBRARY, library_names
 from reodsl.language.schema import type_words
@@ -154,7 +154,7 @@ def _call(kind: Kind) -> str:
     return f"\n### {kind.name}({', '.join(args)})\n\n{kind.doc}\n" + _table(kind.fields.items())
 
 
-def _table(fields: Iterable[tuple[str, Field]]) -> str:
+def _table(fields: Iterable[tuple[str, Setting]]) -> str:
     rows = [f"| `{name}` | {_type(field)} | {default_words(field)} | {field.doc} |" for name, field in fields]
     return (
         "\n| setting | type | default | |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
@@ -163,7 +163,7 @@ def _table(fields: Iterable[tuple[str, Field]]) -> str:
     )
 
 
-def _type(field: Field) -> str:
+def _type(field: Setting) -> str:
     words = type_words(field.type)
     if isinstance(field.type, Block):
         words = f"block [`{field.type.kind}`](#{field.type.kind})"
@@ -172,7 +172,7 @@ def _type(field: Field) -> str:
     return (f"{words}, {sense}" if sense else words).replace("|", "\\|") + methods
 
 
-def default_words(field: Field) -> str:
+def default_words(field: Setting) -> str:
     """A setting's default as a spec would write it, `required`, or nothing."""
     if field.required:
         return "required"

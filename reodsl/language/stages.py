@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
 from reodsl.language.amend import amend_stage, apply_amends
 from reodsl.language.blocks import lay_block
 from reodsl.language.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind
-from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.hints import method_written, provided

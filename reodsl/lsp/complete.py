@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reodsl.diagnostics.model import Span
-from reodsl.ir.setting import Field, Flag
-from reodsl.ir.settings import DECLARED, KINDS
+from reodsl.ir.kinds import DECLARED, KINDS
+from reodsl.ir.setting import Flag, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reference import REWARD_WORDS
@@ -145,7 +145,7 @@ def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]
     return as_written(method.value) if method is not None else "", named
 
 
-def _brief(field: Field) -> str:
+def _brief(field: Setting) -> str:
     return "required" if field.required else ""
 
 

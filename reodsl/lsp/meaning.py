@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Span
-from reodsl.ir.setting import Choice, Either, Field, Many, Num, Type
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import Choice, Either, Many, Num, Setting, Type
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
@@ -145,7 +145,7 @@ def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str,
     return "\n\n".join(parts), item.name.span
 
 
-def _setting(analysis: Analysis, here: Site, word: Token, field: Field) -> tuple[str, Span | None]:
+def _setting(analysis: Analysis, here: Site, word: Token, field: Setting) -> tuple[str, Span | None]:
     """Explain a setting: its type, its value and where that was set, and the value it replaces."""
     slot = _slot(analysis, here, word.text)
     parts = [describe_field(word.text, field)]
@@ -161,7 +161,7 @@ def _setting(analysis: Analysis, here: Site, word: Token, field: Field) -> tuple
     return "\n\n".join(parts), defined
 
 
-def describe_field(name: str, field: Field) -> str:
+def describe_field(name: str, field: Setting) -> str:
     """Describe a setting or argument in Markdown: doc, type, unit, range, default, and the methods that have it."""
     range_ = field.type.range_words() if isinstance(field.type, Num) else ""
     facts = [f"{type_words(field.type)}, {range_}" if range_ else type_words(field.type)]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Span
-from reodsl.ir.setting import A, Block, Field, Many
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import A, Block, Many, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.syntax.scanner import Token, scan
 from reodsl.syntax.source import Source
@@ -38,12 +38,12 @@ class Frame:
     kind: str = ""
     owner: str = ""
     path: tuple[str, ...] | None = ()
-    setting: Field | None = None
+    setting: Setting | None = None
     body: str = ""
     statement: list[Token] = field(default_factory=list)
     given: set[str] = field(default_factory=set)
 
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, Setting]:
         """The settings or arguments that may stand here."""
         return fields_of(self.kind)
 
@@ -72,18 +72,18 @@ class Site:
     given: set[str]
 
     @property
-    def wanted(self) -> Field | None:
+    def wanted(self) -> Setting | None:
         """The setting or argument whose value stands here."""
         return wanted(self.frame, self.before)
 
 
-def fields_of(kind: str) -> Mapping[str, Field]:
+def fields_of(kind: str) -> Mapping[str, Setting]:
     """The settings of a kind, or the arguments of a function; a stage has those of an experiment."""
     known = KINDS.get(kind) or SIGNATURES.get(kind)
     return known.fields if known is not None else {}
 
 
-def wanted(frame: Frame, before: list[Token]) -> Field | None:
+def wanted(frame: Frame, before: list[Token]) -> Setting | None:
     """The field whose value begins or goes on after these tokens."""
     if frame.bracket == "(" and frame.kind:
         for name, colon in pairwise(before):
@@ -199,7 +199,7 @@ def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
     )
 
 
-def _find_amended_kind(field_: Field | None) -> str:
+def _find_amended_kind(field_: Setting | None) -> str:
     """The kind of thing whose settings a block after a value changes."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, Many) else type_

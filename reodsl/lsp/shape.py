@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters

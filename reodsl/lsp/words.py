@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reodsl.ir.settings import DECLARED, KINDS
+from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.names import FUNCTIONS
 from reodsl.language.units import UNITS

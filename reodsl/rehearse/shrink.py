@@ -12,15 +12,16 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
-from reodsl.ir.base import values_of
+from reodsl.ir.base import Node, names_of, values_of
 from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
-from reodsl.ir.expression import Node, Number, names_of
+from reodsl.ir.expression import Number
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.selection import Selection
-from reodsl.ir.study import Arm, Benchmark, Engine, Frontier, PublishedCurve, Study, Suite
+from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
 from reodsl.ir.training import (
     Batch,
+    Engine,
     Experiment,
     FromModel,
     Method,
@@ -308,12 +309,13 @@ class _Shrinking:
         if isinstance(value, tuple):
             return tuple(map(self.scaled, value))
         if isinstance(value, Node):
-            return replace(value, **{name: self.scaled(getattr(value, name)) for name in names_of(value)})
+            return replace(value, **self._parts(value))
         if isinstance(value, IR):
-            return _with(
-                value, **{name: self.scaled(getattr(value, name)) for name in type(value).model_fields}
-            )
+            return _with(value, **self._parts(value))
         return value
+
+    def _parts(self, value: Node | IR) -> dict[str, Any]:
+        return {name: self.scaled(getattr(value, name)) for name in names_of(type(value)) or ()}
 
 
 def _with(value: T, /, **changes: Any) -> T:

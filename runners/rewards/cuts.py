@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reodsl.ir.base import IR, parts_of
-from reodsl.ir.expression import Bare, Correct, Forced, Name, Node, Own
+from reodsl.ir.base import IR, Node, parts_of
+from reodsl.ir.expression import Bare, Correct, Forced, Name, Own
 from reodsl.ir.reward import Reward
 from runners.rewards.inputs import Bools, Ints, RewardInputs
 from runners.rewards.problems import cut_needs_verdict

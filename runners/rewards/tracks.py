@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reodsl.ir.expression import STEP, TRACK, History, Node, Number
+from reodsl.ir.base import Node
+from reodsl.ir.expression import STEP, TRACK, History, Number
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from runners.rewards.inputs import Floats, RewardInputs

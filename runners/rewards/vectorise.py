@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reodsl.ir.base import IR, parts_of
+from reodsl.ir.base import IR, Node, parts_of
 from reodsl.ir.expression import (
     TRACK,
     Aggregate,
@@ -29,7 +29,6 @@ from reodsl.ir.expression import (
     If,
     Length,
     Name,
-    Node,
     Number,
     Own,
     Previous,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from reodsl.ir import IR, Spec
 from reodsl.ir import expression as ex
+from reodsl.ir.base import Node
 from reodsl.ir.data import (
     After,
     Boxed,
@@ -31,7 +32,6 @@ from reodsl.ir.data import (
 from reodsl.ir.data import (
     Tests as ByTests,
 )
-from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite

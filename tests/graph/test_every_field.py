@@ -10,8 +10,8 @@ from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
+from reodsl.ir.base import Node
 from reodsl.ir.data import Judge, Tools
-from reodsl.ir.expression import Node
 from reodsl.ir.model import Dimensions
 from tests.graph.everything import classes, everything, nodes, notes, updated
 

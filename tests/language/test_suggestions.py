@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.setting import Between, Either, Field, Many, Num, Type
-from reodsl.ir.settings import KINDS
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import Between, Either, Many, Num, Setting, Type
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
@@ -46,7 +46,7 @@ def numbers(type_: Type) -> Iterator[Num]:
                 yield from numbers(option)
 
 
-def suggested(misfit: Misfit, field: Field) -> str | None:
+def suggested(misfit: Misfit, field: Setting) -> str | None:
     """The value that a person is told to write, in the reason itself or by the setting's example."""
     found = re.search(r"(?:write|its unit:) `([^`]+)`", misfit.help or "")
     if found:

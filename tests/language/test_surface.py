@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Choice, Flag, Kind, Num, Text
-from reodsl.ir.settings import KINDS
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context

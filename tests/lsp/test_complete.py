@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.settings import DECLARED, KINDS
+from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.language.modules import _kept, library_names
 from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.lsp.complete import Completion, completions

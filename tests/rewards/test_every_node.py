@@ -20,8 +20,8 @@ import polars as pl
 import pytest
 
 from reodsl.ir import expression
-from reodsl.ir.base import walk
-from reodsl.ir.expression import Node, Statistic
+from reodsl.ir.base import Node, walk
+from reodsl.ir.expression import Statistic
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Selection

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
-from reodsl.ir.settings import KINDS, TRAINING
+from reodsl.ir.training import TRAINING
 from reodsl.language.checks.cases import (
     Case,
     Setting,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Span, warning
-from reodsl.ir.expression import Bare, Correct, Expression, Forced, Given, Length, Name, Node, Own, walk
+from reodsl.ir.base import Node
+from reodsl.ir.expression import Bare, Correct, Expression, Forced, Given, Length, Name, Own, walk
 from reodsl.language.context import Context
 from reodsl.language.reward.names import Typed
 

@@ -1,8 +1,8 @@
 """Types that settings of several kinds share: tokens, steps, shares, learning rates, checkpoints."""
 
-from typing import Annotated, Any
+from __future__ import annotations
 
-from reodsl.ir.setting import A, Choice, Either, Num, Setting
+from reodsl.ir.setting import A, Choice, Either, Num
 
 TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
 TOKENS0 = Num("tokens", whole=True, low=0)
@@ -15,6 +15,9 @@ NATURAL = Num(whole=True, low=0, high=2**53)
 SHARE = Num(low=0, high=1)
 UTILISED = Num(low=0, high=1, above=True)
 POSITIVE = Num(low=0, above=True)
+TEMPERATURE = Num(low=0, high=10)
+TOP_P = UTILISED
+ENGINES = Choice(("embedded", "sglang"))
 BETA = Num(low=0, high=1, below=True, example="0.95")
 LR = Num(low=0, high=1, above=True, example="5e-6")
 HOURS = Num("gpu_hours", low=0, above=True, example="4K gpu_hours")
@@ -34,16 +37,3 @@ READER = Either(
         A(("after", "regex"), '`after("…")` or `regex("…")`'),
     ),
 )
-Temperature = Annotated[float, Setting(Num(low=0, high=10), "0 is greedy", default=1.0)]
-TopP = Annotated[
-    float, Setting(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0)
-]
-TopK = Annotated[int, Setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)]
-Engine = Annotated[
-    Any,
-    Setting(
-        Choice(("embedded", "sglang")),
-        "what generates responses; left out, `sglang` with a cluster and `embedded` without",
-        required=False,
-    ),
-]
