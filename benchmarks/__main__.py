@@ -1,90 +1,122 @@
-"""`make bench`: every measurement that the documentation quotes, written to benchmarks/RESULTS.md and results.json."""
+"""`make bench`: measure all that the documentation quotes, for benchmarks/RESULTS.md and results.json.
+
+python -m benchmarks --peer PYTHON   # all; the Python of an environment that has trl
+python -m benchmarks lag             # one part, printed
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import markdown
 from reodsl.price.machine import processor
 
 HERE = Path(__file__).resolve().parent
+PARTS = {
+    "check": "answers:check",
+    "editor": "answers:editor",
+    "reading": "answers:reading",
+    "engine": "engine:measure",
+    "lag": "lag:measure",
+    "step": "step:measure",
+}
 
 
-def run(module: str, *args: str) -> dict[str, Any]:
-    """One benchmark script in a process of its own; its JSON."""
-    print(f"{module} …", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-m", module, *args], stdout=subprocess.PIPE, text=True, check=True
-    )
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+def run(*words: str) -> Any:
+    """Return the JSON that a module prints, in a process of its own with one thread."""
+    print(*words, "…", file=sys.stderr, flush=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, "-P", "-m", *words]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def text(results: dict[str, Any]) -> str:
-    """The results as a page: the claims, each with its measured figure."""
-    step, engine, check = results["step"], results["engine"], results["check"]
+    """Return the results as a page: a row for each claim."""
+    engine, check, editor, reading, lag = (
+        results[part] for part in ("engine", "check", "editor", "reading", "lag")
+    )
     rows = [
-        f"| whole vanilla RL step, {name} | {row['ratio']}× TRL's `GRPOTrainer` | "
-        f"{row['tokens_per_cpu_second']:,} against {row['peer_tokens_per_cpu_second']:,} tokens per CPU-second; "
-        f"mean length {row['mean_length']} and {row['peer_mean_length']}; rounds {row['ratios']} |"
-        for name, row in step.items()
+        (
+            f"whole vanilla RL step, {name}",
+            f"{row['ratio']}× TRL's `GRPOTrainer`",
+            f"{row['tokens_per_cpu_second']:,} against {row['peer_tokens_per_cpu_second']:,} tokens per CPU-second; "
+            f"mean length {row['mean_length']} and {row['peer_mean_length']}; rounds {row['ratios']}",
+        )
+        for name, row in results["step"].items()
     ]
     rows += [
-        f"| generation, varied, max 256 | {engine['speed_over_peer']:.2f}× `transformers.generate` | "
-        f"{engine['tokens_per_cpu_second']:,.0f} against {engine['peer_tokens_per_cpu_second']:,.0f} tokens a CPU-second |",
-        f"| forced answers at 5 budgets | {engine['forced_5_over_generation']:.3f} of generation | one tree pass |",
-        f"| forced answers at 32 budgets | {engine['forced_32_over_generation']:.3f} of generation | one tree pass |",
+        (
+            "generation, varied, max 256",
+            f"{engine['speed_over_peer']:.2f}× `transformers.generate`",
+            f"{engine['tokens_per_cpu_second']:,.0f} against "
+            f"{engine['peer_tokens_per_cpu_second']:,.0f} tokens a CPU-second",
+        ),
+        *(
+            (
+                f"forced answers at {budgets} budgets",
+                f"{engine[f'forced_{budgets}_over_generation']:.3f} of generation",
+                "one tree pass",
+            )
+            for budgets in (5, 32)
+        ),
+        (
+            f"`reodsl check {check['spec']}` ({check['lines']} lines), cold",
+            f"{check['wall_seconds']} s",
+            f"{check['cpu_seconds']} s of processor time",
+        ),
+        (
+            "the slowest answer to an editor there, after a key",
+            f"{editor['slowest']} ms of processor time",
+            ", ".join(f"{name} {each}" for name, each in editor["milliseconds"].items()),
+        ),
+        (
+            "reading a million tokens of servers' answers",
+            f"{reading['with_logprobs']} s of processor time",
+            f"{reading['without']} s where nothing reads log-probabilities",
+        ),
+        (
+            f"a stage with `lag = 1 step` on {lag['cores']} cores",
+            f"{lag['ratio']} of the time without",
+            f"rounds {lag['ratios']}; seconds {lag['seconds']}",
+        ),
     ]
-    rows.append(
-        f"| `reodsl check {check['spec']}` ({check['lines']} lines), cold | {check['wall_seconds']} s | "
-        f"{check['cpu_seconds']} s of processor time |"
-    )
-    editor = results["editor"]
-    rows.append(
-        f"| the slowest answer to an editor there, after a key | {editor['slowest']} ms of processor time | "
-        f"{', '.join(f'{name} {each}' for name, each in editor['milliseconds'].items())} |"
-    )
-    reading = results["reading"]
-    rows.append(
-        f"| reading a million tokens of servers' answers | {reading['with_logprobs']} s of processor time | "
-        f"{reading['without']} s where nothing reads log-probabilities |"
-    )
-    lag = results["lag"]
-    rows.append(
-        f"| a stage with `lag = 1 step` on {lag['cores']} cores | {lag['ratio']} of the time without | "
-        f"rounds {lag['ratios']}; seconds {lag['seconds']} |"
-    )
-    table = "\n".join(rows)
     return f"""# Measured
 
 Made by `make bench` on {results["machine"]["processor"]}, one thread a process, float32, Python
 {results["machine"]["python"]}. Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
 
-| what | figure | |
-| --- | --- | --- |
-{table}
+{markdown(("what", "figure", ""), rows)}
 """
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", required=True, help="the python of an environment that has trl")
+    """Measure one part, or all in processes of their own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=PARTS)
+    parser.add_argument("--peer", help="the Python of an environment that has trl")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    results = {
-        "machine": {"processor": processor(), "python": platform.python_version()},
-        "check": run("benchmarks.check"),
-        "editor": run("benchmarks.editor"),
-        "reading": run("benchmarks.reading"),
-        "engine": run("benchmarks.engine", "--rounds", str(args.rounds)),
-        "lag": run("benchmarks.lag", "--rounds", str(args.rounds)),
-        "step": run("benchmarks.step", "--peer", args.peer, "--rounds", str(args.rounds)),
-    }
+    if args.peer is None and args.part in (None, "step"):
+        parser.error("name the Python of the peer's environment: --peer PYTHON")
+    if args.part is not None:
+        module, _, name = PARTS[args.part].partition(":")
+        measure = getattr(import_module(f"benchmarks.{module}"), name)
+        print(json.dumps(measure(args.rounds, *([args.peer] if args.part == "step" else [])), indent=1))
+        return
+    more = ["--rounds", str(args.rounds), "--peer", str(args.peer)]
+    results = {"machine": {"processor": processor(), "python": platform.python_version()}}
+    results |= {part: run("benchmarks", part, *more) for part in PARTS}
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text(text(results))
     print(text(results))

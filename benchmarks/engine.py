@@ -1,14 +1,11 @@
-"""The embedded engine against `transformers.generate`, and forced answers as a share of generation.
+"""Time the embedded engine against `transformers.generate`, and forced answers as a share of generation.
 
-The tiny model, varied lengths up to 256 tokens. Own and peer runs alternate; medians of tokens per CPU-second
-and of ratios within a round, as one JSON object.
+The tiny model has varied lengths up to 256 tokens. Own and peer runs alternate; figures are medians of tokens per
+CPU-second and of ratios within a round.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -17,23 +14,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import torch
+from transformers import AutoModelForCausalLM
+
+from benchmarks.tiny import VOCABULARY, write
+from runners.engine.embedded import EmbeddedEngine
+from runners.engine.protocol import Request, Sampling
 
 MAX_TOKENS, EOS = 256, 1
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What the work gives, and the processor seconds that it took."""
+    """Return the result of some work, and its processor seconds."""
     start = time.process_time()
     result = work()
     return result, time.process_time() - start
 
 
 def peer(model: Any, texts: Any, rollouts: int) -> int:
-    """Lets `transformers` generate `rollouts` responses to each row of `texts` [prompts, 16]; how many tokens they have."""
-    import torch
-
+    """Let `transformers` generate `rollouts` responses to each row of `texts` [prompts, 16], and count their tokens."""
     with torch.inference_mode():
         ids = texts.repeat_interleave(rollouts, 0)
         generated = model.generate(
@@ -49,15 +48,8 @@ def peer(model: Any, texts: Any, rollouts: int) -> int:
     return int(((generated == EOS).cumsum(1) - (generated == EOS).int() == 0).sum())
 
 
-def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:
-    """Rounds of: own generation, forced answers at 5 and 32 budgets, the peer's generation."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from benchmarks.tiny import VOCABULARY, write
-    from runners.engine.embedded import EmbeddedEngine
-    from runners.engine.protocol import Request, Sampling
-
+def measure(rounds: int, prompts: int = 64, rollouts: int = 8) -> dict[str, Any]:
+    """Return medians over rounds of own generation, forced answers at 5 and 32 budgets, and the peer's generation."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         write(Path(place))
@@ -94,17 +86,3 @@ def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:
         for budgets, share in shares.items():
             note(f"forced_{budgets}_over_generation", share)
     return {name: round(statistics.median(values), 3) for name, values in figures.items()}
-
-
-def main() -> None:
-    """Prints the medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--rollouts", type=int, default=8)
-    args = parser.parse_args()
-    print(json.dumps(measure(args.rounds, args.prompts, args.rollouts), indent=2))
-
-
-if __name__ == "__main__":
-    main()

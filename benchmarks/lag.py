@@ -1,12 +1,10 @@
-"""Rollouts beside training on two cores: the seconds of a stage with `lag = 1` over those of the same without.
+"""Time rollouts beside training on two cores: the seconds of a stage with `lag = 1` over those of the same without.
 
 Both are the runner's own stages of vanilla RL on the tiny model, one thread for generation and one for training.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -14,17 +12,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import polars as pl
+import torch
+
+from benchmarks.tiny import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, write
+from reodsl.graph.job import Job, Resources
+from reodsl.graph.task import Task
+from reodsl.ir.data import Data
+from reodsl.ir.expression import Length
+from reodsl.ir.model import Architecture, Model, Prompt, WordTokenizer
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling, Stage
+from runners.train.run import train
 
 
-def measure(rounds: int, steps: int, prompts: int, rollouts: int) -> dict[str, Any]:
-    """Seconds of both by round, and the median of their ratios."""
-    # Read after the settings of its threads stand.
-    import torch
-
-    from benchmarks.tiny import PROMPT, write
-
+def measure(rounds: int, steps: int = 12, prompts: int = 32, rollouts: int = 8) -> dict[str, Any]:
+    """Return the seconds of both by round, and the median of their ratios."""
     torch.set_num_threads(1)
     ratios, seconds = [], []
     with tempfile.TemporaryDirectory() as place:
@@ -46,25 +49,14 @@ def measure(rounds: int, steps: int, prompts: int, rollouts: int) -> dict[str, A
 
 
 def _questions(folder: Path, prompt: str) -> None:
-    """One question many times; nobody asks whether it is answered."""
-    import polars as pl
-
+    """Write one question many times; whether it is answered does not matter."""
     folder.mkdir()
     rows = [{"id": str(i), "question": prompt, "answer": f"t{i % 100}", "meta": None} for i in range(256)]
     pl.DataFrame(rows, schema_overrides={"meta": pl.String}).write_parquet(folder / "questions.parquet")
 
 
 def _stage(root: Path, name: str, steps: int, prompts: int, rollouts: int, lag: int) -> float:
-    """Seconds of a whole stage. Longer responses earn more, so that no group is without a gradient."""
-    from reodsl.graph.job import Job, Resources
-    from reodsl.graph.task import Task
-    from reodsl.ir.data import Data
-    from reodsl.ir.expression import Length
-    from reodsl.ir.model import Architecture, Model, Prompt, WordTokenizer
-    from reodsl.ir.reward import Reward
-    from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling, Stage
-    from runners.train.run import train
-
+    """Return the seconds of a whole stage. Longer responses earn more, so every group has a gradient."""
     method = Ppo(
         rollout=Sampling(max_tokens=256),
         max_prompt=64,
@@ -85,47 +77,27 @@ def _stage(root: Path, name: str, steps: int, prompts: int, rollouts: int, lag: 
         optim=Optimizer(algorithm="adamw", lr=1e-6),
         steps=steps,
     )
-    tokenizer = WordTokenizer(words=("a",), eos="<eos>", pad="<pad>")
     model = Model(
         name="tiny",
         source=Architecture(
             family="qwen3",
-            hidden=128,
-            layers=4,
-            heads=4,
-            kv_heads=2,
-            head_dim=32,
-            intermediate=512,
-            tokenizer=tokenizer,
+            hidden=HIDDEN,
+            layers=LAYERS,
+            heads=HEADS,
+            kv_heads=KV_HEADS,
+            head_dim=HEAD_DIM,
+            intermediate=4 * HIDDEN,
+            tokenizer=WordTokenizer(words=("a",), eos="<eos>", pad="<pad>"),
         ),
         context=1024,
         prompt=Prompt(template="{question}"),
     )
-    payload = {
-        "stage": stage.model_dump(mode="json"),
-        "model": model.model_dump(mode="json"),
-        "seed": 1,
-        "index": 0,
-    }
+    named = {"stage": stage.model_dump(mode="json"), "model": model.model_dump(mode="json")}
+    task = Task(name, "train", {**named, "seed": 1, "index": 0}, {}, arm=name)
     out, work = root / name, root / f"{name}.work"
     out.mkdir()
     work.mkdir()
     inputs = {"start": root / "start", "data": root / "data"}
-    task = Task(name, "train", payload, {}, arm=name)
     began = time.perf_counter()
     train(Job(task, inputs, out, work, root, lambda progress: None, Resources()))
     return time.perf_counter() - began
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--rollouts", type=int, default=8)
-    args = parser.parse_args()
-    print(json.dumps(measure(args.rounds, args.steps, args.prompts, args.rollouts), indent=2))
-
-
-if __name__ == "__main__":
-    main()

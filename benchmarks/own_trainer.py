@@ -1,12 +1,19 @@
-"""The tiny model's folder and the settings of a measurement to what takes vanilla RL steps on it."""
+"""Take whole vanilla RL steps on the tiny model, and print a JSON line of tokens and seconds.
+
+The counterpart of `benchmarks.peer_trl`: same model, batch, precision, lengths and a reward of the same kind (a coin for
+each response, so every group has a gradient).
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.tiny import PROMPT
+import torch
+
+from benchmarks.tiny import PROMPT, line, settings
 from reodsl.graph.job import Resources
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
@@ -28,13 +35,13 @@ from runners.verify import Answer, Stats, Verdict
 
 
 class Coin:
-    """A verifier to which half of the answers are right, whatever they say."""
+    """A verifier to which half of the answers are right, whatever they are."""
 
     def __init__(self) -> None:
         self.tossed = 0
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """A toss for each answer."""
+        """Toss for each answer."""
         self.tossed += 1
         return [
             Verdict((i * 2654435761 + self.tossed * 40503) >> 7 & 1 == 1, "fast")
@@ -42,16 +49,16 @@ class Coin:
         ]
 
     def stats(self) -> Stats:
-        """Nothing is counted."""
+        """Return no counts."""
         return Stats()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """What takes the steps: `prompts` copies of one question each time."""
+    """A model with all that takes steps on it: `prompts` copies of one question each."""
 
     engine: Engine
     sampler: RolloutSampler
@@ -61,7 +68,7 @@ class Trainer:
 
     @staticmethod
     def of(model: Path, prompts: int, rollouts: int, max_tokens: int, fixed: bool) -> Trainer:
-        """A trainer of the model in a folder; with `fixed` no response ends before `max_tokens`."""
+        """Return a trainer of the model in a folder; with `fixed` no response ends before `max_tokens`."""
         loaded = load(model)
         reward = Reward(name="outcome", outcome=Correct(of="y"))
         engine, stop = open_engine(model, Resources()), () if fixed else (1,)
@@ -98,7 +105,7 @@ class Trainer:
         )
 
     def step(self, number: int) -> list[int]:
-        """One whole step, from the weights' way into the engine to the update; the lengths of its responses."""
+        """Take a whole step, from the weights' way into the engine on, and return the lengths of its responses."""
         asked = range(self.method.batch.prompts)
         questions = [Question(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
@@ -106,3 +113,20 @@ class Trainer:
         batch = batch_of(score(step, self.method))
         update(self.learner, batch, self.method, 1, number)
         return [len(one.response.tokens) for one in step.rollouts]
+
+
+def main() -> None:
+    """Take the steps that are asked for, after one that carries the set-up of the libraries."""
+    args = settings(__doc__)
+    torch.set_num_threads(1)
+    trainer = Trainer.of(args.model, args.prompts, args.rollouts, args.max_tokens, args.fixed)
+    trainer.step(0)
+    used = time.process_time()
+    lengths = [length for number in range(args.steps) for length in trainer.step(number + 1)]
+    used = time.process_time() - used
+    trainer.engine.close()
+    print(line(sum(lengths), used, lengths))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""One measurement of the peer: whole GRPO steps of TRL on the tiny model, as a JSON line of tokens and seconds.
+"""Take whole GRPO steps of TRL on the tiny model, and print a JSON line of tokens and seconds.
 
 Run by `benchmarks.step` in an environment that has `trl`; needs nothing of this project.
 """
@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 
-from benchmarks.step_settings import line, settings
+from benchmarks.tiny import PROMPT, line, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -22,8 +22,6 @@ def main() -> None:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
-
-    from benchmarks.tiny import PROMPT
 
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(args.model, padding_side="left")
@@ -55,11 +53,11 @@ def main() -> None:
         generation_kwargs={"min_new_tokens": args.max_tokens} if args.fixed else None,
         seed=0,
     )
-    marks: list[tuple[float, float, int]] = []
+    marks: list[tuple[float, int]] = []
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *_: object, **__: object) -> None:
-            marks.append((time.perf_counter(), time.process_time(), sum(lengths)))
+            marks.append((time.process_time(), sum(lengths)))
 
     trainer = GRPOTrainer(
         model=str(args.model),
@@ -71,8 +69,8 @@ def main() -> None:
     )
     trainer.train()
     # The first step carries the set-up of both libraries and is left out.
-    wall, cpu, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
-    print(line(tokens, wall, cpu, lengths))
+    cpu, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
+    print(line(tokens, cpu, lengths))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whole vanilla RL steps against TRL's `GRPOTrainer`, in turn, as ratios of tokens per CPU-second.
+"""Time whole vanilla RL steps against TRL's `GRPOTrainer`, in turn, as ratios of tokens per CPU-second.
 
 Each round runs both sides as processes of their own, one thread each, on the same model, batch (64 × 8 responses),
 precision (float32) and lengths. Needs `trl` in the environment that --peer names; `make bench` makes one.
@@ -6,7 +6,6 @@ precision (float32) and lengths. Needs `trl` in the environment that --peer name
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ from benchmarks.tiny import write
 
 
 def once(python: str, module: str, model: Path, steps: int, fixed: bool) -> dict[str, float]:
-    """One process of one side."""
+    """Return what one process of one side prints."""
     command = [python, "-m", module, str(model), "--steps", str(steps)]
     if fixed:
         command += ["--fixed", "--max-tokens", "128"]
@@ -28,8 +27,8 @@ def once(python: str, module: str, model: Path, steps: int, fixed: bool) -> dict
     return printed
 
 
-def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
-    """Medians over rounds, by kind of lengths."""
+def measure(rounds: int, peer: str, steps: int = 1) -> dict[str, Any]:
+    """Return medians over rounds, by kind of lengths."""
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         model = Path(place)
@@ -37,7 +36,7 @@ def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
         for name, fixed in (("varied, max 256", False), ("fixed 128", True)):
             ratios, own_rates, peer_rates, lengths = [], [], [], []
             for _ in range(rounds):
-                ours = once(sys.executable, "benchmarks.own_step", model, steps, fixed)
+                ours = once(sys.executable, "benchmarks.own_trainer", model, steps, fixed)
                 other = once(peer, "benchmarks.peer_trl", model, steps, fixed)
                 own_rates.append(ours["tokens"] / ours["cpu"])
                 peer_rates.append(other["tokens"] / other["cpu"])
@@ -52,16 +51,3 @@ def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
                 "peer_mean_length": round(lengths[0][1], 1),
             }
     return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", required=True, help="the python of an environment that has trl")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=1)
-    args = parser.parse_args()
-    print(json.dumps(measure(args.peer, args.rounds, args.steps), indent=2))
-
-
-if __name__ == "__main__":
-    main()

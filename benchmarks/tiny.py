@@ -1,8 +1,13 @@
-"""The tiny model that peers are measured on: a folder in the layout of `transformers`, random weights from a seed."""
+"""Write the tiny model that both sides of a comparison take steps on, and read the settings that both have.
+
+The model is a folder in the layout of `transformers` with random weights from a seed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 128, 4, 4, 2, 32, 128
@@ -10,8 +15,10 @@ PROMPT = "t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11 t12 t13 t14 t15 t16"
 
 
 def write(folder: Path) -> None:
-    """Write model and word-level tokenizer. With near-uniform logits, responses end after 111 tokens on average
-    when cut at 256: one token in 128 is the end of sequence."""
+    """Write model and word-level tokenizer.
+
+    One token in 128 is the end of sequence, with near-uniform logits: cut at 256, responses have 111 tokens on average.
+    """
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -45,7 +52,18 @@ def write(folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    write(parser.parse_args().folder)
+def settings(description: str | None) -> argparse.Namespace:
+    """Read `model`, `steps`, `prompts`, `rollouts`, `max_tokens` and `fixed` from the command line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--rollouts", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--fixed", action="store_true", help="never end early: every response has max-tokens")
+    return parser.parse_args()
+
+
+def line(tokens: float, cpu: float, lengths: Sequence[int]) -> str:
+    """Return the JSON line that `benchmarks.step` reads: tokens and seconds of the steps, mean length of responses."""
+    return json.dumps({"tokens": tokens, "cpu": cpu, "mean_length": sum(lengths) / len(lengths)})

@@ -33,7 +33,7 @@ READING = RESULTS["reading"]
         ),
         (
             "docs/PRICE.md",
-            f"`benchmarks/reading.py` measured {READING['without']} and {READING['with_logprobs']}.",
+            f"`python -m benchmarks reading` measured {READING['without']} and {READING['with_logprobs']}.",
         ),
     ],
 )
