@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from reodsl.report import formats, notes
-from reodsl.report.main_table import CHANGE, Column, columns_of, ordered_places
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, title
+from reodsl.report.results import ALL, CHANGE, Column, results
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -26,33 +26,18 @@ _HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "RE
 def rows(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[Column]
 ) -> tuple[list[str], list[list[str]]]:
-    """The heads of the table, and a row of texts for each arm."""
+    """Return the heads of the table, and a row of texts for each arm."""
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
     heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
-    places = [
-        (place, column) for place in ordered_places(table) for column in columns_of(table, place, columns)
-    ]
-    cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
-    head = ["arm", *(f"{title(place)} {heads[column]}" for place, column in places)]
-    body = []
-    for arm in material.arms if arms is None else [name for name in arms if name in material.arms]:
-        line = [arm]
-        for place, column in places:
-            row = cells.get((arm, place), {})
-            if column == "difference":
-                line.append(formats.difference(row))
-            elif column == "accuracy":
-                line.append(formats.percent(row.get(column)))
-            else:
-                line.append(formats.number(row.get(column)))
-        body.append(line)
-    return head, body
+    found = results(table, material.arms if arms is None else arms, columns)
+    head = [f"{title(place)} {heads[name]}" for place, names in found.columns.items() for name in names]
+    return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in found.rows.items()]
 
 
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A `tabular` with rules of booktabs."""
+    """Return a `tabular` with rules of booktabs."""
     lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
     lines += [" & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
     lines += [
@@ -63,7 +48,7 @@ def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table of GitHub's Markdown."""
+    """Return a table of GitHub's Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
@@ -73,7 +58,7 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """CSV with numbers that programs read: ASCII signs, no separators, nothing where nothing is known."""
+    """Return CSV with numbers that programs read: ASCII signs, no separators, nothing where nothing is known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -90,9 +75,9 @@ def buttons(
     material: Material,
     table: pl.DataFrame,
     arms: Sequence[str] | None = None,
-    columns: Sequence[Column] = ("accuracy", "length", "reg"),
+    columns: Sequence[Column] = ALL,
 ) -> Markup:
-    """Buttons that copy the table; `name` sets several tables of a page apart."""
+    """Return buttons that copy the table; each table of a page has another `name`."""
     head, body = rows(material, table, arms, columns)
     texts = {"LaTeX": latex(head, body), "Markdown": markdown(head, body), "CSV": plain(head, body)}
     keys = {kind: f"{name}-{kind.lower()}" for kind in texts}
@@ -117,5 +102,5 @@ def _escaped(text: str) -> str:
 
 
 def _number(text: str) -> str:
-    """A number as LaTeX sets it: a minus that is one, the mark raised."""
+    """Write a number for LaTeX, with a real minus and the star raised."""
     return text.replace(formats.MINUS, "$-$").replace(formats.APART, "$^{*}$").replace(formats.NONE, "--")

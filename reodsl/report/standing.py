@@ -9,6 +9,7 @@ from reodsl.report import formats, notes, theme
 from reodsl.report.leading import best
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material
+from reodsl.report.results import cell
 from reodsl.report.verdict_words import equal, within
 
 MOST = 24
@@ -30,15 +31,8 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     shown += [base] if base is not None and base in rows and base not in shown else []
     for arm in shown:
         row = rows[arm]
-        change, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
-        value = near + formats.number(row["reg"]) if change is None else formats.difference(row)
-        tone = (
-            None
-            if not formats.starred(row, "difference")
-            else "good"
-            if change is not None and change < 0
-            else "bad"
-        )
+        compared = row.get("difference") is not None
+        lead = cell(row, MEAN, "difference" if compared else "reg", roomy=True)
         tags = [
             word
             for word, fits in (
@@ -55,8 +49,8 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
                 dot(colours[arm], kinds[arm]),
                 tag("span", arm, class_="name"),
                 [tag("span", word, class_="tag") for word in tags],
-                tag("b", value, class_=tone),
-                tag("small", "REG" if change is None else formats.interval(low, high)),
+                tag("b", "" if compared else near, lead.text, class_=lead.tone or None),
+                tag("small", lead.around if compared else "REG"),
             )
         )
     if len(shown) < len(rows):

@@ -1,10 +1,10 @@
-"""The main table for a terminal: the page's numbers in its order."""
+"""Show the main table on a terminal: the page's numbers in its order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
-MEASURES = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "length"}
+    from reodsl.report.results import Shown
+
+MEASURES: tuple[Shown, ...] = ("reg", "reg_plain", "accuracy", "length")
+HEADS = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "length"}
+COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def report_summary(folder: Path, *, average_only: bool = False, intervals: bool = True) -> Table:
-    """The table of a report's folder (its `tables/main.parquet`, `spec.reo.json` and verdict), to be printed by rich."""
+    """Return the table of a report's folder (`tables/main.parquet`, `spec.reo.json`, the verdict), for rich to print."""
     import polars as pl
 
     from reodsl.report.verdict_words import said
@@ -41,30 +45,33 @@ def summary_table(
     intervals: bool = True,
     verdict: Sequence[str] = (),
 ) -> Table:
-    """The `verdict`, then REG's difference from the baseline, REG against both frontiers, accuracy and length of each arm.
+    """Return the `verdict`, then REG's difference from the baseline, REG against both frontiers, accuracy and length.
 
-    `table` is `tables.main`. The arms that the frontier judges stand in bold; with one group of columns, the interval, or
-    the spread over seeds where nothing is scored, stands beside each number, unless `intervals` is false.
+    `table` is `tables.main`. The arms that the frontier judges are bold. With one group of columns, each number has its
+    interval beside it, or its spread over seeds where nothing is scored, unless `intervals` is false.
     """
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
     from reodsl.report import notes
-    from reodsl.report.main_table import places, shown_columns
     from reodsl.report.material import framed, title
+    from reodsl.report.results import Cell, cell, known_columns, places
 
     baseline = study.score.relative_to if study.score is not None else None
-    shown = shown_columns(table, ("reg", "reg_plain", "accuracy", "length"))
+    shown = known_columns(table, MEASURES)
+    compared = "reg" in shown and baseline is not None and "difference" in table.columns
+    columns: tuple[Shown, ...] = ("difference", *shown) if compared else shown
     groups = places(table)[-1:] if average_only else places(table)
     around = intervals and len(groups) == 1
-    compared = "reg" in shown and baseline is not None and "difference" in table.columns
     seeds = int(table["seeds"].max() or 1) if table.height else 1  # type: ignore[arg-type]
-    said = [notes.intervals(study, seeds) if around else _mark(study) if compared else ""]
+    star = notes.star(study.score) if compared and study.score is not None else ""
+    said = [notes.intervals(study, seeds) if around else star]
     if "reg_plain" in shown and notes.frontiers(study):
         said.append("REG is against the cross-fitted frontier; plain: against the paper's, which errs high.")
     said.append(notes.approximate(study))
-    near = notes.nearly(study)
+    heads = {name: notes.nearly(study) * name.startswith("reg") + head for name, head in HEADS.items()}
+    heads["difference"] = f"REG − {escape(baseline or '')}"
     out = Table(
         box=None,
         pad_edge=False,
@@ -78,53 +85,24 @@ def summary_table(
     )
     out.add_column("arm", no_wrap=True)
     for place in groups:
-        heads = [f"REG − {escape(baseline or '')}"] * compared + [
-            near * column.startswith("reg") + MEASURES[column] for column in shown
-        ]
-        for i, head in enumerate(heads):
+        for i, column in enumerate(columns):
             above = "" if len(groups) == 1 else f"{escape(title(place)) if i == 0 else ''}\n"
-            out.add_column(above + head, justify="right", no_wrap=True)
+            out.add_column(above + heads[column], justify="right", no_wrap=True)
+
+    def text(one: Cell) -> Text:
+        if one.column == "difference" and one.text == formats.NONE:
+            return Text("")
+        style = COLOURS[one.tone] if one.column == "difference" else ""
+        beside = f" {one.around}" if around and one.around and one.column != "length" else ""
+        return Text.assemble((one.text, style), (beside, "dim"))
+
     judged = framed(study)
-    cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
+    rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
-        line = [Text(arm, style="bold" if judged and arm not in judged else "")]
-        for place in groups:
-            row = cells.get((arm, place), {})
-            if compared:
-                line.append(_difference(row, around=around))
-            line += [_number(row, column, around=around and column != "length") for column in shown]
-        out.add_row(*line)
+        cells = [
+            cell(rows.get((arm, place), {}), place, column, roomy=True)
+            for place in groups
+            for column in columns
+        ]
+        out.add_row(Text(arm, style="bold" if judged and arm not in judged else ""), *map(text, cells))
     return out
-
-
-def _mark(study: Study) -> str:
-    from reodsl.report import notes
-
-    score = study.score
-    if score is None:
-        return ""
-    return notes.star(score)
-
-
-def _number(row: dict[str, Any], column: str, *, around: bool) -> Any:
-    from rich.text import Text
-
-    from reodsl.report.main_table import spread
-
-    value = row.get(column)
-    text = formats.percent(value) if column == "accuracy" else formats.number(value)
-    beside = spread(row, column, 100.0 if column == "accuracy" else 1.0) if around else ""
-    return Text.assemble(text, (f" {beside}" if beside else "", "dim"))
-
-
-def _difference(row: dict[str, Any], *, around: bool) -> Any:
-    from rich.text import Text
-
-    from reodsl.report.main_table import interval_text
-
-    value, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
-    if value is None:
-        return Text("")
-    style = ("green" if value < 0 else "red") if formats.starred(row, "difference") else ""
-    beside = interval_text(low, high) if around else ""
-    return Text.assemble((formats.difference(row), style), (f" {beside}" if beside else "", "dim"))

@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from reodsl.report import formats, tables
-from reodsl.report.main_table import Shown, cell, interval_text, made_by, main_table
+from reodsl.report.main_table import made_by, main_table, number
 from reodsl.report.markup import render
-from reodsl.report.material import Material
+from reodsl.report.material import MEAN, Material
+from reodsl.report.results import Shown, cell
 from reodsl.report.tables import _percent as percent
 
 CELL = tuple[str, str]
@@ -121,14 +122,16 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     (stem,) = {"difference", "accuracy_change"} & row.keys()
     about = abs(row[stem]) / (2.0 if apart else 0.5)
     ends = {f"{stem}_low": row[stem] - about, f"{stem}_high": row[stem] + about}
-    html = render(cell(row | ends | {f"{stem}_star": apart}, column, first=False, roomy=False))
-    marks = {word for word in ("good", "bad") if f'{word}"' in html}
-    assert marks == ({"good" if better else "bad"} if apart else set())
+    found = cell(row | ends | {f"{stem}_star": apart}, "easy", column, roomy=False)
+    assert found.tone == (("good" if better else "bad") if apart else "")
+    html = render(number(found, first=False))
+    assert {word for word in ("good", "bad") if f'{word}"' in html} == ({found.tone} if apart else set())
     scale = 100 if column == "accuracy" else 1
     # A difference stands in its own column, and is not repeated where the cell is pointed at.
-    assert (interval_text(*ends.values(), scale) in html) is True
-    assert (formats.signed(scale * row[stem]) + " [" in html) is (column != "difference")
-    assert (formats.arrow(scale * row[stem]) in html) is (column != "difference")
+    low, high = (scale * end for end in ends.values())
+    assert formats.interval(low, high) in found.about
+    assert (formats.signed(scale * row[stem]) + " [" in found.about) is (column != "difference")
+    assert (formats.arrow(scale * row[stem]) in found.change) is (column != "difference")
 
 
 @pytest.mark.parametrize("study", ["material", "of_seeds"])
@@ -147,7 +150,8 @@ def test_intervals_are_below_means_and_of_benchmarks_only_where_pointed_at(
 @pytest.mark.parametrize("fixed", [True, False])
 def test_a_cell_has_the_looks_of_its_place(first: bool, fixed: bool) -> None:
     """The first of a benchmark has an edge, one that stays in sight is fixed; a cell that is neither has no class."""
-    html = render(cell({"accuracy": 0.5}, "accuracy", first=first, roomy=False, fixed=fixed))
+    shown = cell({"accuracy": 0.5}, MEAN if fixed else "easy", "accuracy", roomy=False)
+    html = render(number(shown, first=first))
     head = html.partition(">")[0]
     classes = head.partition('class="')[2].partition('"')[0].split()
     assert classes == ["edge"] * first + ["fixed"] * fixed
