@@ -9,7 +9,7 @@ from typing import TypeVar
 from reodsl.diagnostics.model import error
 from reodsl.ir.kinds import KINDS
 from reodsl.language import blocks
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed
 from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Change, Experiment, Owner, Record, Scope, Slot, Stage, Value
@@ -43,17 +43,17 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
                 words = "stages are amended setting by setting"
                 helps = f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
             ctx.met.add(change.target)
-            ctx.fail("E0211", words, change.value.span, help=helps)
+            ctx.error("E0211", words, change.value.span, help=helps)
     return record
 
 
-def amend_call(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record | None:
-    """Lay the changes that name a declaration over what its call made."""
+def amend_call(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record:
+    """Lay the changes that name a declaration over the value of its call. Raises `Failed`."""
     for change in ctx.amends.get(owner, ()):
         ctx.met.add(change.target)
         value = blocks.lay_over(ctx, Value(record, record.span), change.block, scope, owner[1])
-        if value is None or not isinstance(value.data, Record):
-            return None
+        if not isinstance(value.data, Record):
+            raise Failed
         record = replace(value.data, name=record.name, owner=record.owner, doc=record.doc)
     return record
 

@@ -1,10 +1,11 @@
-"""Arithmetic on values: operators with units, comparisons and connectives."""
+"""Compute with values: operators with units, comparisons and connectives."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context
@@ -20,11 +21,11 @@ ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
-    """`-x` and `+x` of a number."""
+def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
+    """Return `-x` or `+x` of a number."""
     data = operand.data
     if not isinstance(data, Quantity):
-        return ctx.fail(
+        ctx.fail(
             "E0301",
             f"`{expr.op}` stands before a number, not before {describe(operand)}",
             expr.span,
@@ -38,24 +39,22 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
     return Value(Quantity(-data.number, data.unit), expr.span, operand.via, literal)
 
 
-def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:
-    """`left op right`: sums want equal units, products and quotients combine them, lists join with `+`."""
+def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
+    """Return `left op right`: sums need equal units, products and quotients combine them, lists join with `+`."""
     if isinstance(left.data, Items) and isinstance(right.data, Items) and expr.op == "+":
         joined = left.data.values + right.data.values
         return Value(Items(joined), expr.span, left.via + right.via)
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         number = _calculate(ctx, expr, left, left.data, right, right.data)
-        if number is None:
-            return None
         if not abs(number.number) <= LARGEST:
-            return ctx.fail(
+            ctx.fail(
                 "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
             )
         if isinstance(number.number, float) and number.number.is_integer() and number.unit:
             number = Quantity(int(number.number), number.unit)
         return Value(number, expr.span, (left.via + right.via)[:4])
     side = right if isinstance(left.data, Quantity) else left
-    return ctx.fail(
+    ctx.fail(
         "E0301",
         f"`{expr.op}` works on numbers, and this is {describe(side)}",
         side.span,
@@ -68,11 +67,11 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
 
 def _calculate(
     ctx: Context, expr: tree.Binary, left: Value, one: Quantity, right: Value, two: Quantity
-) -> Quantity | None:
-    """The number of `one op two`, whole where it can be."""
+) -> Quantity:
+    """Return the number of `one op two`, whole where it can be."""
     match expr.op:
         case "+" | "-" if one.unit != two.unit:
-            return _unequal(ctx, expr, left, one, right, two)
+            _refuse_units(ctx, expr, left, one, right, two)
         case "+":
             return Quantity(one.number + two.number, one.unit)
         case "-":
@@ -80,7 +79,7 @@ def _calculate(
         case "*":
             return Quantity(one.number * two.number, times(one.unit, two.unit))
         case "/" if two.number == 0:
-            return ctx.fail(
+            ctx.fail(
                 "E0307",
                 "this divides by zero",
                 expr.right.span,
@@ -94,7 +93,7 @@ def _calculate(
                 return Quantity(one.number // two.number, unit)
             return Quantity(one.number / two.number, unit)
     if two.unit or one.unit:
-        return ctx.fail(
+        ctx.fail(
             "E0302",
             "a power is of plain numbers",
             expr.span,
@@ -105,7 +104,7 @@ def _calculate(
 
 
 def _power(base: float, exponent: float) -> float:
-    """`base^exponent`, and infinity where that is none or takes too long."""
+    """Return `base^exponent`, or infinity if that has no value or takes too long."""
     try:
         number = base**exponent if abs(exponent) <= 64 and abs(base) <= LARGEST else float("inf")
     except (ZeroDivisionError, OverflowError):
@@ -113,15 +112,15 @@ def _power(base: float, exponent: float) -> float:
     return float("inf") if isinstance(number, complex) else number
 
 
-def _unequal(
+def _refuse_units(
     ctx: Context,
     expr: tree.Binary | tree.Compare,
     left: Value,
     one: Quantity,
     right: Value,
     other: Quantity,
-) -> None:
-    """Report two numbers in different units."""
+) -> NoReturn:
+    """Report two numbers in different units. Raises `Failed`."""
     if one.unit and other.unit:
         helps = "divide by a unit, or compare like with like"
     else:
@@ -140,18 +139,18 @@ def _unequal(
     )
 
 
-def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Value | None:
-    """A comparison: true or false."""
+def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Value:
+    """Return whether a comparison holds."""
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         if left.data.unit != right.data.unit:
-            return _unequal(ctx, expr, left, left.data, right, right.data)
+            _refuse_units(ctx, expr, left, left.data, right, right.data)
         if expr.op in ORDER:
             return Value(ORDER[expr.op](left.data.number, right.data.number), expr.span)
         if expr.op in ("==", "!="):
             return Value((left.data.number == right.data.number) == (expr.op == "=="), expr.span)
     elif expr.op in ("==", "!=") and _comparable(left, right):
         return Value((left.data == right.data) == (expr.op == "=="), expr.span)
-    return ctx.fail(
+    ctx.fail(
         "E0301",
         f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}",
         expr.span,
@@ -160,20 +159,20 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
 
 
 def _comparable(left: Value, right: Value) -> bool:
-    """Whether two values may be equal at all."""
+    """Return whether two values may be equal at all."""
     records = isinstance(left.data, Record) and isinstance(right.data, Record)
     return records or type(left.data) is type(right.data)
 
 
-def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | None:
-    """`and`, `or` of conditions; `plateau(…) or steps(…)` of the ways in which a stage ends."""
+def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value:
+    """Return `and` or `or` of conditions, or `plateau(…) or steps(…)` of the ways in which a stage ends."""
     if isinstance(left.data, bool) and isinstance(right.data, bool):
         return Value(left.data and right.data if expr.op == "and" else left.data or right.data, expr.span)
     ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
     steps = ends.get("until")
     if expr.op == "or" and set(ends) == {"plateau", "until"} and isinstance(steps, Until):
         return Value(replace(steps, span=expr.span, plateau=ends["plateau"]), expr.span)
-    return ctx.fail(
+    ctx.fail(
         "E0301",
         f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",
         expr.span,
@@ -181,11 +180,11 @@ def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | 
     )
 
 
-def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value | None:
-    """`not x`."""
+def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
+    """Return `not x`."""
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)
-    return ctx.fail(
+    ctx.fail(
         "E0301",
         f"`not` stands before a condition, not before {describe(operand)}",
         expr.span,

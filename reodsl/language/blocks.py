@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Many, Num, Text
-from reodsl.language.context import Context
-from reodsl.language.evaluate import bind_argument, evaluate_as, too_long
+from reodsl.language.context import Context, Failed, attempt
+from reodsl.language.evaluate import bind_argument, check_length, evaluate_as
 from reodsl.language.finish import fill_defaults
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.modules import describe_duplicate
@@ -51,29 +52,29 @@ def lay_block(
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Setting() | tree.Nested() if lost := _lost(result, kind, item):
-                ctx.fail("E0211", lost[0], item.name.span, help=lost[1])
+                ctx.error("E0211", lost[0], item.name.span, help=lost[1])
                 result = replace(result, broken=result.broken | {item.name.name})
             case tree.Setting():
                 if _first(ctx, item.name, seen):
-                    result = _setting(ctx, result, item, scope, doc, kind)
+                    result = _lay(ctx, result, item, scope, doc, kind)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
                 pass  # `language/sweep.py` spells its arms out
             case tree.Nested():
                 if _first(ctx, item.name, seen):
-                    result = _nested(ctx, result, item, scope, doc, kind)
+                    result = _lay(ctx, result, item, scope, doc, kind)
             case tree.Decl():
                 if not _first(ctx, item.name, seen):
                     continue
                 if item.kind.name not in kind.children:
                     _misplaced(ctx, item, kind)
                 elif item.kind.name == "stage":
-                    stages.append(stage_block(ctx, item, scope))
+                    stages.append(attempt(partial(stage_block, ctx, item, scope)))
                 else:
                     children[item.name.name] = (item, scope)
             case tree.Let() | tree.Dense() | tree.ExprStatement():
-                ctx.fail(
+                ctx.error(
                     "E0313",
                     f"this stands in a reward, not in {article(kind.name)} {kind.name}",
                     item.span,
@@ -85,6 +86,16 @@ def lay_block(
     if children and isinstance(result, (Compound, Section)):
         result = replace(result, children={**result.children, **children})
     return result
+
+
+def _lay(ctx: Context, record: R, item: tree.Setting | tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+    """Return a record with one setting or block laid over it, or marked as broken if its value is wrong."""
+    try:
+        if isinstance(item, tree.Setting):
+            return _setting(ctx, record, item, scope, doc, kind)
+        return _nested(ctx, record, item, scope, doc, kind)
+    except Failed:
+        return replace(record, broken=record.broken | {item.name.name})
 
 
 def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
@@ -110,7 +121,7 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
         helps = (
             advice(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
-    ctx.fail(
+    ctx.error(
         "E0202",
         f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
         item.kind.span,
@@ -130,7 +141,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
         meant = None if deeper else nearest(name, kind.fields)
         return record if meant is None else replace(record, broken=record.broken | {meant})
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
-        ctx.fail(
+        ctx.error(
             "E0301",
             f"`{name}` is a block of settings",
             item.value.span,
@@ -141,12 +152,10 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)
     value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
-    if value is None:
-        return replace(record, broken=record.broken | {name})
     if item.op == "+=":
         before = record.get(name)
         if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):
-            ctx.fail(
+            ctx.error(
                 "E0301",
                 f"`+=` adds to a list, and `{name}` is none",
                 item.span,
@@ -155,8 +164,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
             return record
         if before is not None and isinstance(before.data, Items):
             value = replace(value, data=Items(before.data.values + value.data.values))
-            if too_long(ctx, value, item.span):
-                return record
+            check_length(ctx, value, item.span)
     return record.with_field(
         name, Slot(value, item.span, doc if item.doc is None else item.doc, before=record.fields.get(name))
     )
@@ -180,11 +188,9 @@ def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, 
     slot = record.fields.get(name)
     if not isinstance(field.type, Block) and _target(item) and slot is not None:
         value = lay_over(ctx, slot.value, item.block, scope, name)
-        if value is None:
-            return replace(record, broken=record.broken | {name})
         return record.with_field(name, Slot(value, item.name.span, before=slot))
     if not isinstance(field.type, Block):
-        ctx.fail(
+        ctx.error(
             "E0301",
             f"`{name}` is {type_words(field.type)}, not a block",
             item.name.span,
@@ -192,7 +198,7 @@ def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, 
         )
         return record
     if item.args:
-        ctx.fail("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
+        ctx.error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
     before = record.sub(name)
     inner = before or Section(field.type.kind, {}, item.name.span, name)
     inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
@@ -203,8 +209,8 @@ ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "t
 """Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
 
 
-def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: str) -> Value | None:
-    """Return a value with settings or arguments of it replaced by those of an `--amend`; None with the reason reported."""
+def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: str) -> Value:
+    """Return a value with settings or arguments of it replaced by those of an `--amend`. Raises `Failed`."""
     data, item = value.data, block.items[0]
     if not isinstance(item, (tree.Setting, tree.Nested)):
         return value
@@ -218,41 +224,43 @@ def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: 
             helps = advice(name, params, "it takes")
             if not params:
                 helps = f"it takes none; name another: `--amend {around}=…`"
-            return ctx.fail("E0211", words, place, help=helps)
+            ctx.fail("E0211", words, place, help=helps)
         given = data.args.get(name)
         if isinstance(item, tree.Setting):
             bound = bind_argument(ctx, data, params[name], item.value, scope)
         elif given is None:
             helps = f"write it whole: `--amend {target}=…`"
-            return ctx.fail("E0211", f"`{name}` is not given there", place, help=helps)
+            ctx.fail("E0211", f"`{name}` is not given there", place, help=helps)
         else:
             bound = lay_over(ctx, given, item.block, scope, name)
-        return None if bound is None else Value(replace(data, args={**data.args, name: bound}), place)
+        return Value(replace(data, args={**data.args, name: bound}), place)
     if isinstance(data, Record) and data.kind == "selected":
         part, inner = "selection", block
         if name == "pool" and isinstance(item, tree.Nested):
             part, inner = "pool", item.block
         slot = data.fields[part]
         picked = lay_over(ctx, slot.value, inner, scope, part)
-        return (
-            None if picked is None else Value(data.with_field(part, Slot(picked, place, before=slot)), place)
-        )
+        return Value(data.with_field(part, Slot(picked, place, before=slot)), place)
     if isinstance(data, Record) and data.called is not None:
         called = data.called.function.name if isinstance(data.called.function, tree.Name) else ""
         again = lay_block(ctx, data, block, scope, data.doc, SIGNATURES.get(called, REASONING_STEPS))
-        if again.broken or called not in SIGNATURES:
-            return None if again.broken else Value(again, data.called.span)
+        if again.broken:
+            raise Failed
+        if called not in SIGNATURES:
+            return Value(again, data.called.span)
         return call_function(ctx, called, dict(again.fields), data.called)
     if isinstance(data, Record) and kind is not None and kind.name not in ELSEWHERE:
-        whole: Record | None = lay_block(ctx, replace(data, owner=None), block, scope, data.doc)
-        if whole is not None and not kind.partial and kind.form != "call":
+        whole: Record = lay_block(ctx, replace(data, owner=None), block, scope, data.doc)
+        if not kind.partial and kind.form != "call":
             whole = fill_defaults(ctx, whole, kind)
-        return None if whole is None or whole.broken else replace(value, data=whole)
+        if whole.broken:
+            raise Failed
+        return replace(value, data=whole)
     words, helps = f"and has no `{name}`", f"write it whole: `--amend {around}=…`"
     if isinstance(data, Record) and data.owner is not None and data.owner[0] == scope.module.key:
         path = data.owner[1].rpartition(".")[2] + item.span.path.removeprefix(f"--amend {around}")
         words, helps = "which has settings of its own", f"change them there: `--amend {path}=…`"
-    return ctx.fail("E0211", f"`{what}` is {describe(value)}, {words}", place, help=helps)
+    ctx.fail("E0211", f"`{what}` is {describe(value)}, {words}", place, help=helps)
 
 
 def _target(item: tree.BlockItem) -> str:
@@ -333,7 +341,7 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
     if not isinstance(binding, tree.Binding):
-        ctx.fail(
+        ctx.error(
             "E0310",
             "`stages` runs over a list",
             item.name.span,
@@ -343,10 +351,10 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
     return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
 
 
-def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
-    """Return the stage of `stage NAME { … }`; None with the reason reported."""
+def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage:
+    """Return the stage of `stage NAME { … }`. Raises `Failed`."""
     if item.block is None:
-        return ctx.fail(
+        ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
         )
     return Stage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, problem
-from reodsl.language.context import Context
+from reodsl.language.context import Context, attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.functions import reference_of
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice, nearest
-from reodsl.language.values import Budgets, Frontier, Record, Scope, Value
+from reodsl.language.values import Budgets, Frontier, Scope, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.reference import Reference
@@ -24,7 +24,7 @@ PAPER = "paper"
 
 
 def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
-    """The schedule that a text describes, or None; the findings; the texts that they speak of."""
+    """Return the schedule that a text describes, or None; the findings; the texts that they quote."""
     modules = Modules(Path())
     modules.sources[SHOWN] = text
     parsed = parse_expression(Source(SHOWN, text))
@@ -34,23 +34,25 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
     empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
     expression, files = _files_named(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
-    value = None if ctx.findings else evaluate_splits(ctx, expression, scope, "the budgets")
     schedule: Schedule | None = None
-    if value is not None and isinstance(value.data, Record):
-        if isinstance(value.data, Budgets):
-            schedule = value.data.schedule
-        else:
-            ctx.fail(
-                "E0415",
-                "these budgets are not known before a study runs",
-                value.span,
-                help="give `exp`, `linear`, a list, or `greedy` on a published frontier",
-            )
+    if not ctx.findings:
+        schedule = attempt(lambda: _schedule(ctx, evaluate_splits(ctx, expression, scope, "the budgets")))
     return schedule, ctx.findings, modules.sources
 
 
+def _schedule(ctx: Context, budgets: Value) -> Schedule:
+    if isinstance(budgets.data, Budgets):
+        return budgets.data.schedule
+    ctx.fail(
+        "E0415",
+        "these budgets are not known before a study runs",
+        budgets.span,
+        help="give `exp`, `linear`, a list, or `greedy` on a published frontier",
+    )
+
+
 def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
-    """`greedy("edge.json", …)` with the file read and a name in its place."""
+    """Read the files that `greedy("edge.json", …)` names, and write names in their places."""
     if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
         return expr, {}
     args = list(expr.args)
@@ -78,7 +80,9 @@ def named_frontier(name: str) -> Reference:
     items = paper.items if paper is not None else {}
     known = [f"std.{PAPER}.{item}" for item in items]
     item = items.get(name.removeprefix(f"std.{PAPER}."))
-    value = None if paper is None or item is None else new_context(modules).declared(paper, item)
+    value = None
+    if paper is not None and item is not None:
+        value = attempt(lambda: new_context(modules).declared(paper, item))
     if value is None or not isinstance(value.data, Frontier):
         raise problem(
             "E0201",

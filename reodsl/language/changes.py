@@ -27,7 +27,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
     for name, text in sets.items():
         place = f"--set {name}"
         if name not in params:
-            ctx.fail(
+            ctx.error(
                 "E0210",
                 f"there is no param `{name}`",
                 where=place,
@@ -41,7 +41,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
     for target, text in amends.items():
         place = f"--amend {target}"
         if "[" in target:
-            ctx.fail(
+            ctx.error(
                 "E0211",
                 f"`{target}` is not a setting",
                 where=place,
@@ -55,7 +55,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
         owners = [] if "" in path else _owners(ctx, main, path)
         if not owners:
             known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
-            ctx.fail(
+            ctx.error(
                 "E0211",
                 f"`{target}` is not a setting"
                 if "" in path or path[0] in _declarations(main)

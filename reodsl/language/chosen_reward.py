@@ -11,11 +11,12 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage
 from reodsl.language.bounds import Enough
 from reodsl.language.build import Lowering, build, reward
+from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate
 from reodsl.language.modules import Loaded
 from reodsl.language.program import Program, load
 from reodsl.language.stages import complete_stages
-from reodsl.language.values import Definition, Experiment, Record, Scope, StageRef, describe
+from reodsl.language.values import Data, Definition, Experiment, Record, Scope, StageRef, describe
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 
@@ -41,7 +42,7 @@ class ChosenReward:
 def choose_reward(
     path: str, wanted: str | None, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
 ) -> ChosenReward:
-    """The reward that `wanted` stands for in a spec: a reward's name, a call of one, an experiment, or a stage of one.
+    """Return the reward that `wanted` names in a spec: a reward, a call of one, an experiment, or a stage of one.
 
     Without `wanted` it is the only reward that the file declares, or that of its only experiment. An experiment brings
     its settings of `advantage` and `credit`; else they are the defaults.
@@ -49,10 +50,8 @@ def choose_reward(
     program = load(path, sets, amends)
     record: Record | None = None
     if program.main is not None and program.sound:
-        with suppress(Enough):
-            record = _record(program, program.main, wanted)
-    if isinstance(record, Definition) and record.kind == "reward":
-        record = _with_all_arguments(program, path, record)
+        with suppress(Enough, Failed):
+            record = _find(program, program.main, path, wanted)
     recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
@@ -77,8 +76,8 @@ def choose_reward(
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
-def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None:
-    """The record of a reward or an experiment; None with what is wrong reported."""
+def _find(program: Program, main: Loaded, path: str, wanted: str | None) -> Record:
+    """Return the record of a reward or an experiment. Raises `Failed`."""
     ctx = program.context
     if wanted is None:
         declared = {
@@ -91,29 +90,25 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
                 if declared_kind == kind and name in program.values
             ]
             if len(names) == 1:
-                data = program.values[names[0]].data
-                return data if isinstance(data, Record) else None
+                return _check_arguments(program, path, program.values[names[0]].data)
             if names:
                 break
         several = (
             f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
         )
-        ctx.report(_none(several, program, names))
-        return None
+        ctx.refuse(_none(several, program, names))
     ctx.modules.sources[SHOWN] = wanted
     parsed = parse_expression(Source(SHOWN, wanted))
     for finding in parsed.diagnostics:
         ctx.report(finding)
     if parsed.expression is None:
-        return None
+        raise Failed
     value = evaluate(ctx, parsed.expression, Scope(main))
-    if value is None:
-        return None
     if isinstance(value.data, Experiment | StageRef) or (
         isinstance(value.data, Definition) and value.data.kind == "reward"
     ):
-        return value.data
-    return ctx.fail(
+        return _check_arguments(program, path, value.data)
+    ctx.fail(
         "E0123",
         f"{describe(value)} is neither a reward nor an experiment",
         parsed.expression.span,
@@ -121,8 +116,12 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
     )
 
 
-def _with_all_arguments(program: Program, path: str, record: Definition) -> Definition | None:
-    """A reward that nothing is missing of; None with how to give it reported, since no spec calls it here."""
+def _check_arguments(program: Program, path: str, record: Data) -> Record:
+    """Check that a reward has all of its arguments, since no spec calls it here. Raises `Failed`."""
+    if not isinstance(record, Record):
+        raise Failed
+    if not isinstance(record, Definition):
+        return record
     params = record.item.params or ()
     missing = [
         param.name.name for param in params if param.default is None and param.name.name not in record.args
@@ -130,7 +129,7 @@ def _with_all_arguments(program: Program, path: str, record: Definition) -> Defi
     if not missing:
         return record
     call = f"{record.name}({', '.join(f'{name}: …' for name in missing)})"
-    return program.context.fail(
+    program.context.fail(
         "E0310",
         f"the reward `{record.name}` needs {', '.join(f'`{name}`' for name in missing)}",
         record.span,
@@ -139,7 +138,7 @@ def _with_all_arguments(program: Program, path: str, record: Definition) -> Defi
 
 
 def _none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
-    """E0123: no reward, or none that is meant."""
+    """Return E0123: there is no reward, or it is not clear which is meant."""
     helps = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
     )

@@ -1,10 +1,10 @@
-"""What one evaluation shares: modules, findings, memo and stack."""
+"""Hold what one evaluation shares: modules, findings, values that are known, and the stack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from reodsl.diagnostics.model import Details, Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
@@ -13,9 +13,36 @@ from reodsl.language.values import Change, Owner, Scope, Value
 from reodsl.syntax import tree
 
 T = TypeVar("T")
+U = TypeVar("U")
 DEEPEST = 60
 FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
 """Findings that may only be there because a syntax error took something out of the file."""
+
+
+class Failed(Exception):
+    """The end of a piece of a spec that has no value. What is wrong with it was reported."""
+
+
+def attempt(compute: Callable[[], T]) -> T | None:
+    """Return what `compute` returns, or None if it fails."""
+    try:
+        return compute()
+    except Failed:
+        return None
+
+
+def try_all(compute: Callable[[U], T], parts: Iterable[U]) -> list[T]:
+    """Compute each of several parts, so that the errors of all are reported. Raises `Failed` if one fails."""
+    done: list[T] = []
+    failed = False
+    for part in parts:
+        try:
+            done.append(compute(part))
+        except Failed:
+            failed = True
+    if failed:
+        raise Failed
+    return done
 
 
 @dataclass(slots=True)
@@ -30,8 +57,8 @@ class Context:
     """
 
     modules: Modules
-    declaration: Callable[[Context, Loaded, tree.ModuleItem], Value | None]
-    amended: Callable[[Context, tree.Amend, Scope], Value | None]
+    declaration: Callable[[Context, Loaded, tree.ModuleItem], Value]
+    amended: Callable[[Context, tree.Amend, Scope], Value]
     sets: dict[Owner, Change] = field(default_factory=dict)
     amends: dict[Owner, list[Change]] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
@@ -59,11 +86,22 @@ class Context:
         if self.errors >= MOST_ERRORS and not self.trying:
             self.modules.spent.stop(place)
 
-    def fail(
+    def error(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> None:
-        """Keep an error. Returns None, so that `return ctx.fail(…)` ends what cannot go on."""
+        """Report an error, after which the piece at hand can still be read."""
         self.report(error(code, message, span, text, **details))
+
+    def fail(
+        self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
+    ) -> NoReturn:
+        """Report an error of something that has no value because of it. Raises `Failed`."""
+        self.refuse(error(code, message, span, text, **details))
+
+    def refuse(self, finding: Diagnostic) -> NoReturn:
+        """Report an error that was made elsewhere. Raises `Failed`."""
+        self.report(finding)
+        raise Failed
 
     def written(self, span: Span) -> str:
         """Return what a file has at a place; empty where the file's text is not known."""
@@ -114,29 +152,27 @@ class Context:
         refused = self.modules.spent.refused
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
-    def declared(self, module: Loaded, item: tree.ModuleItem) -> Value | None:
-        """The value of a declaration or a param, computed once."""
+    def declared(self, module: Loaded, item: tree.ModuleItem) -> Value:
+        """Return the value of a declaration or a param, computed once. Raises `Failed` if it has none."""
         owner = (module.key, item.name.name)
         return self.once(owner, item.name.span, lambda: self.declaration(self, module, item))
 
-    def once(self, owner: Owner, span: Span, compute: Callable[[], Value | None]) -> Value | None:
-        """The value of a declaration, computed once; a declaration that needs itself is drawn and refused."""
-        if owner in self.memo:
-            return self.memo[owner]
-        for i, (each, _) in enumerate(self.stack):
-            if each == owner:
-                self._circle(self.stack[i:])
-                return None
-        if len(self.stack) >= DEEPEST:
-            return self.fail(
-                "E0209", "these declarations are nested too deep", span, help="flatten the chain"
-            )
-        self.stack.append((owner, span))
-        try:
-            value = compute()
-        finally:
-            self.stack.pop()
-        self.memo[owner] = value
+    def once(self, owner: Owner, span: Span, compute: Callable[[], Value]) -> Value:
+        """Return the value of a declaration, computed once. Raises `Failed` if it has none, or needs itself."""
+        if owner not in self.memo:
+            for i, (each, _) in enumerate(self.stack):
+                if each == owner:
+                    self._refuse_circle(self.stack[i:])
+            if len(self.stack) >= DEEPEST:
+                self.fail("E0209", "these declarations are nested too deep", span, help="flatten the chain")
+            self.stack.append((owner, span))
+            try:
+                self.memo[owner] = attempt(compute)
+            finally:
+                self.stack.pop()
+        value = self.memo[owner]
+        if value is None:
+            raise Failed
         return value
 
     def once_of(self, what: str, value: object, compute: Callable[[], T]) -> T:
@@ -148,7 +184,7 @@ class Context:
         result: T = self.computed[key][1]
         return result
 
-    def _circle(self, ring: list[tuple[Owner, Span]]) -> None:
+    def _refuse_circle(self, ring: list[tuple[Owner, Span]]) -> NoReturn:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]
         drawn = " → ".join([*names, names[0]])
         self.fail(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from reodsl.ir.kinds import DECLARED, KINDS
@@ -11,8 +11,8 @@ from reodsl.ir.setting_types import SPLITS
 from reodsl.language.amend import amend_call, apply_amends
 from reodsl.language.blocks import lay_block, stands_inside
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.context import Context
-from reodsl.language.evaluate import declared_type, evaluate, evaluate_as, evaluate_splits, in_range
+from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.evaluate import check_range, declared_type, evaluate, evaluate_as, evaluate_splits
 from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.meant import meant
 from reodsl.language.modules import Loaded, Modules
@@ -22,6 +22,7 @@ from reodsl.language.suggest import nearest, there_is
 from reodsl.language.sweep import Member, members_of
 from reodsl.language.values import (
     Arm,
+    Child,
     Compound,
     Definition,
     Experiment,
@@ -59,12 +60,12 @@ ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
 
 
 def new_context(modules: Modules) -> Context:
-    """An evaluation of these modules that has found nothing yet."""
+    """Return an evaluation of these modules that has found nothing yet."""
     return Context(modules, declaration, amended)
 
 
-def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | None:
-    """The value of a param, or of a declaration by its kind."""
+def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
+    """Return the value of a param, or of a declaration by its kind. Raises `Failed`."""
     if isinstance(item, tree.Param):
         return evaluate_param(ctx, module, item)
     kind = item.kind.name
@@ -74,7 +75,7 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | 
         known = [*DECLARED]
         near = nearest(kind, [*known, "param", "import", "from"])
         otherwise = f"did you mean `{near}`?" if near else there_is(known, "kinds are")
-        return ctx.fail(
+        ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",
             item.kind.span,
@@ -83,7 +84,7 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | 
             help=stands_inside(kind) or otherwise,
         )
     if item.params is not None and kind not in ("reward", "selection"):
-        ctx.fail(
+        ctx.error(
             "E0313",
             "only rewards and selections take parameters of their own",
             item.name.span,
@@ -98,55 +99,46 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | 
     return record(ctx, item, scope, owner)
 
 
-def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
     if item.value is None:
-        return ctx.fail(
+        ctx.fail(
             "E0313",
             "budgets come from an expression",
             item.name.span,
             help="write `budgets five = exp(from: 1K tokens, to: 32K tokens, n: 5)`",
         )
     value = evaluate_splits(ctx, item.value, scope, item.name.name)
-    if value is None or not isinstance(value.data, Record):
-        return None
+    if not isinstance(value.data, Record):
+        raise Failed
     changed = amend_call(ctx, value.data, owner, scope)
-    if changed is None:
-        return None
-    value = replace(value, data=changed)
-    named_record = replace(changed, name=changed.name or item.name.name, owner=changed.owner or owner)
-    return replace(value, data=named_record)
+    named = replace(changed, name=changed.name or item.name.name, owner=changed.owner or owner)
+    return replace(value, data=named)
 
 
-def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value | None:
-    """The value of a param: what `--set` gave, else its default; inside its range."""
+def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value:
+    """Return the value of a param: that of `--set`, else its default; inside its range. Raises `Failed`."""
     scope = Scope(module)
     type_ = declared_type(ctx, param.type)
-    if type_ is None:
-        return None
     name = param.name.name
     given = ctx.sets.get((module.key, name))
-    if given is not None:
-        value = evaluate_as(ctx, given.value, scope, type_, name, _example(type_))
-    elif param.default is not None:
-        value = evaluate_as(ctx, param.default, scope, type_, name, _example(type_))
-    else:
-        return ctx.fail(
+    expr = param.default if given is None else given.value
+    if expr is None:
+        ctx.fail(
             "E0304",
             f"the param `{name}` has no value",
             param.name.span,
             "has no default",
             help=f"give it one: `--set {name}=…`",
         )
-    if value is not None and param.range is not None:
-        value = in_range(ctx, value, param.range, type_, name, scope)
-    if value is not None:
-        ctx.params[name] = replace(value, literal=None)
-        return ctx.params[name]
-    return None
+    value = evaluate_as(ctx, expr, scope, type_, name, _example(type_))
+    if param.range is not None:
+        check_range(ctx, value, param.range, type_, name, scope)
+    ctx.params[name] = replace(value, literal=None)
+    return ctx.params[name]
 
 
 def _example(type_: Type) -> str:
-    """How a value of a param's type is written; empty where that is a name that the spec chooses."""
+    """Return an example of a param's value; empty for a type whose values are names that the spec chooses."""
     match type_:
         case Num():
             return f"8 {type_.unit}".rstrip()
@@ -160,15 +152,15 @@ def _example(type_: Type) -> str:
     return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
 
 
-def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
-    """A declared reward or selection: with a body of its own, or another with its arguments."""
+def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
+    """Return a declared reward or selection: with a body of its own, or another with its arguments. Raises `Failed`."""
     kind = item.kind.name
     if item.block is None:
-        value = evaluate(ctx, item.value, Scope(module)) if item.value is not None else None
-        if value is None or item.value is None:
-            return None
+        if item.value is None:
+            raise Failed
+        value = evaluate(ctx, item.value, Scope(module))
         if not isinstance(value.data, Record) or value.data.kind != kind:
-            return ctx.fail(
+            ctx.fail(
                 "E0311",
                 f"a {kind} is made from a {kind}",
                 item.value.span,
@@ -180,13 +172,11 @@ def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value | Non
                 ),
             )
         bound = amend_call(ctx, value.data, (module.key, item.name.name), Scope(module))
-        if bound is None:
-            return None
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
     for change in ctx.amends.get((module.key, item.name.name), ()):
         ctx.met.add(change.target)
         setting = "reward" if kind == "reward" else "data"
-        ctx.fail(
+        ctx.error(
             "E0211",
             f"the {kind} `{item.name.name}` gets its arguments where it is used",
             change.value.span,
@@ -207,81 +197,84 @@ def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value | Non
 
 
 def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
-    """What a declaration is made from, and the block laid over it."""
+    """Return the parent that a declaration is made from, and the block laid over it."""
     if isinstance(item.value, tree.Amend):
         return item.value.base, item.value.block
     return item.value, item.block
 
 
-def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value | None:
-    """The value of a declaration whose settings the table of kinds describes."""
+def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value:
+    """Return the value of a declaration whose settings the table of kinds describes. Raises `Failed`."""
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
     start = _empty(kind, item, owner)
     if parent is not None:
-        inherited = derive_record(ctx, parent, kind, start, scope)
-        if inherited is None:
-            return None
-        start = inherited
+        start = derive_record(ctx, parent, kind, start, scope)
     if block is not None:
         start = lay_block(ctx, start, block, scope, item.doc or start.doc)
     start = apply_amends(ctx, start, owner, scope)
     if isinstance(start, Compound):
-        start = _parted(ctx, start, owner)
+        start = _read_parts(ctx, start, owner)
     if UNKNOWN in start.broken:
-        return None
+        raise Failed
     if not kind.partial:
-        complete = complete_record(ctx, start, kind)
-        if complete is None:
-            return None
-        start = complete
+        start = complete_record(ctx, start, kind)
     return Value(start, item.name.span)
 
 
-def complete_record(ctx: Context, record: Record, kind: Kind) -> Record | None:
-    """A record with its defaults filled in; None with what it lacks reported."""
+def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
+    """Return a record with its defaults filled in. Raises `Failed` if it lacks a setting."""
     if isinstance(record, Experiment) and kind.name == "experiment":
         return complete_experiment(ctx, record)
     return fill_defaults(ctx, record, kind)
 
 
 def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
-    """A record of a kind that nothing is said of yet."""
+    """Return a record of a kind without settings."""
     make = CLASSES.get(kind.name, Record)
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
 
 
-def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
-    """Traces with their styles, or a published table with its rows, evaluated in the order of their declarations."""
+def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
+    """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
     child, what, example = PARTS[start.kind]
-    parts = []
-    for item, scope in start.children.values():
-        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}"))
-        if value is not None and isinstance(value.data, Record):
-            parts.append(value.data)
+    parts = attempt(lambda: _records(ctx, start.children, owner))
     if not start.children:
-        ctx.fail(
+        ctx.error(
             "E0304",
             f"`{start.name}` needs a {child}: {what}",
             start.span,
             f"no `{child}`",
             help=f"add `{example}`",
         )
-    whole = bool(parts) and len(parts) == len(start.children)
-    return replace(start, parts=tuple(parts), broken=start.broken if whole else start.broken | {UNKNOWN})
+    broken = start.broken if parts else start.broken | {UNKNOWN}
+    return replace(start, parts=tuple(parts or ()), broken=broken)
 
 
-def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
-    """A record of `kind` that begins as its parent is; None for a parent of the wrong kind.
+def _records(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
+    """Return the declarations inside a block, evaluated. Raises `Failed`."""
 
-    An unknown parent gives a record that is broken as a whole, so that the block over it is still looked at.
+    def evaluate_child(child: Child) -> Record:
+        item, scope = child
+        data = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}")).data
+        if not isinstance(data, Record):
+            raise Failed
+        return data
+
+    return try_all(evaluate_child, children.values())
+
+
+def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record:
+    """Return a record of `kind` that begins as its parent. Raises `Failed` for a parent of the wrong kind.
+
+    An unknown parent gives a record that is broken as a whole, so that the block over it is still read.
     """
-    value = evaluate(ctx, parent, scope)
+    value = attempt(lambda: evaluate(ctx, parent, scope))
     if value is None:
         return replace(start, broken=frozenset({UNKNOWN}))
     above = value.data
     if not isinstance(above, Record) or above.kind not in kind.parents:
-        return ctx.fail(
+        ctx.fail(
             "E0311",
             f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
             parent.span,
@@ -294,7 +287,7 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
 
 
 def _begun(value: Value, kind: Kind, name: str) -> str:
-    """How to begin a declaration that was made from a value of the wrong kind."""
+    """Return how to begin a declaration that was made from a value of the wrong kind."""
     source = kind.fields.get("source")
     if source is not None and isinstance(value.data, Record) and value.data.kind in kinds_of(source.type):
         return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
@@ -303,50 +296,43 @@ def _begun(value: Value, kind: Kind, name: str) -> str:
     return meant(value, kind.parents) or f"start from {one_of(kind.parents)}"
 
 
-def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
-    """`base { overrides }` as an expression: the base with its settings changed."""
+def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
+    """Return `base { overrides }`: the base with its settings changed. Raises `Failed`."""
     value = evaluate(ctx, expr.base, scope)
-    if value is None:
-        return None
     above = value.data
     if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
         base = {"base": Slot(value, expr.base.span)}
         above = Experiment("experiment", base, expr.span, from_checkpoint=True)
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
-        return ctx.fail(
+        ctx.fail(
             "E0311",
             f"{describe(value)} has no settings to change",
             expr.base.span,
             help="name a declaration",
         )
     result = lay_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
-    if kind.partial:
-        return Value(result, expr.span)
-    complete = complete_record(ctx, result, kind)
-    return None if complete is None else Value(complete, expr.span)
+    return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
 
 
-def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
-    """The value of a study."""
+def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
+    """Return the value of a study. Raises `Failed`."""
     if item.block is None:
-        return ctx.fail(
+        ctx.fail(
             "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
         )
     owner = (module.key, item.name.name)
     members = members_of(ctx, module, item)
-    if members is None:
-        return None
     count = sum(each.item.kind.name == "arm" for each in members)
     if count > MOST_ARMS:
-        return ctx.fail(
+        ctx.fail(
             "E0216",
             f"a study has at most {MOST_ARMS:,} arms, and this one has {count:,}",
             item.name.span,
             "too large",
             help="make several studies of it",
         )
-    thunks: dict[str, Callable[[], Value | None]] = {}
+    thunks: dict[str, Callable[[], Value]] = {}
     for member in members:
         thunks.setdefault(member.name, _thunk(ctx, module, item, member, thunks))
     for written in dict.fromkeys(member.written for member in members if member.values):
@@ -355,16 +341,18 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = lay_block(ctx, start, item.block, scope, item.doc or "")
     result = apply_amends(ctx, result, owner, scope)
-    values = [thunks[member.name]() for member in members]
-    records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
-    tables, charts, sound = _report(ctx, result, owner)
+    report = result.sub("report")
+    children = report.children if isinstance(report, Section) else {}
+    values = attempt(lambda: try_all(lambda member: thunks[member.name](), members))
+    shown = attempt(lambda: _records(ctx, children, (owner[0], f"{owner[1]}.report")))
     complete = fill_defaults(ctx, result, KINDS["study"])
-    if complete is None or not sound or any(value is None for value in values):
-        return None
-    arms = tuple(each for each in records if isinstance(each, Arm))
-    frontiers = tuple(each for each in records if isinstance(each, Frontier))
+    if values is None or shown is None:
+        raise Failed
+    arms = tuple(each.data for each in values if isinstance(each.data, Arm))
+    frontiers = tuple(each.data for each in values if isinstance(each.data, Frontier))
+    tables, charts = (tuple(each for each in shown if each.kind == kind) for kind in ("table", "chart"))
     if not arms:
-        return ctx.fail(
+        ctx.fail(
             "E0313",
             f"the study `{item.name.name}` has no arm",
             item.name.span,
@@ -375,15 +363,12 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     )
 
 
-def _together(
-    thunks: dict[str, Callable[[], Value | None]], members: Sequence[Member]
-) -> Callable[[], Value | None]:
-    """The list of the arms that a sweep makes of one declaration, which goes by the declaration's name."""
+def _together(thunks: dict[str, Callable[[], Value]], members: Sequence[Member]) -> Callable[[], Value]:
+    """Return the list of the arms that a sweep makes of one declaration, for that declaration's name."""
 
-    def compute() -> Value | None:
-        values = [thunks[member.name]() for member in members]
-        whole = tuple(value for value in values if value is not None)
-        return Value(Items(whole), members[0].item.name.span) if len(whole) == len(values) else None
+    def compute() -> Value:
+        values = try_all(lambda member: thunks[member.name](), members)
+        return Value(Items(tuple(values)), members[0].item.name.span)
 
     return compute
 
@@ -393,13 +378,13 @@ def _thunk(
     module: Loaded,
     item: tree.Decl,
     named: Member,
-    thunks: dict[str, Callable[[], Value | None]],
-) -> Callable[[], Value | None]:
+    thunks: dict[str, Callable[[], Value]],
+) -> Callable[[], Value]:
     member = named.item
     owner = (module.key, f"{item.name.name}.{named.name}")
     amended_as = (module.key, f"{item.name.name}.{named.written}")
 
-    def compute() -> Value | None:
+    def compute() -> Value:
         ctx.spend("arms", member.name.span)
         # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
         name = named.written
@@ -418,21 +403,18 @@ def _thunk(
 
 def _arm(
     ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str], amended_as: tuple[str, str]
-) -> Value | None:
-    """The value of an arm. The command line changes it as `amended_as`, by which all arms of a sweep go."""
+) -> Value:
+    """Return the value of an arm. The command line changes it as `amended_as`, the name of all arms of a sweep."""
     parent, block = split_amend(member)
     name = member.name.name
     if parent is None:
-        return ctx.fail(
+        ctx.fail(
             "E0313",
             "an arm is made from an experiment or a checkpoint",
             member.name.span,
             help=f"write `arm {name} = …`",
         )
-    value = evaluate(ctx, parent, scope)
-    start: Experiment | None = None
-    if value is not None:
-        start = _underlying(ctx, value, name, member, owner)
+    start = attempt(lambda: _underlying(ctx, evaluate(ctx, parent, scope), name, member, owner))
     if block is not None or amended_as in ctx.amends:
         experiment = start or Experiment("experiment", {}, member.name.span)
         experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
@@ -441,10 +423,8 @@ def _arm(
         experiment = apply_amends(ctx, experiment, amended_as, scope)
         start = experiment if start is not None else None
     if start is None:
-        return None
+        raise Failed
     complete = complete_experiment(ctx, start)
-    if complete is None:
-        return None
     return Value(
         Arm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete), member.name.span
     )
@@ -452,8 +432,8 @@ def _arm(
 
 def _underlying(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
-) -> Experiment | None:
-    """The experiment behind an arm, which may be a checkpoint with nothing to train."""
+) -> Experiment:
+    """Return the experiment behind an arm, which may be a checkpoint with nothing to train. Raises `Failed`."""
     match value.data:
         case Arm(experiment=experiment):
             return experiment
@@ -467,52 +447,30 @@ def _underlying(
             return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
     named = value.data.name if isinstance(value.data, Record) else ""
     if (member.name.span.path, named) in ctx.modules.doubled:
-        # The one that was meant may be the other of that name, of which it has been told.
-        return None
+        # The other declaration of that name may be meant; the two were reported.
+        raise Failed
     helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
-    return ctx.fail(
+    ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
     )
 
 
-def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
     name = member.name.name
     if member.value is None or isinstance(member.value, tree.Amend):
         return record(ctx, member, scope, owner)
     value = evaluate(ctx, member.value, scope)
-    if value is None:
-        return None
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
         changed = amend_call(ctx, data, owner, scope)
-        if changed is None:
-            return None
-        return Value(
-            Frontier("frontier", {}, member.name.span, name, member.doc or "", owner, envelope=changed),
-            member.name.span,
-        )
+        at, doc = member.name.span, member.doc or ""
+        return Value(Frontier("frontier", {}, at, name, doc, owner, envelope=changed), at)
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
-    return ctx.fail(
+    ctx.fail(
         "E0311",
         f"a frontier cannot be made from {describe(value)}",
         value.span,
         describe(value),
         help="write `envelope(of: [base, vanilla], to: 32K tokens)`, or name a published frontier",
     )
-
-
-def _report(
-    ctx: Context, result: Record, owner: tuple[str, str]
-) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
-    report = result.sub("report")
-    children = report.children if isinstance(report, Section) else {}
-    shown: dict[str, list[Record]] = {"table": [], "chart": []}
-    sound = True
-    for item, scope in children.values():
-        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.report.{item.name.name}"))
-        if value is None or not isinstance(value.data, Record):
-            sound = False
-        else:
-            shown[item.kind.name].append(value.data)
-    return tuple(shown["table"]), tuple(shown["chart"]), sound

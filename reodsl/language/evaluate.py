@@ -6,14 +6,17 @@ in turn: those are evaluated by way of the context.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.kinds import DECLARED, KINDS, METRICS
 from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.setting_types import SPLITS, TOKENS
 from reodsl.language import arithmetic
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value, fit
 from reodsl.language.functions import CHECKPOINTS, ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
@@ -71,16 +74,15 @@ TYPES_ELSEWHERE = {
 
 def evaluate_as(
     ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str, example: str = ""
-) -> Value | None:
-    """The value of an expression in the type of the setting `what`, or None with the reason reported."""
-    value = evaluate(ctx, expr, scope, want)
-    return None if value is None else fit_setting(ctx, value, want, what, example, scope.module)
+) -> Value:
+    """Return the value of an expression in the type of the setting `what`. Raises `Failed`."""
+    return fit_setting(ctx, evaluate(ctx, expr, scope, want), want, what, example, scope.module)
 
 
 def fit_setting(
     ctx: Context, value: Value, want: Type, what: str, example: str = "", module: Loaded | None = None
-) -> Value | None:
-    """A value in a type, or None with a diagnostic that names the setting and where its value comes from.
+) -> Value:
+    """Return a value in the type of the setting `what`. Raises `Failed`.
 
     With `module`, the example is one for that file.
     """
@@ -90,7 +92,7 @@ def fit_setting(
     if isinstance(result, Value):
         return result
     example, imports = in_file(ctx, module, example, want)
-    return ctx.fail(
+    ctx.fail(
         result.code,
         result.message.replace("{what}", f"`{what}`"),
         result.value.span,
@@ -101,71 +103,72 @@ def fit_setting(
     )
 
 
-def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:
-    """The value of an expression; `want` tells words from names and gives lists their items' type."""
+def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value:
+    """Return the value of an expression. Raises `Failed`.
+
+    `want` separates words from names, and gives lists the type of their items.
+    """
     ctx.spend("expressions", expr.span)
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST_EXPRESSION:
-            return ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
-        value = _evaluated(ctx, expr, scope, want)
-        return None if value is None or too_long(ctx, value, expr.span) else value
+            ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
+        value = _evaluate(ctx, expr, scope, want)
+        check_length(ctx, value, expr.span)
+        return value
     finally:
         ctx.depth -= 1
 
 
-def too_long(ctx: Context, value: Value, span: Span) -> bool:
-    """Whether a list is longer than any spec needs, which is reported: lists that join themselves grow without end."""
+def check_length(ctx: Context, value: Value, span: Span) -> None:
+    """Check that a list is no longer than any spec needs: lists that join themselves grow without end."""
     if not isinstance(value.data, Items):
-        return False
-    if value.data.size - 1 <= MOST_VALUES:
-        ctx.spend("lists", span, value.data.size)
-        return False
-    ctx.fail(
-        "E0216",
-        f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
-        span,
-        "too large",
-        help="keep what is this large in a file of data, and name the file",
-    )
-    return True
+        return
+    if value.data.size - 1 > MOST_VALUES:
+        ctx.fail(
+            "E0216",
+            f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
+            span,
+            "too large",
+            help="keep what is this large in a file of data, and name the file",
+        )
+    ctx.spend("lists", span, value.data.size)
 
 
-def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value | None:
+def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value:
     match expr:
         case tree.Number():
-            return number(ctx, expr)
+            return Value(number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
         case tree.String():
             return Value(expr.value, expr.span)
         case tree.Bool():
             return Value(expr.value, expr.span)
         case tree.Name():
             return named(ctx, expr, scope, want)
-        case tree.ListExpr():
-            item = _item(want)
-            values = [evaluate(ctx, each, scope, item) for each in expr.items]
-            whole = tuple(value for value in values if value is not None)
-            return Value(Items(whole), expr.span) if len(whole) == len(values) else None
-        case tree.Range():
-            low, high = evaluate(ctx, expr.lower, scope), evaluate(ctx, expr.upper, scope)
-            return Value(Bounds(low, high), expr.span) if low is not None and high is not None else None
+        case tree.ListExpr() | tree.Range() | tree.Binary() | tree.Compare() | tree.Logic():
+            parts, inner = _parts(expr, want)
+            values: list[Value] = []
+            # A loop and no `try_all`: its frames would halve the depth that an expression may have.
+            for part in parts:
+                with suppress(Failed):
+                    values.append(evaluate(ctx, part, scope, inner))
+            if len(values) < len(parts):
+                raise Failed
+            return _combine(ctx, expr, values)
         case tree.Unary():
-            operand = evaluate(ctx, expr.operand, scope)
-            return None if operand is None else arithmetic.unary(ctx, expr, operand)
-        case tree.Binary():
-            left, right = evaluate(ctx, expr.left, scope, want), evaluate(ctx, expr.right, scope, want)
-            return None if left is None or right is None else arithmetic.binary(ctx, expr, left, right)
-        case tree.Compare():
-            left, right = evaluate(ctx, expr.left, scope), evaluate(ctx, expr.right, scope)
-            return None if left is None or right is None else arithmetic.compare(ctx, expr, left, right)
-        case tree.Logic():
-            left, right = evaluate(ctx, expr.left, scope, want), evaluate(ctx, expr.right, scope, want)
-            return None if left is None or right is None else arithmetic.logic(ctx, expr, left, right)
+            return arithmetic.unary(ctx, expr, evaluate(ctx, expr.operand, scope))
         case tree.Not():
-            operand = evaluate(ctx, expr.operand, scope)
-            return None if operand is None else arithmetic.negation(ctx, expr, operand)
+            return arithmetic.negation(ctx, expr, evaluate(ctx, expr.operand, scope))
         case tree.IfElse():
-            return _if_else(ctx, expr, scope, want)
+            condition = evaluate(ctx, expr.condition, scope)
+            if not isinstance(condition.data, bool):
+                ctx.fail(
+                    "E0301",
+                    f"a condition is true or false, not {describe(condition)}",
+                    expr.condition.span,
+                    help="compare it: `… > 0`",
+                )
+            return evaluate(ctx, expr.then if condition.data else expr.otherwise, scope, want)
         case tree.Call():
             return evaluate_call(ctx, expr, scope)
         case tree.Attribute():
@@ -173,7 +176,7 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
         case tree.Index():
             return index(ctx, expr, scope)
         case tree.Slice():
-            return ctx.fail(
+            ctx.fail(
                 "E0308",
                 "a response is cut inside a reward only",
                 expr.span,
@@ -183,11 +186,39 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
             return ctx.amended(ctx, expr, scope)
 
 
-def number(ctx: Context, expr: tree.Number) -> Value | None:
-    """The quantity that a number is; without a unit it stays open to the one of its setting."""
+Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | tree.Logic
+
+
+def _parts(expr: Combined, want: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
+    """Return the expressions inside one, and the type that is wanted of them."""
+    match expr:
+        case tree.ListExpr():
+            return expr.items, _item(want)
+        case tree.Range():
+            return (expr.lower, expr.upper), None
+        case tree.Compare():
+            return (expr.left, expr.right), None
+    return (expr.left, expr.right), want
+
+
+def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
+    match expr:
+        case tree.ListExpr():
+            return Value(Items(tuple(values)), expr.span)
+        case tree.Range():
+            return Value(Bounds(*values), expr.span)
+        case tree.Binary():
+            return arithmetic.binary(ctx, expr, *values)
+        case tree.Compare():
+            return arithmetic.compare(ctx, expr, *values)
+    return arithmetic.logic(ctx, expr, *values)
+
+
+def number(ctx: Context, expr: tree.Number) -> Quantity:
+    """Return the quantity of a number. Raises `Failed`."""
     unit = dimension(expr.unit)
     if unit is None:
-        return ctx.fail(
+        ctx.fail(
             "E0305",
             f"there is no unit `{expr.unit}`",
             expr.unit_span or expr.span,
@@ -195,39 +226,21 @@ def number(ctx: Context, expr: tree.Number) -> Value | None:
             help=_unit_meant(expr) or advice(expr.unit or "", UNITS, "units are"),
         )
     if expr.suffix == "%" and unit:
-        return ctx.fail(
-            "E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone"
-        )
+        ctx.fail("E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone")
     value = scaled(expr.value, expr.suffix, unit)
     if value is None:
-        return ctx.fail(
-            "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
-        )
-    return Value(Quantity(value, unit), expr.span, literal=expr if expr.unit is None else None)
+        ctx.fail("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one")
+    return Quantity(value, unit)
 
 
 def _unit_meant(expr: tree.Number) -> str | None:
-    """The help for a suffix or a share that is written as a unit: `16 K`, `16 Ktokens`, `5 percent`."""
+    """Return the help for a suffix or a share that is written as a unit: `16 K`, `16 Ktokens`, `5 percent`."""
     unit, number = expr.unit or "", expr.text.split()[0]
     if unit in ("percent", "pct"):
         return f"write `{number}%`"
     if unit[:1] in ("K", "k", "M", "G") and not expr.suffix and unit[1:] in ("", *UNITS):
         return f"write `{number}{unit[0].upper()}{f' {unit[1:]}' if unit[1:] else ''}`"
     return None
-
-
-def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -> Value | None:
-    condition = evaluate(ctx, expr.condition, scope)
-    if condition is None:
-        return None
-    if not isinstance(condition.data, bool):
-        return ctx.fail(
-            "E0301",
-            f"a condition is true or false, not {describe(condition)}",
-            expr.condition.span,
-            help="compare it: `… > 0`",
-        )
-    return evaluate(ctx, expr.then if condition.data else expr.otherwise, scope, want)
 
 
 def _item(want: Type | None) -> Type | None:
@@ -238,12 +251,12 @@ def _item(want: Type | None) -> Type | None:
     return None
 
 
-def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value | None:
-    """The value of a name: a word of the setting's own, a local, a declaration, an import."""
+def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value:
+    """Return the value of a name: a word of the setting, a local, a declaration, an import. Raises `Failed`."""
     name = expr.name
     words = words_of_type(want)
     if isinstance(want, A) and "metric" in want.kinds:
-        return ctx.fail(
+        ctx.fail(
             "E0314",
             f"`{name}` is not a metric",
             expr.span,
@@ -254,25 +267,22 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
         return Value(Symbol(name), expr.span)
     local = scope.find(name)
     if local is not None:
-        value = local()
-        return None if value is None else move_to_use(value, name, expr.span)
+        return move_to_use(local(), name, expr.span)
     declared = lookup(ctx, scope.module, name)
     if declared is not None:
-        module, item = declared
-        value = ctx.declared(module, item)
-        return None if value is None else move_to_use(value, name, expr.span)
+        return move_to_use(ctx.declared(*declared), name, expr.span)
     if name in scope.module.imports or _declared_badly(scope.module, name):
-        return None
+        raise Failed
     unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
         kinds = () if want is None else kinds_of(want)
         unknown(ctx, expr, scope, words, kinds, quoting_hint(expr, scope) if isinstance(want, Text) else None)
-    return None
+    raise Failed
 
 
 def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.ModuleItem] | None:
-    """The declaration behind a name of a file, through imports."""
+    """Return the declaration behind a name of a file, through imports."""
     item = module.items.get(name)
     if item is not None:
         ctx.used.add((module.key, name))
@@ -289,13 +299,13 @@ def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.Module
 
 
 def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
-    """Whether a file declares or imports a reward of that name."""
+    """Return whether a file declares or imports a reward of that name."""
     declared = lookup(ctx, module, name)
     return declared is not None and isinstance(declared[1], tree.Decl) and declared[1].kind.name == "reward"
 
 
 def move_to_use(value: Value, name: str, span: Span) -> Value:
-    """A value as it is used by name: the use is its place, the setting is remembered."""
+    """Return a value as it is used by name: the use is its place, and `via` keeps the setting."""
     if isinstance(value.data, Record):
         return replace(value, span=span, literal=None)
     text = shown(value.data) if isinstance(value.data, Quantity) else ""
@@ -304,7 +314,7 @@ def move_to_use(value: Value, name: str, span: Span) -> Value:
 
 
 def library_parts(expr: tree.Attribute, scope: Scope) -> list[str] | None:
-    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
+    """Return the parts of `std.paper.qwen3_4b` behind `std`, or None if an attribute is no full name of the library."""
     parts = [expr.name.name]
     inner = expr.value
     while isinstance(inner, tree.Attribute):
@@ -326,7 +336,7 @@ def _declared_badly(module: Loaded, name: str) -> bool:
 
 
 def words_of_type(want: Type | None) -> tuple[str, ...]:
-    """The words that a setting of this type may be written as; a name that is one of them means the word."""
+    """Return the words that a setting of this type may have; a name that is one of them means the word."""
     match want:
         case Choice():
             return want.words
@@ -337,17 +347,15 @@ def words_of_type(want: Type | None) -> tuple[str, ...]:
     return ()
 
 
-def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value | None:
-    """`x.stages`, a setting of a record, or a metric where one is wanted."""
+def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value:
+    """Return `x.stages`, a setting of a record, or a metric where one is wanted. Raises `Failed`."""
     if isinstance(want, A) and "metric" in want.kinds:
         return metric(ctx, expr)
     if (parts := library_parts(expr, scope)) is not None:
         return _from_library(ctx, expr, parts)
     value = evaluate(ctx, expr.value, scope)
-    if value is None:
-        return None
     if not isinstance(value.data, Record):
-        return ctx.fail(
+        ctx.fail(
             "E0301",
             f"{describe(value)} has no settings",
             expr.span,
@@ -359,7 +367,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     if name == "stages" and isinstance(record, Experiment):
         return Value(StageList("stages", {}, expr.span, record.name, of=record), expr.span)
     if isinstance(record, StageList):
-        return ctx.fail(
+        ctx.fail(
             "E0212",
             "a stage is named in brackets",
             expr.name.span,
@@ -370,7 +378,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
         stages = record.stages if isinstance(record, Experiment) else ()
         known = [*record.fields, *(["stages"] if stages else [])]
         staged = isinstance(record, Experiment) and name in [part.name for part in stage_parts(ctx, record)]
-        return ctx.fail(
+        ctx.fail(
             "E0203",
             f"{describe(value)} has no `{name}`",
             expr.name.span,
@@ -382,29 +390,24 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
 
 
-def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
+def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
     *folders, name = parts
     module, known = ".".join(folders), library_names()
     loaded = ctx.modules.library(module) if module in known else None
     if loaded is None:
         helps = advice(module or name, known, "it has")
-        return ctx.fail(
-            "E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps
-        )
+        ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
     if name not in loaded.items:
         helps = advice(name, loaded.items, "it has")
-        return ctx.fail(
-            "E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps
-        )
-    value = ctx.declared(loaded, loaded.items[name])
-    return None if value is None else move_to_use(value, name, expr.span)
+        ctx.fail("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+    return move_to_use(ctx.declared(loaded, loaded.items[name]), name, expr.span)
 
 
-def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
-    """What a plateau watches."""
+def metric(ctx: Context, expr: tree.Attribute) -> Value:
+    """Return the metric that a plateau watches. Raises `Failed`."""
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
-        return ctx.fail(
+        ctx.fail(
             "E0314",
             f"there is no metric `{text}`",
             expr.span,
@@ -414,13 +417,11 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
     return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
 
 
-def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
-    """`x.stages[4K tokens]`: a stage by its name or by the value that it was made for."""
+def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
+    """Return `x.stages[4K tokens]`: a stage by its name or by the value that it was made for. Raises `Failed`."""
     value = evaluate(ctx, expr.value, scope)
-    if value is None:
-        return None
     if not isinstance(value.data, StageList):
-        return ctx.fail(
+        ctx.fail(
             "E0301",
             f"{describe(value)} has no elements",
             expr.span,
@@ -429,7 +430,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     record = value.data.of
     parts = stage_parts(ctx, record)
     if not record.stages:
-        return ctx.fail(
+        ctx.fail(
             "E0212",
             f"`{record.name}` has no stages",
             expr.span,
@@ -441,13 +442,11 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
     if position < 0 and (named is None or _may_be_a_number(scope, named)):
         wanted = evaluate(ctx, expr.index, scope)
-        if wanted is None:
-            return None
         position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
         shown_as = shown(wanted.data) if isinstance(wanted.data, Quantity) else as_written(wanted)
     if position < 0:
         names = [part.label.strip("`") for part in parts]
-        return ctx.fail(
+        ctx.fail(
             "E0212",
             f"`{record.name}` has no stage `{shown_as}`",
             expr.index.span,
@@ -464,7 +463,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
 
 
 def _without_elements(value: Value) -> str:
-    """The help for brackets behind what is not a list of stages."""
+    """Return the help for brackets behind anything but a list of stages."""
     data = value.data
     if isinstance(data, Items):
         return "a list is used as a whole: write the one value here, or give it a `param` of its own"
@@ -474,7 +473,7 @@ def _without_elements(value: Value) -> str:
 
 
 def _may_be_a_number(scope: Scope, name: str) -> bool:
-    """Whether a name may stand for the value of a stage: a param, an import or a variable, and no declaration or arm."""
+    """Return whether a name may be the value of a stage: a param, an import or a variable, but no declaration or arm."""
     item = scope.module.items.get(name)
     if item is not None:
         return isinstance(item, tree.Param)
@@ -490,17 +489,17 @@ def _same(stage: Value | None, wanted: Value) -> bool:
 
 
 def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
-    """The stages that a record declares, those made from a list spelled out."""
+    """Return the stages that a record declares, with one for each element of a list."""
     parts: list[Stage] = []
     for stage in record.stages:
         if isinstance(stage, Stage):
             parts.append(stage)
             continue
-        over = evaluate(ctx, stage.over, stage.scope)
+        over = attempt(partial(evaluate, ctx, stage.over, stage.scope))
         if over is None:
             continue
         if not isinstance(over.data, Items) or not over.data.values:
-            ctx.fail(
+            ctx.error(
                 "E0301",
                 f"`stages` runs over a list, not over {describe(over)}",
                 stage.over.span,
@@ -508,7 +507,7 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
             )
             continue
         if len(over.data.values) > MOST_STAGES:
-            ctx.fail(
+            ctx.error(
                 "E0216",
                 f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
                 stage.over.span,
@@ -527,14 +526,14 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
 
 
 def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
-    """The stages without those that have the name of an earlier one, which are reported: results go by these names."""
+    """Return the stages with a name of their own, since results go by these names; report the others."""
     by_name: dict[str, Stage] = {}
     for part in parts:
         before = by_name.setdefault(part.name, part)
         if before is part:
             continue
         places = [each.value.span if each.value is not None else each.span for each in (before, part)]
-        ctx.fail(
+        ctx.error(
             "E0208",
             f"two stages are called {part.label}",
             places[1],
@@ -549,12 +548,12 @@ def _with(stage: StagesOver, value: Value) -> Scope:
     return stage.scope.inner({stage.var.name: lambda: value})
 
 
-def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
-    """The value of a call."""
+def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
+    """Return the value of a call. Raises `Failed`."""
     if isinstance(expr.function, tree.Attribute) and library_parts(expr.function, scope) is not None:
         return _declared_call(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
-        return ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
+        ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
     name = expr.function.name
     if scope.find(name) is None and (target := lookup(ctx, scope.module, name)) is not None:
         return _declared_call(ctx, expr, scope, target[1].name.name)
@@ -563,19 +562,15 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     if name == "steps":
         kind = ENDS if expr.args and expr.args[0].name is None else REASONING_STEPS
         args = bind(ctx, expr, kind, scope)
-        if args is None:
-            return None
         if kind is ENDS:
             return Value(Until("until", {}, expr.span, steps=args["count"].value), expr.span)
         return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
     if name in SIGNATURES:
-        args = bind(ctx, expr, SIGNATURES[name], scope)
-        return None if args is None else call_function(ctx, name, args, expr)
+        return call_function(ctx, name, bind(ctx, expr, SIGNATURES[name], scope), expr)
     if name in CONSTRUCTORS:
-        args = bind(ctx, expr, CONSTRUCTORS[name], scope)
-        return None if args is None else Value(Record(name, args, expr.span), expr.span)
+        return Value(Record(name, bind(ctx, expr, CONSTRUCTORS[name], scope), expr.span), expr.span)
     if name in REWARD_ONLY:
-        return ctx.fail(
+        ctx.fail(
             "E0308",
             f"`{name}` works on responses, and there are none outside a reward",
             expr.function.span,
@@ -583,9 +578,9 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
             help="use it inside `reward NAME { … }`, and name that reward here",
         )
     if name in scope.module.imports:
-        return None
+        raise Failed
     known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_rewards(scope)]
-    return ctx.fail(
+    ctx.fail(
         "E0213",
         f"there is no function `{name}`",
         expr.function.span,
@@ -600,14 +595,12 @@ def _rewards(scope: Scope) -> list[str]:
     return [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name == "reward"]
 
 
-def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value | None:
+def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
     value = evaluate(ctx, expr.function, scope)
-    if value is None:
-        return None
     if isinstance(value.data, Definition):
         bind_ = call_reward if value.data.kind == "reward" else call_selection
         return bind_(ctx, expr, value.data, scope)
-    return ctx.fail(
+    ctx.fail(
         "E0301",
         f"{describe(value)} takes no arguments",
         expr.function.span,
@@ -615,52 +608,45 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
     )
 
 
-def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
+def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     args = bind(ctx, expr, CHECKPOINTS, scope)
-    if args is None:
-        return None
     of = args["of"].value.data
     if isinstance(of, Arm):
         args = {"of": Slot(Value(of.experiment, args["of"].value.span), args["of"].span)}
     return Value(Record("checkpoint", args, expr.span), expr.span)
 
 
-def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot] | None:
-    """The arguments of a call by name, each in its type, defaults filled in; None after reporting what is wrong."""
+def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot]:
+    """Return the arguments of a call by name, each in its type, with defaults filled in. Raises `Failed`."""
     bound: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
-    good, guess = True, False
+    nameless = False
     positional = list(kind.positional)
-    for arg in expr.args:
+
+    def take(arg: tree.Arg) -> None:
+        nonlocal nameless
         written = _plain(ctx, arg, f"`{kind.name}`")
-        if written is None:
-            good = False
-            continue
-        name = _argument_name(ctx, expr, arg, kind, positional)
+        name = attempt(lambda: _argument_name(ctx, expr, arg, kind, positional))
         if name is None:
-            good, guess = False, True
-            continue
+            nameless = True
+            raise Failed
         if name in places:
-            ctx.report(describe_duplicate(name, arg.span, places[name].span, "give it once"))
-            good = False
-            continue
+            ctx.refuse(describe_duplicate(name, arg.span, places[name].span, "give it once"))
         places[name] = arg
         field = kind.fields[name]
-        value = evaluate_as(ctx, written, scope, field.type, name, field.example)
-        if value is None:
-            good = False
-        else:
-            bound[name] = Slot(value, arg.span)
+        bound[name] = Slot(evaluate_as(ctx, written, scope, field.type, name, field.example), arg.span)
+
+    good = attempt(lambda: try_all(take, expr.args)) is not None
     for name, field in kind.fields.items():
         if name in places or name in bound:
             continue
         if field.required:
+            good = False
             # An argument of an unknown name was most likely meant to be this one, and has been reported.
-            good = good and guess
-            if guess:
+            if nameless:
                 continue
             example, imports = in_file(ctx, scope.module, field.example, field.type)
-            ctx.fail(
+            ctx.error(
                 "E0310",
                 f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
                 expr.span,
@@ -669,31 +655,31 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             )
         elif field.default is not None:
             bound[name] = Slot(default_value(field, expr), None)
-    return bound if good else None
+    if not good:
+        raise Failed
+    return bound
 
 
-def _plain(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr | None:
-    """The expression of an argument; None where it is a `for` or an `in`, which is reported."""
+def _plain(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:
+    """Return the expression of an argument. Raises `Failed` for a `for` or an `in`."""
     if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-        return ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
+        ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
     return arg.value
 
 
-def _argument_name(
-    ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]
-) -> str | None:
+def _argument_name(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]) -> str:
     if arg.name is None:
         if positional:
             return positional.pop(0)
         if len(expr.args) > len(kind.fields):
             most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
             message = f"`{kind.name}` takes {most}, and this is one more"
-            return ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
+            ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
         given = {each.name.name for each in expr.args if each.name is not None}
         open_names = [name for name in kind.fields if name not in kind.positional and name not in given]
         nameless = [each for each in expr.args if each.name is None][len(kind.positional) :]
         first = (open_names[nameless.index(arg) :] or ["name"])[0]
-        return ctx.fail(
+        ctx.fail(
             "E0310",
             f"this argument of `{kind.name}` needs a name",
             arg.span,
@@ -701,7 +687,7 @@ def _argument_name(
         )
     name = arg.name.name
     if name not in kind.fields:
-        return ctx.fail(
+        ctx.fail(
             "E0310",
             f"`{kind.name}` has no argument `{name}`",
             arg.name.span,
@@ -713,20 +699,17 @@ def _argument_name(
     return name
 
 
-def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value | None:
-    """A reward or a selection with arguments."""
+def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value:
+    """Return a reward or a selection with arguments. Raises `Failed`."""
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
     open_names = [name for name in by_name if name not in definition.args]
     args = dict(definition.args)
-    good = True
-    for arg in call.args:
+
+    def take(arg: tree.Arg) -> None:
         name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
         param = by_name.get(name)
         written = _plain(ctx, arg, f"the {definition.kind} `{definition.name}`")
-        if written is None:
-            good = False
-            continue
         if param is None:
             place = arg.name.span if arg.name is not None else arg.span
             helps = advice(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
@@ -739,57 +722,46 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
                 "unknown" if name else "",
                 help=helps,
             )
-            good = False
-            continue
         if name not in open_names:
             first = args[name].span if name in args else None
             helps = f"give it once, or start from `{definition.item.name.name}`"
-            ctx.report(describe_duplicate(name, arg.span, first, helps))
-            good = False
-            continue
+            ctx.refuse(describe_duplicate(name, arg.span, first, helps))
         open_names.remove(name)
-        bound = bind_argument(ctx, definition, param, written, scope)
-        if bound is None:
-            good = False
-        else:
-            args[name] = bound
-    if not good:
-        return None
+        args[name] = bind_argument(ctx, definition, param, written, scope)
+
+    try_all(take, call.args)
     return Value(replace(definition, args=args, span=call.span), call.span)
 
 
 def bind_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
-) -> Value | None:
-    """The value of an argument or a default in the type and range of its parameter; None with the reason reported."""
+) -> Value:
+    """Return the value of an argument or a default in the type and range of its parameter. Raises `Failed`."""
     type_ = declared_type(ctx, param.type)
-    if type_ is None:
-        return None
     name = param.name.name
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
-    given = evaluate(ctx, expr, scope, type_)
-    value = None if given is None else fit_setting(ctx, given, type_, name)
-    if value is not None and param.range is not None:
-        return in_range(ctx, value, param.range, type_, name, Scope(definition.module))
+    value = fit_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name)
+    if param.range is not None:
+        check_range(ctx, value, param.range, type_, name, Scope(definition.module))
     return value
 
 
-def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
-    """A selection with arguments; on a pool, the first of them, it is data to train on."""
+def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value:
+    """Return a selection with arguments; on a pool, the first of them, it is data to train on. Raises `Failed`."""
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rest = replace(call, args=call.args[len(pools) :])
-    bound = call_reward(ctx, rest, rule, scope)
     if not pools:
-        return bound
+        return call_reward(ctx, rest, rule, scope)
+    bound = attempt(lambda: call_reward(ctx, rest, rule, scope))
     expr = pools[0].value
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
-        return ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
+        ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
     pool = evaluate(ctx, expr, scope)
-    if bound is None or pool is None:
-        return None
+    if bound is None:
+        raise Failed
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
-        return ctx.fail(
+        ctx.fail(
             "E0301",
             f"`{rule.name}` picks from a pool, not from {describe(pool)}",
             expr.span,
@@ -800,11 +772,10 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
     return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
-def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
-    """The type that a declaration names."""
+def declared_type(ctx: Context, written: tree.TypeExpr) -> Type:
+    """Return the type that a declaration names. Raises `Failed`."""
     if isinstance(written, tree.ListType):
-        item = declared_type(ctx, written.item)
-        return None if item is None else Many(item)
+        return Many(declared_type(ctx, written.item))
     name = written.name
     if name in PLAIN_TYPES:
         return PLAIN_TYPES[name]
@@ -813,7 +784,7 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
     if name in DECLARED:
         return A((name,))
     known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
-    return ctx.fail(
+    ctx.fail(
         "E0315",
         f"there is no type `{name}`",
         written.span,
@@ -824,27 +795,19 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
     )
 
 
-def in_range(
-    ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope
-) -> Value | None:
-    """A value inside a declared range, every item of a list; None with a diagnostic when it is not."""
+def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope) -> None:
+    """Check that a value, or every item of a list, is inside a declared range. Raises `Failed`."""
     item = type_.item if isinstance(type_, Many) else type_
-    ends = []
-    for end in (range_.lower, range_.upper):
-        bound = evaluate(ctx, end, scope)
-        ends.append(
-            None if bound is None else fit_setting(ctx, bound, _unbounded(item), f"the range of {name}")
-        )
-    low, high = ends
-    if (
-        low is None
-        or high is None
-        or not isinstance(low.data, Quantity)
-        or not isinstance(high.data, Quantity)
-    ):
-        return None
+    unbounded = Num(item.unit) if isinstance(item, Num) else item
+
+    def bound(end: tree.Expr) -> Value:
+        return fit_setting(ctx, evaluate(ctx, end, scope), unbounded, f"the range of {name}")
+
+    low, high = try_all(bound, (range_.lower, range_.upper))
+    if not isinstance(low.data, Quantity) or not isinstance(high.data, Quantity):
+        raise Failed
     if low.data.number > high.data.number:
-        return ctx.fail(
+        ctx.fail(
             "E0303",
             f"the range of `{name}` ends before it begins",
             range_.span,
@@ -853,7 +816,7 @@ def in_range(
     values = value.data.values if isinstance(value.data, Items) else (value,)
     for each in values:
         if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:
-            return ctx.fail(
+            ctx.fail(
                 "E0303",
                 f"`{name}` must be from {shown(low.data)} to {shown(high.data)}",
                 each.span,
@@ -861,24 +824,14 @@ def in_range(
                 others=[Label(range_.span, "its range")],
                 help="choose a value inside the range, or widen it where it is declared",
             )
-    return value
 
 
-def _unbounded(type_: Type) -> Type:
-    return Num(type_.unit) if isinstance(type_, Num) else type_
-
-
-def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value | None:
-    """Budgets from an expression: a schedule, a list whose last is the longest response, or a name of budgets."""
+def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value:
+    """Return budgets: a schedule, a list whose last is the longest response, or a name of budgets. Raises `Failed`."""
     value = evaluate(ctx, expr, scope, SCHEDULE)
-    return None if value is None else fit_splits(ctx, value, what)
-
-
-def fit_splits(ctx: Context, value: Value, what: str) -> Value | None:
-    """A value as budgets."""
     if isinstance(value.data, Items):
         if len(value.data.values) == 1:
-            return ctx.fail(
+            ctx.fail(
                 "E0303",
                 f"`{what}` needs a budget and, last, the longest response",
                 value.span,
@@ -886,7 +839,7 @@ def fit_splits(ctx: Context, value: Value, what: str) -> Value | None:
                 help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
         fitting = fit_setting(ctx, value, Many(TOKENS, 2), what)
-        if fitting is None or not isinstance(fitting.data, Items):
-            return None
+        if not isinstance(fitting.data, Items):
+            raise Failed
         return listed(ctx, fitting, fitting.data.values)
     return fit_setting(ctx, value, SPLITS, what)

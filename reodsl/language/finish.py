@@ -11,7 +11,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value
 from reodsl.language.schema import type_words
@@ -41,13 +41,13 @@ class _Missing:
         return ".".join((*self.blocks, self.name))
 
 
-def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R | None:
-    """A record with its defaults filled in; None, and a diagnostic of them all, when required settings are missing.
+def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R:
+    """Return a record with its defaults filled in. Raises `Failed`; all required settings that it lacks are one error.
 
     With `stage` the record is that stage of an experiment.
     """
     if UNKNOWN in record.broken:
-        return None
+        raise Failed
     missing: list[_Missing] = []
     done = _filled(ctx, record, kind, _method(record), missing, ())
     if missing:
@@ -63,7 +63,9 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = Non
             missing[number] = replace(each, example=example)
             imports += lacked
         ctx.report(_lacking(what, missing, record.span, stage, with_imports(imports)))
-    return None if missing or (has_broken(ctx, done) and _lacks_broken(done)) else done
+    if missing or (has_broken(ctx, done) and _lacks_broken(done)):
+        raise Failed
+    return done
 
 
 def _lacking(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
+from reodsl.diagnostics.model import Label, Problem, Span
 from reodsl.ir.setting import A, Choice, Either, Kind, Many, Setting, Text
 from reodsl.ir.setting_types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed
 from reodsl.language.resolve import model_name
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
@@ -170,65 +170,63 @@ CHECKPOINTS = _signature(
 )
 
 
-def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
-    """The value of a function that computes; `args` fit its signature.
+def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value:
+    """Return the value of a function that computes; `args` fit its signature. Raises `Failed`.
 
-    Budgets of which a response has what it `reached` are still those of the call inside.
+    The budgets of `reached` are still those of the call inside.
     """
     value = _IMPLEMENTATIONS[name](ctx, args, call)
-    if value is None or not isinstance(value.data, Record) or name == "reached":
+    if not isinstance(value.data, Record) or name == "reached":
         return value
     return replace(value, data=replace(value.data, called=call))
 
 
 def _number(args: Arguments, name: str) -> int:
-    """A whole number among the arguments, which fit their signature."""
+    """Return a whole number of the arguments, which fit their signature."""
     return int(plain(args[name].value))
 
 
-def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value | None:
+def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value:
     try:
         schedule = make()
     except BudgetError as caught:
-        ctx.report(caught.at(call.span, others=_places(args)))
-        return None
+        ctx.refuse(caught.at(call.span, others=_places(args)))
     ctx.spend("schedules", call.span, len(schedule.budgets))
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
 def _places(args: Arguments) -> list[Label]:
-    """Where the numbers among the arguments come from, for those that are names."""
+    """Return the places where numbers of the arguments were set, for those that are names."""
     return [Label(span, text) for slot in args.values() for span, text in slot.value.via]
 
 
-def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return _schedule(
         ctx, args, call, lambda: exp(_number(args, "from"), _number(args, "to"), _number(args, "n"))
     )
 
 
-def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return _schedule(ctx, args, call, lambda: linear(_number(args, "to"), _number(args, "n")))
 
 
-def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     budgets = [int(number) for number in plain(args["budgets"].value)]
     return _schedule(ctx, args, call, lambda: explicit(budgets, _number(args, "to")))
 
 
-def listed(ctx: Context, value: Value, items: Sequence[Value]) -> Value | None:
-    """Budgets from a list of tokens, whose last is the longest response."""
+def listed(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
+    """Return budgets from a list of tokens, whose last is the longest response. Raises `Failed`."""
     numbers = [int(plain(item)) for item in items]
     try:
         schedule = explicit(numbers[:-1], numbers[-1])
     except BudgetError as caught:
-        ctx.report(caught.at(value.span))
-        return None
+        ctx.refuse(caught.at(value.span))
     last = Slot(items[-1], items[-1].span)
     return Value(Budgets("budgets", {"to": last}, value.span, schedule=schedule), value.span)
 
 
-def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     frontier = args["frontier"].value.data
     if not isinstance(frontier, Frontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
@@ -242,51 +240,43 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
             # The whole of the frontier is read, and every candidate tried for every pick.
             ctx.modules.spent.candidates += 6 * l_max + n * (l_max // step)
             if ctx.modules.spent.candidates > MOST_CANDIDATES:
-                ctx.report(_too_many_candidates(call))
-                return None
+                ctx.fail(
+                    "E0216",
+                    f"the greedy schedules of a spec try at most {MOST_CANDIDATES:,} budgets, "
+                    "and with this one they try more",
+                    call.span,
+                    "too large",
+                    help="take fewer budgets, or a larger `step`",
+                )
         schedule = ctx.once_of(key, frontier, lambda: greedy(curves, l_max, n, step))
     except BudgetError as caught:
-        ctx.report(caught.at(call.span, others=_places(args)))
-        return None
+        ctx.refuse(caught.at(call.span, others=_places(args)))
     except Problem as caught:
         for each in caught.diagnostics:
-            ctx.fail(each.code, each.message, call.span, help=each.help)
-        return None
+            ctx.error(each.code, each.message, call.span, help=each.help)
+        raise Failed from None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
-def _too_many_candidates(call: tree.Call) -> Diagnostic:
-    return error(
-        "E0216",
-        f"the greedy schedules of a spec try at most {MOST_CANDIDATES:,} budgets, and with this one they try more",
-        call.span,
-        "too large",
-        help="take fewer budgets, or a larger `step`",
-    )
-
-
-def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return Value(Record("question_budgets", args, call.span), call.span)
 
 
-def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return Value(Record("exits_split", args, call.span), call.span)
 
 
-def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     given = args["at"].value
     if isinstance(given.data, Items):
-        schedule = listed(ctx, given, given.data.values)
-        if schedule is None:
-            return None
-        given = schedule
+        given = listed(ctx, given, given.data.values)
     split = given.data
     if not isinstance(split, Record):
-        return None
+        raise Failed
     if split.kind in ("steps_split", "exits_split"):
-        return ctx.fail(
+        ctx.fail(
             "E0301",
             f"{describe(given)} has no place past a response's end",
             given.span,
@@ -298,52 +288,45 @@ def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     )
 
 
-def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     try:
         caps = halve(_number(args, "from"), _number(args, "to"))
     except BudgetError as caught:
-        ctx.report(caught.at(call.span, others=_places(args)))
-        return None
+        ctx.refuse(caught.at(call.span, others=_places(args)))
     return tokens_list(caps, call.span)
 
 
-def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     step, first, last = _number(args, "step"), _number(args, "from"), _number(args, "to")
     if first > last:
-        return ctx.fail(
-            "E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`"
-        )
+        ctx.fail("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`")
     if (last - first) // step >= MOST_ITEMS:
-        return ctx.fail(
-            "E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step"
-        )
+        ctx.fail("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step")
     return tokens_list(tuple(range(first, last + 1, step)), call.span)
 
 
 def tokens_list(numbers: tuple[int, ...], span: Span) -> Value:
-    """Whole numbers of tokens as a list."""
+    """Return whole numbers of tokens as a list."""
     return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
 
 
-def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     counts, of = plain(args["counts"].value).split(), _number(args, "of")
     whole = (each.isascii() and each.isdigit() and len(each) < 10 and int(each) <= of for each in counts)
     wrong = next((each for each, fits in zip(counts, whole, strict=True) if not fits), None)
     if wrong is not None:
         at = args["counts"].value.span
-        return ctx.fail(
-            "E0303", f"`{wrong}` is not a count of {of}", at, help=f"write whole numbers up to {of}"
-        )
+        ctx.fail("E0303", f"`{wrong}` is not a count of {of}", at, help=f"write whole numbers up to {of}")
     shares = tuple(Value(Quantity(int(each) / of), call.span) for each in counts)
     return Value(Items(shares), call.span)
 
 
-def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     words = plain(args["text"].value).split()
     return Value(Items(tuple(Value(word, call.span) for word in words)), call.span)
 
 
-_IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | None]] = {
+_IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = {
     "exp": _exp,
     "linear": _linear,
     "explicit": _explicit,
@@ -359,7 +342,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | No
 
 
 def curves_of(frontier: Frontier) -> Curves:
-    """The curves of a published frontier. Raises `Problem` where they are none."""
+    """Return the curves of a published frontier. Raises `Problem` where they are none."""
     if frontier.curves is not None:
         return frontier.curves
     budgets = tuple(frontier.data("budgets"))

@@ -12,7 +12,7 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.amend import report_unmet
 from reodsl.language.bounds import Enough
 from reodsl.language.changes import read_changes
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed
 from reodsl.language.declare import new_context
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.resolve import starts
@@ -76,9 +76,8 @@ def evaluate(
         with suppress(Enough):
             read_changes(ctx, main, sets, amends)
             for name, item in main.items.items():
-                value = ctx.declared(main, item)
-                if value is not None:
-                    values[name] = value
+                with suppress(Failed):
+                    values[name] = ctx.declared(main, item)
             report_unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
     return Program(ctx, main, values)
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from reodsl.ir.kinds import KINDS
 from reodsl.language.amend import amend_stage, apply_amends
 from reodsl.language.blocks import lay_block
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import stage_parts
 from reodsl.language.finish import fill_defaults
 from reodsl.language.values import Experiment, Stage
 
 
 def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    """The stages of an experiment, each with all its settings; one without a part when none is declared."""
+    """Return the stages of an experiment, each with all its settings; one without a part if none is declared."""
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[Stage | None, Experiment]] = []
@@ -27,41 +27,37 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
     return complete
 
 
-def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
-    """An experiment with its defaults, every stage complete; None when something required is missing."""
+def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment:
+    """Return an experiment with its defaults, every stage complete. Raises `Failed`."""
     if not experiment.is_trained:
         return experiment
     complete = complete_stages(ctx, experiment)
     if not complete:
-        return None
+        raise Failed
     # A suite named in the stages is the experiment's as well.
     last = complete[-1][1].fields.get("eval")
     return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
 
 
 def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    """The stages of an experiment with every default filled in; empty when one of them lacks something."""
+    """Return the stages of an experiment with every default filled in; none if one of them lacks a setting."""
     # Every check and the lowering ask for them.
     return ctx.once_of("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 
 def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    complete: list[tuple[Stage | None, Experiment]] = []
-    whole = True
-    for part, stage in lay_stages(ctx, experiment):
-        ctx.spend("stages", stage.span)
-        done = fill_defaults(ctx, stage, KINDS["experiment"], part)
-        if done is None:
-            whole = False
-        else:
-            complete.append((part, done))
-    return complete if whole else []
+    def complete(stage: tuple[Stage | None, Experiment]) -> tuple[Stage | None, Experiment]:
+        part, record = stage
+        ctx.spend("stages", record.span)
+        return part, fill_defaults(ctx, record, KINDS["experiment"], part)
+
+    return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
 
 
 def require_flat(ctx: Context, stage: Experiment) -> Experiment:
-    """A stage, in which stages of its own are reported."""
+    """Return a stage without stages of its own, which are reported."""
     for each in stage.stages[:1]:
-        ctx.fail(
+        ctx.error(
             "E0202",
             "a stage holds no stages",
             each.span,

@@ -40,7 +40,7 @@ def unknown(
     """
     name = expr.name
     if name in RESPONSE_NAMES and not words and quoted is None:
-        ctx.fail(
+        ctx.error(
             "E0308",
             f"`{name}` belongs to a response, and there is none outside a reward",
             expr.span,
@@ -49,7 +49,7 @@ def unknown(
         )
         return
     if words:
-        ctx.fail(
+        ctx.error(
             "E0314",
             f"`{name}` is not one of the words that stand here",
             expr.span,
@@ -59,7 +59,7 @@ def unknown(
         )
         return
     if name in SIGNATURES:
-        ctx.fail(
+        ctx.error(
             "E0201",
             f"`{name}` is a function, and stands here without its arguments",
             expr.span,
@@ -67,7 +67,7 @@ def unknown(
             help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
         )
         return
-    ctx.fail(
+    ctx.error(
         "E0201",
         f"there is no `{name}` here",
         expr.span,
@@ -273,7 +273,7 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
             near = nearest(word, deeper)
             if near is not None:
                 helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
-    ctx.fail(
+    ctx.error(
         "E0203",
         f"{article(kind.name)} {kind.name} has no setting `{word}`",
         name.span,

@@ -274,11 +274,11 @@ class Scope:
     """
 
     module: Loaded
-    locals: Mapping[str, Callable[[], Value | None]] = field(default_factory=dict)
+    locals: Mapping[str, Callable[[], Value]] = field(default_factory=dict)
     parent: Scope | None = None
     but: str | None = None
 
-    def find(self, name: str) -> Callable[[], Value | None] | None:
+    def find(self, name: str) -> Callable[[], Value] | None:
         """The local behind a name, innermost first."""
         scope: Scope | None = self
         while scope is not None:
@@ -296,7 +296,7 @@ class Scope:
             scope = scope.parent
         return names
 
-    def inner(self, locals: Mapping[str, Callable[[], Value | None]], but: str | None = None) -> Scope:
+    def inner(self, locals: Mapping[str, Callable[[], Value]], but: str | None = None) -> Scope:
         """A scope inside this one."""
         return Scope(self.module, locals, self, but)
 

@@ -10,6 +10,7 @@ import pytest
 
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Between, Either, Many, Num, Setting, Type
+from reodsl.language.context import attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
@@ -31,7 +32,8 @@ def value_of(text: str) -> Value | None:
     module = parse(Source("spec.reo", "")).module
     expression = parse_expression(Source("value", text)).expression
     assert expression is not None
-    return evaluate(new_context(modules), expression, Scope(Loaded("", "spec.reo", module, False, {}, {})))
+    scope = Scope(Loaded("", "spec.reo", module, False, {}, {}))
+    return attempt(lambda: evaluate(new_context(modules), expression, scope))
 
 
 def numbers(type_: Type) -> Iterator[Num]:

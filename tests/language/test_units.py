@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.ir.setting import Either, Many, Num, Type
+from reodsl.language.context import attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
@@ -23,7 +24,7 @@ def value(text: str, want: Type | None = None) -> Value | None:
     module = Loaded("t", "t", parse(Source("t", "")).module, False, {}, {})
     expression = parse_expression(Source("t", text)).expression
     assert expression is not None, text
-    return evaluate(new_context(Modules(Path())), expression, Scope(module), want)
+    return attempt(lambda: evaluate(new_context(Modules(Path())), expression, Scope(module), want))
 
 
 @pytest.mark.parametrize(

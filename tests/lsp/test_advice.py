@@ -88,16 +88,16 @@ NAMED = re.compile("`([^`]+)`")
 def constant(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the expressions of rewards that have one value alone, though they are of what moves."""
     still: Counter[str] = Counter()
-    typed = typing._typed
+    typed = typing._type
 
-    def noted(body: Body, expr: tree.Expr) -> Typed | None:
+    def noted(body: Body, expr: tree.Expr) -> Typed:
         value = typed(body, expr)
         moves = any(isinstance(each, (tree.Name, tree.Comprehension)) for each in tree.walk(expr))
-        if value is not None and not value.constant and value.low == value.high and moves:
+        if not value.constant and value.low == value.high and moves:
             still[expr.span.path] += 1
         return value
 
-    monkeypatch.setattr(typing, "_typed", noted)
+    monkeypatch.setattr(typing, "_type", noted)
     return still
 
 

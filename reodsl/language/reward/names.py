@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import NoReturn, get_args
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import Expression, Number, Own, Statistic, WeightRule
@@ -190,24 +190,22 @@ def fail(
     message: str,
     at: tree.Expr | tree.Comprehension | tree.Arg,
     help: str | None = None,
-) -> Typed | None:
-    """Report a finding of a reward; None, so that it can be returned at once."""
-    return body.ctx.fail(code, message, at.span, help=help)
+) -> NoReturn:
+    """Report an error of a reward. Raises `Failed`."""
+    body.ctx.fail(code, message, at.span, help=help)
 
 
-def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> bool:
-    """Whether two expressions have one unit; reported when not."""
-    if one.unit == two.unit:
-        return True
-    body.ctx.fail(
-        "E0302",
-        f"{what} wants equal units",
-        left,
-        unit_words(one.unit),
-        others=[Label(right, unit_words(two.unit))],
-        help=_evened(one, two),
-    )
-    return False
+def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> None:
+    """Check that two expressions have one unit. Raises `Failed`."""
+    if one.unit != two.unit:
+        body.ctx.fail(
+            "E0302",
+            f"{what} wants equal units",
+            left,
+            unit_words(one.unit),
+            others=[Label(right, unit_words(two.unit))],
+            help=_evened(one, two),
+        )
 
 
 def _evened(one: Typed, two: Typed) -> str:

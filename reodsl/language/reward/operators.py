@@ -1,6 +1,6 @@
 """Operators and functions of rewards: from typed operands to the typed result, with the range of its values.
 
-Where there is no result, what is wrong is reported and None comes back.
+All of them raise `Failed` if there is no result.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import Aggregate, Binary, Call, Expression, If, Name, Number, Unary
 from reodsl.ir.functions import FUNCTIONS, Function
 from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
-from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
+from reodsl.language.reward.names import INF, Body, Typed, check_unit, constant, fail
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, times, written
 from reodsl.syntax import tree
 
@@ -22,19 +22,19 @@ Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
 def negative(value: Typed) -> Typed:
-    """`-x`."""
+    """Return `-x`."""
     if value.constant:
         return constant(-value.low, value.unit)
     return Typed(Unary(fn="neg", value=value.data), value.unit, -value.high, -value.low)
 
 
 def opposite(test: Typed) -> Typed:
-    """`not x`."""
+    """Return `not x`."""
     return Typed(Unary(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
 def both_or_either(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
-    """`left and right`, `left or right`."""
+    """Return `left and right` or `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
     if op == "and" and _excluded(facts(body, left.data), facts(body, right.data)):
@@ -95,7 +95,7 @@ _TURNED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=",
 _OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
-def named(body: Body, name: str, value: Typed) -> Typed:
+def name_value(body: Body, name: str, value: Typed) -> Typed:
     """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
     it = Name(name=name)
     if value.condition:
@@ -112,12 +112,11 @@ def narrowed(body: Body, value: Typed) -> Typed:
     return replace(value, low=low, high=high)
 
 
-def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
-    """`left op right` for + - * / ^. Reports E0302 where the units do not go together, E0307 where it may be no number."""
+def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
+    """Return `left op right` for + - * / ^. E0302 if the units do not go together, E0307 if it may be no number."""
     data = Binary(fn=expr.op, left=left.data, right=right.data)
     if expr.op in "+-":
-        if not same_unit(body, left, right, expr.left.span, expr.right.span, f"`{expr.op}`"):
-            return None
+        check_unit(body, left, right, expr.left.span, expr.right.span, f"`{expr.op}`")
         low, high = (
             (left.low + right.low, left.high + right.high)
             if expr.op == "+"
@@ -129,13 +128,13 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
     if expr.op == "*":
         low, high = product(left.interval, right.interval)
         if low == high and math.isinf(low):
-            return _endless(body, expr)
+            _refuse_endless(body, expr)
         return _folded(Typed(data, times(left.unit, right.unit), low, high), left, right)
     if expr.op == "/":
         if contains_zero(right.interval):
             right = narrowed(body, right)
             if contains_zero(right.interval) and body.facts.get(right.data, Room()).zero:
-                return _by_zero(body, expr, left, right)
+                _refuse_zero(body, expr, left, right)
         low, high = quotient(left.interval, right.interval)
         if left.data == right.data:
             low, high = 1.0, 1.0
@@ -145,11 +144,11 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
     return _power(body, expr, left, right)
 
 
-def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
+def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
     if left.unit or right.unit:
-        return fail(body, "E0302", "a power is of plain numbers", expr, "divide by a length first")
+        fail(body, "E0302", "a power is of plain numbers", expr, "divide by a length first")
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
-        return fail(
+        fail(
             body,
             "E0307",
             "a power of what may be negative may be no number",
@@ -157,7 +156,7 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
             "take `abs(…)` or `max(…, 0)`" if left.high > 0 else "take `abs(…)`",
         )
     if left.low <= 0 <= left.high and right.low < 0:
-        return fail(
+        fail(
             body,
             "E0307",
             "a negative power of what may be 0 divides by zero",
@@ -169,9 +168,11 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
     data = Binary(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raised(left.low, right.low)
-        return _endless(body, expr) if math.isinf(value) else Typed(data, PLAIN, value, value)
+        if math.isinf(value):
+            _refuse_endless(body, expr)
+        return Typed(data, PLAIN, value, value)
     if _may_be_endless(left, right):
-        return fail(
+        fail(
             body,
             "E0307",
             "this power may be past every number",
@@ -186,7 +187,7 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
 
 
 def _may_be_endless(base: Typed, exponent: Typed) -> bool:
-    """Whether bounds that are known make a power that no number can hold. Of what has no bounds nothing is said."""
+    """Return whether known bounds make a power that no number can hold; False for unknown bounds."""
     if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
         return False
     largest = max(abs(base.low), abs(base.high))
@@ -196,19 +197,19 @@ def _may_be_endless(base: Typed, exponent: Typed) -> bool:
 
 
 def _raised(base: float, exponent: float) -> float:
-    """A power of two constants; infinite where no number can hold it."""
+    """Return a power of two constants, or infinity if no number can hold it."""
     try:
         return math.pow(base, exponent)
     except OverflowError:
         return INF
 
 
-def _endless(body: Body, expr: tree.Binary) -> Typed | None:
-    return fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
+def _refuse_endless(body: Body, expr: tree.Binary) -> NoReturn:
+    fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
 
 
 def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
-    """A constant where both sides are constants, so that the spelling of a number leaves no trace."""
+    """Return a constant if both sides are constants, so that the spelling of a number leaves no trace."""
     if left.constant and right.constant and result.low == result.high and math.isfinite(result.low):
         return constant(result.low, result.unit)
     return result
@@ -237,10 +238,10 @@ def _conjuncts(test: Expression | None) -> set[Expression]:
     return set() if test is None else {test}
 
 
-def _by_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
+def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> NoReturn:
     never = right.low == right.high == 0
     helps, edits = ("divide by something else", ()) if never else _kept_from_zero(body, expr, left, right)
-    return body.ctx.fail(
+    body.ctx.fail(
         "E0307",
         "this divides by zero" if never else "this may divide by zero",
         expr.right.span,
@@ -289,18 +290,16 @@ def _amount(number: float, unit: Dimension) -> str:
     return text
 
 
-def comparison(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed | None:
-    """`left op right` for == != < <= > >=: a condition. Reports E0302 where the units differ."""
-    if not same_unit(body, left, right, expr.left.span, expr.right.span, f"`{op}`"):
-        return None
+def comparison(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed:
+    """Return `left op right` for == != < <= > >=: a condition. E0302 if the units differ."""
+    check_unit(body, left, right, expr.left.span, expr.right.span, f"`{op}`")
     low, high = compared(op, left.interval, right.interval)
     return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
 
 
-def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed | None:
-    """`then if test else other`. Reports E0302 where the units differ."""
-    if not same_unit(body, then, other, expr.then.span, expr.otherwise.span, "`if … else`"):
-        return None
+def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed:
+    """Return `then if test else other`. E0302 if the units differ."""
+    check_unit(body, then, other, expr.then.span, expr.otherwise.span, "`if … else`")
     data = If(test=test.data, then=then.data, other=other.data)
     taken = [then] if test.low == 1 else [other] if test.high == 0 else [then, other]
     low, high = min(each.low for each in taken), max(each.high for each in taken)
@@ -310,7 +309,7 @@ def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed
 def _report_still(
     body: Body, name: Function, values: list[tuple[tree.Expr, Typed]], low: float, high: float
 ) -> None:
-    """W0303: a bound, written as a number, that leaves nothing of what moves."""
+    """Report W0303: a bound, written as a number, outside the range of the other values."""
     moving = [value for _, value in values if value.low < value.high]
     literals = [each for each, value in values if value not in moving and _is_literal(each)]
     if low != high or not moving or len(literals) + len(moving) != len(values):
@@ -340,38 +339,35 @@ def _is_literal(expr: tree.Expr) -> bool:
     return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
 
 
-def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed | None:
-    """Type a function of numbers at as many as it takes. Reports E0302 or E0307 where it has no value."""
+def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed:
+    """Type a function of numbers at as many as it takes. E0302 or E0307 if it has no value."""
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
         return exponential(body, first_expr, first)
     data = Call(fn=name, args=tuple(value.data for _, value in values))
     if function.plain and first.unit:
-        return fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
+        fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
     for other_expr, other in values[1:]:
-        if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
-            return None
+        check_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`")
     if name == "clip" and values[1][1].low > values[2][1].high:
         turned = f"write the smaller bound first: `clip(…, {values[2][1].low:g}, {values[1][1].low:g})`"
-        return fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
+        fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
     domain = function.domain
     if domain is not None and first.low <= 0:
         first = narrowed(body, first)
         values = [(first_expr, first)]
         if not domain.contains(first.low):
             helps = domain.mend if first.high > domain.bound else domain.otherwise
-            return fail(body, "E0307", domain.why, first_expr, helps)
+            fail(body, "E0307", domain.why, first_expr, helps)
     low, high = function.range(*(value.interval for _, value in values))
     _report_still(body, name, values, low, high)
     return Typed(data, PLAIN if function.plain else first.unit, low, high)
 
 
-def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed | None:
-    """`e^x`, where `argument` was found to be `value`."""
+def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed:
+    """Return `e^x` of an `argument` whose type is `value`."""
     if value.unit:
-        return fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
+        fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
     if value.high > 700:
-        return fail(
-            body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`"
-        )
+        fail(body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`")
     return Typed(Call(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))

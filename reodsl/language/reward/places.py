@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Aggregate, Binary, Name, Number, Previous
+from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.names import Body, Typed, fail
@@ -34,28 +35,32 @@ def find_splits(body: Body, block: tree.Block) -> None:
 
 
 def _name_splits(body: Body, over: tree.Expr, what: str) -> None:
-    """Take splits as those of the reward. They are `broken` where they are none, which is reported."""
+    """Take splits as those of the reward; wrong ones are reported, and `broken`."""
+    body.splits.over = over
+    try:
+        _read_splits(body, over, what)
+    except Failed:
+        body.splits.broken = True
+
+
+def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
     splits = body.splits
-    splits.over = over
     name = over.name if isinstance(over, tree.Name) else ""
     if name in body.env.values:
         helps = f"declare it as `{name}: budgets`"
         body.ctx.fail("E0301", f"`{name}` is a number, and {what} are budgets", over.span, help=helps)
-        splits.broken = True
-        return
     if _open(body, over):
         return
     value = evaluate_splits(body.ctx, over, body.scope, what)
-    if value is None or not isinstance(value.data, Record):
-        splits.broken = True
-        return
+    if not isinstance(value.data, Record):
+        raise Failed
     splits.record = value.data
     if isinstance(value.data, Budgets):
         splits.high = float(value.data.schedule.l_max)
 
 
 def _open(body: Body, over: tree.Expr) -> bool:
-    """Whether splits depend on a parameter that was given no argument."""
+    """Return whether splits depend on a parameter without an argument."""
     match over:
         case tree.Name(name):
             return name in body.env.others and body.env.others[name] is None
@@ -65,7 +70,7 @@ def _open(body: Body, over: tree.Expr) -> bool:
 
 
 def are_splits(body: Body, over: tree.Expr) -> bool:
-    """Whether what a statistic runs over reads as splits by name: a parameter, budgets of the file, a list, or a call."""
+    """Return whether a statistic runs over splits, by their names: a parameter, budgets of the file, a list, or a call."""
     match over:
         case tree.Name(name) if name in body.env.values or name in body.env.responses:
             return False
@@ -87,24 +92,23 @@ def are_splits(body: Body, over: tree.Expr) -> bool:
     return False
 
 
-def run_over(body: Body, over: tree.Expr) -> bool:
-    """Whether a statistic may run over these splits, which are the reward's; reported when not."""
+def check_splits(body: Body, over: tree.Expr) -> None:
+    """Check that a statistic runs over the splits of its reward. Raises `Failed`."""
     splits, first = body.splits, body.splits.over
     if splits.broken:
-        return False
+        raise Failed
     if first is None:
         fail(body, "E0301", "this reward has no splits", over, f"name them: {NAMED}")
-        return False
     if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
-        return True
+        return None
     if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
-        return True
+        return None
     if not _open(body, over):
         value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")
-        if value is None or not isinstance(value.data, Record):
-            return False
+        if not isinstance(value.data, Record):
+            raise Failed
         if splits.record is not None and _alike(splits.record, value.data):
-            return True
+            return None
     body.ctx.fail(
         "E0301",
         "a reward looks at its responses at one set of splits",
@@ -123,33 +127,32 @@ def _alike(one: Record, two: Record) -> bool:
 
 
 def place(body: Body, name: str) -> Typed:
-    """A variable over the splits: a number of tokens."""
+    """Return a variable over the splits: a number of tokens."""
     return Typed(Name(name=name), TOKENS, 1.0, body.splits.high)
 
 
 def new_name(body: Body) -> str:
-    """A name for one more variable over the splits inside those that there are."""
+    """Return a new name for a variable over the splits."""
     return f"M{body.env.places or ''}"
 
 
 def is_place(value: Typed) -> bool:
-    """Whether a value is a variable over the splits, that of a statistic."""
+    """Return whether a value is the variable over splits of a statistic."""
     return isinstance(value.data, Name) and value.data.name[0] == "M"
 
 
 def is_at_hand(value: Typed) -> bool:
-    """Whether a value is the split at hand of a `dense` line."""
+    """Return whether a value is the split at hand of a `dense` line."""
     return isinstance(value.data, Name) and value.data.name == "L"
 
 
-def before(body: Body, value: Typed, at: tree.Expr) -> Typed | None:
-    """The last split before a number of tokens: 0 before the first."""
+def before(body: Body, value: Typed, at: tree.Expr) -> Typed:
+    """Return the last split before a number of tokens, or 0 before the first. Raises `Failed`."""
     if value.unit != TOKENS:
         helps = "write `before(L)`, `before(M)` or `before(len(y))`"
         body.ctx.fail(
             "E0302", "`before` is of a number of tokens", at.span, unit_words(value.unit), help=helps
         )
-        return None
     if is_at_hand(value):
         return Typed(Previous(), TOKENS, 0.0, body.splits.high)
     body.ctx.spend("rewards", at.span)

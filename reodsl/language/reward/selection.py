@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression
-from reodsl.language.context import Context
+from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.reward.body import define_let, environment
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
 from reodsl.language.reward.typing import condition, type_expression
@@ -35,7 +36,7 @@ class TypedChoice:
 
 @dataclass(frozen=True, slots=True)
 class TypedPick:
-    """A trace, or a preferred and a rejected response; `margin` says by how much."""
+    """A trace, or a preferred and a rejected response with the `margin` between them."""
 
     trace: TypedChoice | None = None
     preferred: TypedChoice | None = None
@@ -54,20 +55,20 @@ class TypedSelection:
     keep: Expression | None = None
 
     def most(self, responses: int) -> int:
-        """The most that a question with so many responses gives."""
+        """Return the most picks of a question with so many responses."""
         each = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
         return sum(responses if every else 1 for every in each)
 
     @property
     def gives(self) -> str:
-        """What it selects: `questions`, `traces` or `pairs`."""
+        """Return what it selects: `questions`, `traces` or `pairs`."""
         if self.keep is not None:
             return "questions"
         return "pairs" if self.picks[0].trace is None else "traces"
 
 
 def questions_of(data: Record | None) -> Record | None:
-    """The questions behind data to train on: its own, or those of the pool that it is selected from."""
+    """Return the questions behind data to train on: its own, or those of the pool that it is selected from."""
     if data is None or data.kind != "selected":
         return data
     pool = data.sub("pool")
@@ -77,18 +78,16 @@ def questions_of(data: Record | None) -> Record | None:
 def type_selection(
     ctx: Context, record: Definition, *, symbolic: bool = False, limits: Limits | None = None
 ) -> TypedSelection | None:
-    """The body of a selection in types, or None with what is wrong reported; `limits` are those of the pool."""
-    if limits is not None:
-        return _selection(ctx, record, symbolic, limits)
-    what = "symbolic" if symbolic else "typed"
-    return ctx.once_of(what, record, lambda: _selection(ctx, record, symbolic, Limits()))
+    """Return the body of a selection in types, or None if it is wrong, which is reported; `limits` are those of the pool."""
+
+    def read() -> TypedSelection | None:
+        return attempt(lambda: _selection(ctx, record, symbolic, limits or Limits()))
+
+    return read() if limits is not None else ctx.once_of("symbolic" if symbolic else "typed", record, read)
 
 
-def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection | None:
-    env_and_scope = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
-    if env_and_scope is None:
-        return None
-    env, scope = env_and_scope
+def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection:
+    env, scope = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
     body = Body(ctx, scope, env, limits=limits, selects=True)
     lets: list[tuple[str, Expression]] = []
     own_settings: list[tree.Setting] = []
@@ -97,30 +96,23 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
     for item in record.body.items:
         match item:
             case tree.Let():
-                if not define_let(body, item, lets):
-                    return None
+                define_let(body, item, lets)
             case tree.Setting(name=tree.Ident("drop")):
                 drop = _share(body, item)
-                if drop is None:
-                    return None
             case tree.Setting():
                 own_settings.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
                 settings = [each for each in item.block.items if isinstance(each, tree.Setting)]
                 for each in item.block.items:
                     if not isinstance(each, tree.Setting):
-                        _stray(ctx, each)
-                        return None
-                picks.append(_pick(body, item.name, settings))
+                        _refuse_item(ctx, each)
+                picks.append(attempt(partial(_pick, body, item.name, settings)))
             case _:
-                _stray(ctx, item)
-                return None
+                _refuse_item(ctx, item)
     if not picks and drop is None and [each.name.name for each in own_settings] == ["where"]:
-        keep = _holds(body, own_settings[0].value)
-        return TypedSelection(tuple(lets), (), keep=keep) if keep is not None else None
+        return TypedSelection(tuple(lets), (), keep=_holds(body, own_settings[0].value))
     if own_settings:
-        picks.insert(0, _pick(body, record.item.name, own_settings))
-    sound = [pick for pick in picks if pick is not None]
+        picks.insert(0, attempt(partial(_pick, body, record.item.name, own_settings)))
     if not picks:
         ctx.fail(
             "E0313",
@@ -128,15 +120,15 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
             record.item.name.span,
             help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
         )
-    if not picks or len(sound) < len(picks):
-        return None
-    if not _agree(ctx, record, sound, drop is not None):
-        return None
-    return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
+    typed = [pick for pick in picks if pick is not None]
+    if len(typed) < len(picks):
+        raise Failed
+    _check_agreement(ctx, record, typed, drop is not None)
+    return TypedSelection(tuple(lets), tuple(typed), drop or 0.0)
 
 
-def _agree(ctx: Context, record: Definition, picks: list[TypedPick], dropping: bool) -> bool:
-    """Whether picks are all traces or all pairs, and have the margins that some are dropped by; reported when not."""
+def _check_agreement(ctx: Context, record: Definition, picks: list[TypedPick], dropping: bool) -> None:
+    """Check that picks are all traces or all pairs, and have margins if some are dropped. Raises `Failed`."""
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
             "E0313",
@@ -144,7 +136,6 @@ def _agree(ctx: Context, record: Definition, picks: list[TypedPick], dropping: b
             record.item.name.span,
             help="let all of its picks be `trace`, or all `preferred` and `rejected`",
         )
-        return False
     if dropping and any(pick.margin is None for pick in picks):
         ctx.fail(
             "E0304",
@@ -152,37 +143,30 @@ def _agree(ctx: Context, record: Definition, picks: list[TypedPick], dropping: b
             record.item.name.span,
             help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
         )
-        return False
-    return True
 
 
-def _share(body: Body, item: tree.Setting) -> float | None:
-    """The share of all picks that is left out."""
+def _share(body: Body, item: tree.Setting) -> float:
+    """Return the share of all picks that is dropped. Raises `Failed`."""
     value = type_expression(body, item.value)
-    if value is None:
-        return None
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
         fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
-        return None
     return value.low if value.constant else 0.0
 
 
-def _stray(ctx: Context, item: tree.BlockItem) -> None:
+def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
     helps = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
     ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
-def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick | None:
+def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick:
     given = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:
             helps = advice(item.name.name, PICK, "it may have")
-            return body.ctx.fail(
-                "E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps
-            )
+            body.ctx.fail("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
     roles = [role for role in ROLES if role in given]
     if roles not in (["trace"], ["preferred", "rejected"]):
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0304",
             "a pick is a `trace`, or `preferred` and `rejected`",
             name.span,
@@ -193,44 +177,37 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPi
     chosen: dict[str, TypedChoice | None] = {}
     inner = body
     for role in roles:
-        chosen[role] = _choice(inner, given[role].value, role)
+        chosen[role] = attempt(partial(_choice, inner, given[role].value, role))
         inner = replace(inner, env=inner.env.with_response(role, role))
-    where = _holds(inner, given["where"].value) if "where" in given else None
-    margin = type_expression(inner, given["margin"].value) if "margin" in given else None
+    where = attempt(partial(_holds, inner, given["where"].value)) if "where" in given else None
+    margin = attempt(partial(type_expression, inner, given["margin"].value)) if "margin" in given else None
     pick = TypedPick(**chosen, where=where, margin=margin.data if margin is not None else None)
     if any(getattr(pick, name) is None for name in given):
-        return None
+        raise Failed
     if roles != ["trace"] and pick.preferred == pick.rejected:
-        _never(
+        _refuse_pick(
             body,
             given["rejected"].value,
             "`preferred` and `rejected` are always one and the same response",
             "choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
         )
-        return None
     return pick
 
 
-def _never(body: Body, expr: tree.Expr, why: str, help: str) -> None:
-    """E0316: a pick that no question can have."""
-    body.ctx.fail(
-        "E0316",
-        f"this picks nothing: {why}",
-        expr.span,
-        help=help,
-    )
+def _refuse_pick(body: Body, expr: tree.Expr, why: str, help: str) -> NoReturn:
+    """Report E0316: a pick that no question can have. Raises `Failed`."""
+    fail(body, "E0316", f"this picks nothing: {why}", expr, help)
 
 
-def _holds(body: Body, expr: tree.Expr) -> Expression | None:
-    """A condition that can hold."""
+def _holds(body: Body, expr: tree.Expr) -> Expression:
+    """Return a condition that can hold. Raises `Failed`."""
     test = condition(body, expr)
-    if test is not None and test.high == 0:
-        _never(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
-        return None
-    return test.data if test is not None else None
+    if test.high == 0:
+        _refuse_pick(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
+    return test.data
 
 
-def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice | None:
+def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
@@ -238,10 +215,8 @@ def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice | None:
     fn = next((each for each in CHOICES if each == name), None)
     if fn is None or not isinstance(over, tree.Comprehension):
         fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, f"write `{EXAMPLE}`")
-        return None
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
         fail(body, "E0301", f"`{name}` runs over `group`", over, f"write `{EXAMPLE}`")
-        return None
     if name == "each" and (role != "trace" or not _is_variable(over)):
         why = (
             "`each` takes responses as they are"
@@ -255,12 +230,12 @@ def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice | None:
             expr,
             "write `trace = each(z for z in group if correct(z))`, or choose by `argmin` and `argmax`",
         )
-        return None
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
-    key = constant(0.0, PLAIN) if name == "each" else type_expression(inner, over.expr)
+    plain = constant(0.0, PLAIN)
+    key = plain if name == "each" else attempt(partial(type_expression, inner, over.expr))
     where = _holds(inner, over.condition) if over.condition is not None else None
-    if key is None or (over.condition is not None and where is None):
-        return None
+    if key is None:
+        raise Failed
     return TypedChoice(fn, "z", key.data, where)
 
 

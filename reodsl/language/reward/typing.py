@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.expression import (
@@ -31,6 +32,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.functions import FUNCTIONS as NUMBERS
 from reodsl.ir.functions import Function
 from reodsl.ir.names import OWN_CODE
+from reodsl.language.context import Failed, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, number
 from reodsl.language.reward.names import (
     CALLED,
@@ -44,9 +46,9 @@ from reodsl.language.reward.names import (
     Body,
     LocalFunction,
     Typed,
+    check_unit,
     constant,
     fail,
-    same_unit,
 )
 from reodsl.language.reward.operators import (
     both_or_either,
@@ -64,11 +66,11 @@ from reodsl.language.reward.operators import (
 from reodsl.language.reward.places import (
     are_splits,
     before,
+    check_splits,
     is_at_hand,
     is_place,
     new_name,
     place,
-    run_over,
 )
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
@@ -80,43 +82,23 @@ DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
 
 
-class Failed(Exception):
-    """Raised where an expression has no meaning; the reason has been reported."""
-
-
-def type_expression(body: Body, expr: tree.Expr) -> Typed | None:
-    """Return an expression in types and units; None with the reason reported."""
-    try:
-        return _type(body, expr)
-    except Failed:
-        return None
-
-
-def condition(body: Body, expr: tree.Expr) -> Typed | None:
-    """Return an expression that is true or false; None with the reason reported."""
+def condition(body: Body, expr: tree.Expr) -> Typed:
+    """Return an expression that is true or false. Raises `Failed`."""
     value = type_expression(body, expr)
-    if value is None or value.condition:
+    if value.condition:
         return value
     message = "a condition is true or false, and this is a number"
-    return fail(body, "E0301", message, expr, "compare it: `… > 0`")
+    fail(body, "E0301", message, expr, "compare it: `… > 0`")
 
 
-def _both(*values: Typed | None) -> list[Typed]:
-    """Return the values of parts that were all looked at. Raises `Failed` where one has none."""
-    typed = [value for value in values if value is not None]
-    if len(typed) < len(values):
-        raise Failed
-    return typed
-
-
-def _type(body: Body, expr: tree.Expr) -> Typed:
+def type_expression(body: Body, expr: tree.Expr) -> Typed:
+    """Return an expression in types and units. Raises `Failed`."""
     if body.depth > DEEPEST:
         body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
-        raise Failed
     body.ctx.spend("rewards", expr.span)
     body.depth += 1
     try:
-        (value,) = _both(_typed(body, expr))
+        value = _type(body, expr)
         # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
         leaf = isinstance(value.data, (Name, Length, Correct, Given))
         return narrowed(body, value) if leaf else value
@@ -124,37 +106,37 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
         body.depth -= 1
 
 
-def _typed(body: Body, expr: tree.Expr) -> Typed | None:
+def _type(body: Body, expr: tree.Expr) -> Typed:
     match expr:
         case tree.Number():
             return _number(body, expr)
         case tree.Name():
             return _name(body, expr)
         case tree.Unary():
-            value = _type(body, expr.operand)
+            value = type_expression(body, expr.operand)
             return value if expr.op == "+" else negative(value)
         case tree.Binary(op="^", left=tree.Name("e")) if "e" not in body.env.values:
-            return exponential(body, expr.right, _type(body, expr.right))
+            return exponential(body, expr.right, type_expression(body, expr.right))
         case tree.Binary():
-            left, right = _both(type_expression(body, expr.left), type_expression(body, expr.right))
+            left, right = try_all(partial(type_expression, body), (expr.left, expr.right))
             return calculated(body, expr, left, right)
         case tree.Compare():
             if expr.op == "in":
-                return fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
-            left, right = _both(type_expression(body, expr.left), type_expression(body, expr.right))
+                fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
+            left, right = try_all(partial(type_expression, body), (expr.left, expr.right))
             return comparison(body, expr, expr.op, left, right)
         case tree.Logic():
-            left, right = _both(condition(body, expr.left), condition(body, expr.right))
+            left, right = try_all(partial(condition, body), (expr.left, expr.right))
             return both_or_either(body, expr.op, left, right)
         case tree.Not():
-            return opposite(*_both(condition(body, expr.operand)))
+            return opposite(condition(body, expr.operand))
         case tree.IfElse():
             return _if_else(body, expr)
         case tree.Call():
             return _call(body, expr)
         case tree.Attribute(value=tree.Name("x")) if body.selects:
             helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
-            return fail(body, "E0301", "a selection knows no number of a question", expr, helps)
+            fail(body, "E0301", "a selection knows no number of a question", expr, helps)
         case tree.Attribute(value=tree.Name("x")) if body.track is None:
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             body.uses.add(expr.name.name if unit == TOKENS else "given")
@@ -162,38 +144,32 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
         case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
             measure = {"correct": "correct", "reward": "correct", "accuracy": "correct", "mode": "mode"}
             hint = f"{measure.get(expr.name.name, 'len')}({response})"
-            return fail(
-                body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`"
-            )
+            fail(body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`")
         case tree.Slice():
-            return fail(
+            fail(
                 body,
                 "E0301",
                 "a cut response has no value of its own",
                 expr,
                 "write `correct(answer(y[:L]))`",
             )
-    return fail(
-        body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here"
-    )
+    fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
 
 
-def _number(body: Body, expr: tree.Number) -> Typed | None:
-    value = number(body.ctx, expr)
-    if value is None or not isinstance(value.data, Quantity):
-        return None
-    return constant(float(value.data.number), value.data.unit)
+def _number(body: Body, expr: tree.Number) -> Typed:
+    quantity = number(body.ctx, expr)
+    return constant(float(quantity.number), quantity.unit)
 
 
-def _name(body: Body, expr: tree.Name) -> Typed | None:
+def _name(body: Body, expr: tree.Name) -> Typed:
     name = expr.name
     env = body.env
     if name in env.values:
         return env.values[name]
     if name in env.broken:
-        return None
+        raise Failed
     if body.track is not None and name == body.track:
-        return fail(
+        fail(
             body,
             "E0320",
             f"the track `{name}` reads itself",
@@ -204,7 +180,7 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return Typed(Name(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", "ref", "x"):
         hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
-        return fail(
+        fail(
             body,
             "E0301",
             f"`{name}` is not a number",
@@ -212,23 +188,21 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
             f"measure it: `{hint.get(name, f'len({name})')}`",
         )
     if name in env.others:
-        return fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
+        fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
     declared = lookup(body.ctx, body.scope.module, name)
     if declared is not None and isinstance(declared[1], tree.Param):
         value = body.ctx.declared(*declared)
-        if value is None:
-            return None
         if isinstance(value.data, Quantity):
             return constant(float(value.data.number), value.data.unit)
     if declared is None and name == "pi" and name not in body.scope.module.imports:
         return constant(math.pi, PLAIN)
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
         near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
         )
     if declared is None and name == body.splits.variable:
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0201",
             f"`{name}` is the split at hand, and known in the `dense` line alone",
             expr.span,
@@ -240,12 +214,10 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         if body.track is not None:
             place = "track"
             near = "it knows constants, `step`, tracks above it, and what its statistic runs over"
-        return body.ctx.fail(
-            "E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near
-        )
+        body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
     if declared is None:
-        return None
-    return fail(
+        raise Failed
+    fail(
         body,
         "E0301",
         f"`{name}` is not a number",
@@ -254,19 +226,20 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
     )
 
 
-def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
-    (test,) = _both(condition(body, expr.condition))
-    branches = (
-        type_expression(body.within(body.env, together(body.facts, facts(body, test.data, holds))), branch)
-        for holds, branch in ((True, expr.then), (False, expr.otherwise))
-    )
-    return choice(body, expr, test, *_both(*branches))
+def _if_else(body: Body, expr: tree.IfElse) -> Typed:
+    test = condition(body, expr.condition)
+
+    def type_branch(holds: bool) -> Typed:
+        inner = body.within(body.env, together(body.facts, facts(body, test.data, holds)))
+        return type_expression(inner, expr.then if holds else expr.otherwise)
+
+    return choice(body, expr, test, *try_all(type_branch, (True, False)))
 
 
-def _call(body: Body, expr: tree.Call) -> Typed | None:
+def _call(body: Body, expr: tree.Call) -> Typed:
     """Return a call inside a reward in types."""
     if not isinstance(expr.function, tree.Name):
-        return fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
+        fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
     first = expr.args[0].value if expr.args else None
     if (
@@ -282,7 +255,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     if name in body.env.functions:
         return _local(body, expr, body.env.functions[name])
     if name in body.env.inside:
-        return fail(
+        fail(
             body,
             "E0313",
             f"the function `{name}` calls itself",
@@ -290,7 +263,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
             "write out what it is; a function uses what stands above it",
         )
     if name in body.env.broken:
-        return None
+        raise Failed
     if name in RESPONSE:
         return _measure(body, expr, name)
     if name == "before":
@@ -302,7 +275,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
         if function == name:
             return _numeric(body, expr, function)
     if name == "z":
-        return fail(
+        fail(
             body,
             "E0301",
             "`z(…)` normalises a whole part of a reward",
@@ -310,25 +283,23 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
             "let the value be a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`",
         )
     if statistic is not None:
-        return fail(
-            body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
-        )
+        fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
     helps = CALLED.get(name.lower()) or advice(name, [*FUNCTIONS, *body.env.functions], "functions are")
     if name == "quantile":
         helps = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
         helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
-    return body.ctx.fail(
+    body.ctx.fail(
         "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
     )
 
 
-def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None:
+def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
     """Return a call of the reward's own function: its body in types, with the arguments for its parameters."""
     written = f"{function.name}({', '.join(each.name for each in function.params)})"
     if len(expr.args) != len(function.params):
         count = len(function.params)
-        return fail(
+        fail(
             body,
             "E0310",
             f"`{function.name}` takes {count} argument{'' if count == 1 else 's'}",
@@ -346,11 +317,11 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         for names in (values, responses, others):
             names.pop(name, None)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            return fail(body, "E0310", f"`{function.name}` takes plain arguments", arg, f"write `{written}`")
+            fail(body, "E0310", f"`{function.name}` takes plain arguments", arg, f"write `{written}`")
         if isinstance(arg.value, tree.Name) and arg.value.name in outer.responses:
             responses[name] = outer.responses[arg.value.name]
             continue
-        values[name] = _type(body, arg.value)
+        values[name] = type_expression(body, arg.value)
         if isinstance(arg.value, tree.Name) and arg.value.name == body.variable:
             variable = name
     env = replace(
@@ -363,12 +334,13 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         places=outer.places,
     )
     inner = replace(body, env=env, variable=variable)
-    typed = type_expression(inner, function.value)
-    if typed is None:
-        # What is wrong is said once, however often it is called.
+    try:
+        return type_expression(inner, function.value)
+    except Failed:
+        # A wrong function is one error, however often it is called.
         outer.functions.pop(function.name, None)
         outer.broken.add(function.name)
-    return typed
+        raise
 
 
 def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
@@ -388,10 +360,9 @@ def _response(body: Body, expr: tree.Expr) -> str:
     fail(
         body, "E0301", "this is not a response", expr, "name one: `y`, or the variable of `… for z in group`"
     )
-    raise Failed
 
 
-def _own_code(body: Body, expr: tree.Call) -> Typed | None:
+def _own_code(body: Body, expr: tree.Call) -> Typed:
     """Return the number that a function of the user's gives a response."""
     example = 'python("style.py:score", y)'
     nameless = [arg for arg in expr.args if not arg.name]
@@ -402,10 +373,10 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
         or not isinstance(first.value, tree.String)
         or isinstance(second.value, (tree.Binding, tree.Comprehension))
     ):
-        return fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
+        fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
     function = first.value.value
     if not OWN_CODE.holds(function):
-        return fail(
+        fail(
             body,
             "E0317",
             f"`python` names {OWN_CODE.noun}, and `{clip_text(function)}` cannot be one",
@@ -416,7 +387,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     if body.selects or of in body.env.sampled or body.track is not None:
         what = "a selection's responses" if body.selects else "the starting model's responses"
         what = "the responses of a track" if body.track is not None else what
-        return fail(
+        fail(
             body,
             "E0301",
             f"{what} are given to no Python",
@@ -426,7 +397,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     term = _limited(body, expr, second, Own(function=function, of=of))
     known, place = body.terms.setdefault(function, (term, expr.span))
     if known.limits != term.limits:
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0310",
             f"`{clip_text(function)}` is given other limits than in another term of this reward",
             expr.span,
@@ -442,25 +413,23 @@ def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -
         return plain_term
     others = tuple(arg for arg in expr.args if arg is not response)
     bound = bind(body.ctx, replace(expr, args=others), CONSTRUCTORS["python"], body.scope)
-    if bound is None:
-        raise Failed
     limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
     term = LimitedOwn(function=plain_term.function, of=plain_term.of, **limits)
     return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
 
 
-def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
+def _measure(body: Body, expr: tree.Call, name: str) -> Typed:
     if name == "python":
         return _own_code(body, expr)
     argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
     if name == "answer":
-        return fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
+        fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
     if name == "mode":
         of = _response(body, argument)
         body.uses.add("mode")
         if of in body.env.sampled:
             helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
-            return fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
+            fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
         return Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
         return Typed(Length(of=_response(body, argument)), TOKENS, 1.0, body.limits.longest)
@@ -477,13 +446,13 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     return Typed(Correct(of=_response(body, argument)), PLAIN, 0.0, 1.0, True)
 
 
-def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed | None:
+def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
     if expr.lower is not None or expr.upper is None:
-        return fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
+        fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
     of = _response(body, expr.value)
-    at = _type(body, expr.upper)
+    at = type_expression(body, expr.upper)
     if at.unit != TOKENS:
-        return fail(
+        fail(
             body,
             "E0302",
             "a response is cut at a number of tokens",
@@ -493,7 +462,7 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
             else "write `y[:1K tokens]`, or `y[:L]`",
         )
     if of in body.env.sampled:
-        return fail(
+        fail(
             body,
             "E0301",
             "the starting model's responses are graded whole, and not cut",
@@ -502,7 +471,7 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
         )
     if body.track is not None or body.selects:
         whose = "a selection" if body.selects else "a track"
-        return fail(
+        fail(
             body,
             "E0301",
             f"{whose}'s responses are graded whole, and not cut",
@@ -515,10 +484,10 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
     return Typed(answer, PLAIN, 0.0, 1.0, True)
 
 
-def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
+def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
     """Return the coefficient of a split: of the one at hand, or of the one that a statistic is at."""
     argument = _of_splits(body, expr, rule)
-    value = _type(body, argument)
+    value = type_expression(body, argument)
     if is_at_hand(value):
         body.uses.add("weight")
         return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
@@ -526,13 +495,13 @@ def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
         body.uses.add("weight")
         return Typed(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
     here = f"{rule}({body.variable})" if body.variable is not None else f"sum({rule}(M) * … for M in splits)"
-    return fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
+    fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
 
 
-def _before(body: Body, expr: tree.Call) -> Typed | None:
+def _before(body: Body, expr: tree.Call) -> Typed:
     """Return the last split before a number of tokens."""
     argument = _of_splits(body, expr, "before")
-    return before(body, _type(body, argument), argument)
+    return before(body, type_expression(body, argument), argument)
 
 
 def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
@@ -549,34 +518,35 @@ def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
             expr,
             f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`",
         )
-        raise Failed
     return argument
 
 
-def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
+def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     values: list[tuple[tree.Expr, Typed | None]] = []
     for arg in expr.args:
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            return fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
-        values.append((arg.value, type_expression(body, arg.value)))
+            fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
+        values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
         helps = f"give it {counts[wanted]}"
         if wanted == 2:
             helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
-        return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
-    exprs, typed = [each for each, _ in values], _both(*(value for _, value in values))
-    return number_function(body, name, list(zip(exprs, typed, strict=True)))
+        fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
+    typed = [(each, value) for each, value in values if value is not None]
+    if len(typed) < len(values):
+        raise Failed
+    return number_function(body, name, typed)
 
 
-def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed | None:
-    """Return a statistic over responses or splits; None with the reason reported."""
+def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
+    """Return a statistic over responses or splits. Raises `Failed`."""
     source = _source(body, over.over)
     if source is None:
-        return _nowhere(body, name, over.over)
+        _refuse_source(body, name, over.over)
     if source == "ref" and "y" not in body.env.responses:
-        return fail(
+        fail(
             body,
             "E0301",
             "a selection knows no starting model",
@@ -584,26 +554,20 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
             "run over `group`, the pool's responses",
         )
     if source == "splits" and over.var.name == body.variable:
-        return fail(
+        fail(
             body,
             "E0208",
             f"`{over.var.name}` is the split at hand",
             over,
             "run over others by another name: `for M in splits`",
         )
-    if source == "splits" and not run_over(body, over.over):
-        return None
+    if source == "splits":
+        check_splits(body, over.over)
     inner, variable = _over(body, over, source)
-    # What is counted does not matter: `count(z for z in group if correct(z))`.
-    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
-    value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
-    where = condition(inner, over.condition) if over.condition is not None else None
-    given = _empty(body, expr.args[1:], name)
-    if value is None or (over.condition is not None and where is None):
-        return None
+    value, where, given = _inside(body, inner, name, over, expr.args[1:])
     if over.condition is not None and not given and name not in ("sum", "count"):
         unit = " tokens" if value.unit == TOKENS else ""
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0306",
             f"`{name}` may have nothing to run over: perhaps no response meets the condition",
             over.condition.span,
@@ -613,8 +577,8 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
         )
     span, empty = given[-1] if given else (over.span, None)
     compared = empty if name != "count" else None
-    if compared is not None and not same_unit(body, compared, value, span, over.expr.span, "`empty`"):
-        return None
+    if compared is not None:
+        check_unit(body, compared, value, span, over.expr.span, "`empty`")
     data = Aggregate(
         fn=name,
         var=variable,
@@ -629,6 +593,20 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
+def _inside(
+    body: Body, inner: Body, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
+) -> tuple[Typed, Typed | None, list[tuple[Span, Typed]]]:
+    """Return the value that a statistic is over, its condition, and what it is over nothing. Raises `Failed`."""
+    # What is counted does not matter: `count(z for z in group if correct(z))`.
+    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
+    value = constant(1.0, PLAIN) if counted else attempt(partial(type_expression, inner, over.expr))
+    where = attempt(partial(condition, inner, over.condition)) if over.condition is not None else None
+    given = _empty(body, args, name)
+    if value is None or (over.condition is not None and where is None):
+        raise Failed
+    return value, where, given
+
+
 def _last(call: tree.Call, text: str) -> Edit:
     """Return what writes one more argument into a call."""
     span = call.span
@@ -640,22 +618,20 @@ def _last(call: tree.Call, text: str) -> Edit:
 OVER_STEPS = "steps(20 steps)"
 
 
-def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed | None:
+def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
     """Return a statistic of a track, over the responses of steps before or of the monitor set."""
     window = _window(body, over.over)
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, tracked="z")
-    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
-    value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
-    where = condition(inner, over.condition) if over.condition is not None else None
-    at = _share_at(body, expr, name)
-    rest = [arg for arg in expr.args[1:] if arg.name is None or arg.name.name != "at"]
-    given = _empty(body, rest, name)
-    if value is None or (over.condition is not None and where is None) or (name == "quantile" and at is None):
-        return None
+    shares = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
+    rest = [arg for arg in expr.args[1:] if arg not in shares]
+    at = attempt(partial(_share_at, body, expr, name, shares))
+    value, where, given = _inside(body, inner, name, over, rest)
+    if name == "quantile" and at is None:
+        raise Failed
     unit = " tokens" if value.unit == TOKENS else ""
     if not given and name not in ("sum", "count") and (window or over.condition is not None):
-        return body.ctx.fail(
+        body.ctx.fail(
             "E0306",
             f"`{name}` may have nothing to run over: "
             + (
@@ -669,12 +645,8 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
             edits=(_last(expr, f", empty: 1{unit}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
-    if (
-        empty is not None
-        and name != "count"
-        and not same_unit(body, empty, value, span, over.expr.span, "`empty`")
-    ):
-        return None
+    if empty is not None and name != "count":
+        check_unit(body, empty, value, span, over.expr.span, "`empty`")
     data = History(
         fn=name,  # type: ignore[arg-type]
         var="z",
@@ -700,7 +672,7 @@ def _window(body: Body, over: tree.Expr) -> int:
         case tree.Call(function=tree.Name("steps"), args=(tree.Arg(name=None, value=count),)) if (
             not isinstance(count, (tree.Binding, tree.Comprehension))
         ):
-            value = _type(body, count)
+            value = type_expression(body, count)
             if value.unit == STEPS and value.constant and value.low >= 1 and value.low == int(value.low):
                 return int(value.low)
             if value.unit == STEPS and value.open:
@@ -715,9 +687,8 @@ def _window(body: Body, over: tree.Expr) -> int:
     raise Failed
 
 
-def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
-    """Return the share of a quantile; None where there is none, or with the reason reported."""
-    given = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
+def _share_at(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> Typed | None:
+    """Return the share of a quantile, or None for another statistic. Raises `Failed`."""
     if name != "quantile":
         for arg in given:
             fail(body, "E0310", f"`{name}` takes no share", arg, "take `at` out, or write `quantile(…)`")
@@ -725,12 +696,9 @@ def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
     example = f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)"
     if len(given) != 1 or isinstance(given[0].value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "`quantile` takes the share that it is at", expr, f"write `{example}`")
-        return None
     value = type_expression(body, given[0].value)
-    if value is not None and (value.unit != PLAIN or value.high <= 0 or value.low > 1):
-        return fail(
-            body, "E0301", "a quantile is at a share above 0 and up to 1", given[0], f"write `{example}`"
-        )
+    if value.unit != PLAIN or value.high <= 0 or value.low > 1:
+        fail(body, "E0301", "a quantile is at a share above 0 and up to 1", given[0], f"write `{example}`")
     return value
 
 
@@ -750,15 +718,15 @@ def _named_splits(over: tree.Expr) -> bool:
     return isinstance(over, tree.Name) and over.name == "splits"
 
 
-def _nowhere(body: Body, name: str, at: tree.Expr) -> Typed | None:
-    """Report E0301: a statistic over something that is neither responses nor splits."""
+def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
+    """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
     helps = "`group` is the question's responses, `ref` the starting model's"
     if body.track is not None:
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand"
-        return fail(body, "E0301", message, at, "a track's own statistic is the outermost one")
+        fail(body, "E0301", message, at, "a track's own statistic is the outermost one")
     called = at.function if isinstance(at, tree.Call) else at
     if isinstance(called, tree.Name) and called.name in HISTORIES:
-        return fail(
+        fail(
             body,
             "E0301",
             "only a track knows the responses of other steps, or of the monitor set",
@@ -769,7 +737,7 @@ def _nowhere(body: Body, name: str, at: tree.Expr) -> Typed | None:
         helps = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
         helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
-    return fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
+    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
 def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
@@ -801,8 +769,7 @@ def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, 
                 arg,
                 "write `empty: …`",
             )
-            raise Failed
-        typed.append((arg.value.span, _type(body, arg.value)))
+        typed.append((arg.value.span, type_expression(body, arg.value)))
     return typed
 
 
