@@ -17,7 +17,7 @@ from reodsl.ir.base import walk
 from reodsl.ir.expression import STEP, Aggregate, Given, Name
 from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
 from reodsl.ir.rollout import Group, Rollout
-from reodsl.language.suggest import advice
+from reodsl.language.suggest import suggest
 
 ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
 
@@ -380,7 +380,7 @@ def _numbers(
         if name not in each_has | tracks:
             raise _refuse(
                 f"`{reward.name}` reads no `{name}`, which --given names",
-                advice(name, each_has | tracks, "it reads"),
+                suggest(name, each_has | tracks, "it reads"),
             )
         if name in numbers:
             raise _refuse(f"--given names `{name}` twice", "give it once, with a value for each response")

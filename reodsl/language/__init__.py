@@ -1,4 +1,4 @@
-"""The meaning of specs: names, types, units, checks and lowering, behind three functions."""
+"""Check and compile specs: names, types, units, checks and lowering, behind three functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found, and the texts that it speaks of."""
+    """The findings of a check, and the texts that they quote."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: dict[str, str]
@@ -45,7 +45,7 @@ class Evaluated:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No search for garbage meanwhile: a compiler keeps nearly all that it makes, and looking takes a third of its time."""
+    """Stop the search for garbage: a compiler keeps nearly all objects, and the search takes a third of its time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -56,7 +56,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def check_file(path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}) -> Checked:
-    """Every finding on a spec. Reads that file, what it imports from its folder, and the library; raises nothing."""
+    """Return every finding on a spec. Reads the file, its imports and the library; raises nothing."""
     with _uncollected():
         # These imports are a third of a check's time, and make nothing that could be collected either.
         from reodsl.language.checks import check_program
@@ -74,7 +74,7 @@ def compile_file(
     amends: Mapping[str, str] = {},
     target: str | None = None,
 ) -> Compiled:
-    """A spec in its canonical form. `target` names the study or experiment to run where a file has several.
+    """Return a spec in its canonical form. `target` names the study or experiment to run if a file has several.
 
     `sets` are texts for params, `amends` texts for any setting by its dotted path. Raises nothing: what is wrong is
     in the diagnostics, and then there is no spec.
@@ -87,43 +87,43 @@ def _compile(
     path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str], target: str | None
 ) -> Compiled:
     from reodsl.language.checks import check_program
-    from reodsl.language.program import load, picked
+    from reodsl.language.program import load, pick
 
     program = load(path, sets, amends)
     check_program(program)
     findings, sources = program.context.findings, program.context.modules.sources
     if program.main is None or not program.sound:
         return Compiled(None, findings, sources)
-    record, problem = picked(program, program.main, target)
+    record, problem = pick(program, program.main, target)
     if problem is not None:
         findings = (*findings, problem)
     if record is None:
         return Compiled(None, findings, sources)
-    from reodsl.language.checks.studies import runnable
+    from reodsl.language.checks.studies import check_runnable
 
-    lacking = runnable(program.context, record)
+    lacking = check_runnable(program.context, record)
     if lacking:
         return Compiled(None, (*findings, *lacking), sources)
-    from reodsl.language.large import lowered
+    from reodsl.language.large import lower_bounded
 
-    spec, large = lowered(program, program.main, record)
+    spec, large = lower_bounded(program, program.main, record)
     return Compiled(spec, (*program.context.findings, *large), sources)
 
 
 def evaluate_budgets(text: str) -> Evaluated:
-    """The schedule that a text such as `exp(from: 1K tokens, to: 32K tokens, n: 5)` describes.
+    """Return the schedule that a text such as `exp(from: 1K tokens, to: 32K tokens, n: 5)` describes.
 
     Also `linear(to:, n:)`, `greedy(FRONTIER, to:, n:)` with a frontier such as `std.paper.qwen3_4b` or a file's name
     in quotes, and a list whose last is the longest response.
     """
-    from reodsl.language.budget_text import schedule_of
+    from reodsl.language.budget_text import read_schedule
 
-    return Evaluated(*schedule_of(text))
+    return Evaluated(*read_schedule(text))
 
 
 def named_frontier(name: str) -> Reference:
-    """A published frontier by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
-    from reodsl.language.budget_text import named_frontier as named
+    """Return a published frontier by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
+    from reodsl.language.budget_text import read_frontier_by_name as named
 
     return named(name)
 

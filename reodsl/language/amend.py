@@ -10,7 +10,7 @@ from reodsl.diagnostics.model import error
 from reodsl.ir.kinds import KINDS
 from reodsl.language import blocks
 from reodsl.language.context import Context, Failed
-from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
+from reodsl.language.resolve import WITHOUT_TRAINING, find_suite
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Change, Experiment, Owner, Record, Scope, Slot, Stage, Value
 from reodsl.syntax import tree
@@ -84,7 +84,7 @@ def _lay(ctx: Context, record: R, change: Change, scope: Scope) -> R:
         return record
     slot = record.fields.get(head)
     if slot is None and head == "eval" and isinstance(record, Experiment):
-        suite = own_suite(record)
+        suite = find_suite(record)
         slot = None if suite is None else Slot(Value(suite, suite.span), None)
     if slot is None and change.where_set:
         return record

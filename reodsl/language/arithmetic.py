@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context
-from reodsl.language.units import LARGEST, PLAIN, Quantity, shown, times, unit_words
+from reodsl.language.units import LARGEST, PLAIN, Quantity, describe_unit, format_quantity, multiply_units
 from reodsl.language.values import Items, Record, Until, Value, describe
 from reodsl.syntax import tree
 
@@ -77,7 +77,7 @@ def _calculate(
         case "-":
             return Quantity(one.number - two.number, one.unit)
         case "*":
-            return Quantity(one.number * two.number, times(one.unit, two.unit))
+            return Quantity(one.number * two.number, multiply_units(one.unit, two.unit))
         case "/" if two.number == 0:
             ctx.fail(
                 "E0307",
@@ -88,7 +88,7 @@ def _calculate(
                 help="divide by a number that cannot be 0",
             )
         case "/":
-            unit = times(one.unit, two.unit, -1)
+            unit = multiply_units(one.unit, two.unit, -1)
             if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
                 return Quantity(one.number // two.number, unit)
             return Quantity(one.number / two.number, unit)
@@ -97,7 +97,7 @@ def _calculate(
             "E0302",
             "a power is of plain numbers",
             expr.span,
-            unit_words(one.unit or two.unit),
+            describe_unit(one.unit or two.unit),
             help="divide by a unit first",
         )
     return Quantity(_power(one.number, two.number), PLAIN)
@@ -125,14 +125,14 @@ def _refuse_units(
         helps = "divide by a unit, or compare like with like"
     else:
         number, unit = (other.number, one.unit) if one.unit else (one.number, other.unit)
-        helps = f"give the number its unit: `{shown(Quantity(number, unit))}`"
+        helps = f"give the number its unit: `{format_quantity(Quantity(number, unit))}`"
     ctx.fail(
         "E0302",
         f"`{expr.op}` wants equal units",
         left.span,
-        unit_words(one.unit),
+        describe_unit(one.unit),
         others=[
-            Label(right.span, unit_words(other.unit)),
+            Label(right.span, describe_unit(other.unit)),
             *(Label(s, t) for s, t in left.via + right.via),
         ],
         help=helps,

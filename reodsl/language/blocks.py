@@ -15,10 +15,10 @@ from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.evaluate import bind_argument, check_length, evaluate_as
 from reodsl.language.finish import fill_defaults
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
+from reodsl.language.hints import BLOCK_NAMES, report_setting
 from reodsl.language.modules import describe_duplicate
-from reodsl.language.schema import type_words
-from reodsl.language.suggest import advice, nearest, there_is
-from reodsl.language.unknown import BLOCK_NAMES, unknown_setting
+from reodsl.language.schema import describe_type
+from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.values import (
     Child,
     Compound,
@@ -51,7 +51,7 @@ def lay_block(
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
-            case tree.Setting() | tree.Nested() if lost := _lost(result, kind, item):
+            case tree.Setting() | tree.Nested() if lost := _find_lost(result, kind, item):
                 ctx.error("E0211", lost[0], item.name.span, help=lost[1])
                 result = replace(result, broken=result.broken | {item.name.name})
             case tree.Setting():
@@ -68,9 +68,9 @@ def lay_block(
                 if not _first(ctx, item.name, seen):
                     continue
                 if item.kind.name not in kind.children:
-                    _misplaced(ctx, item, kind)
+                    _report_misplaced(ctx, item, kind)
                 elif item.kind.name == "stage":
-                    stages.append(attempt(partial(stage_block, ctx, item, scope)))
+                    stages.append(attempt(partial(read_stage, ctx, item, scope)))
                 else:
                     children[item.name.name] = (item, scope)
             case tree.Let() | tree.Dense() | tree.ExprStatement():
@@ -78,7 +78,7 @@ def lay_block(
                     "E0313",
                     f"this stands in a reward, not in {article(kind.name)} {kind.name}",
                     item.span,
-                    help=_strays(item, before),
+                    help=_suggest_for_stray(item, before),
                 )
     if stages and isinstance(result, Experiment):
         whole = [stage for stage in stages if stage is not None]
@@ -92,8 +92,8 @@ def _lay(ctx: Context, record: R, item: tree.Setting | tree.Nested, scope: Scope
     """Return a record with one setting or block laid over it, or marked as broken if its value is wrong."""
     try:
         if isinstance(item, tree.Setting):
-            return _setting(ctx, record, item, scope, doc, kind)
-        return _nested(ctx, record, item, scope, doc, kind)
+            return _lay_setting(ctx, record, item, scope, doc, kind)
+        return _lay_nested(ctx, record, item, scope, doc, kind)
     except Failed:
         return replace(record, broken=record.broken | {item.name.name})
 
@@ -106,20 +106,20 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
     return False
 
 
-def stands_inside(kind: str) -> str | None:
+def find_homes(kind: str) -> str | None:
     """Return the help that names the kinds which hold declarations of this one; None where none does."""
     homes = [f"`{each.name}`" for each in KINDS.values() if kind in each.children]
     return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
 
 
-def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
-    if home := stands_inside(item.kind.name):
+def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
+    if home := find_homes(item.kind.name):
         helps = home
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
         helps = f"declare the {item.kind.name} at the top of the file, and name it here"
     else:
         helps = (
-            advice(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
+            suggest(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
     ctx.error(
         "E0202",
@@ -130,11 +130,11 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     )
 
 
-def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str, kind: Kind) -> R:
+def _lay_setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str, kind: Kind) -> R:
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
-        unknown_setting(ctx, kind, item.name)
+        report_setting(ctx, kind, item.name)
         # What was most likely meant is not reported as missing, too; a setting of a block here is not misspelt.
         blocks = [each.type.kind for each in kind.fields.values() if isinstance(each.type, Block)]
         deeper = any(name in KINDS[block].fields for block in blocks)
@@ -145,7 +145,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
             "E0301",
             f"`{name}` is a block of settings",
             item.value.span,
-            help=f"write `{name} {{ {_inside(field.type, item.value)} }}`",
+            help=f"write `{name} {{ {_write_inside(field.type, item.value)} }}`",
         )
         return record
     type_ = field.type
@@ -170,7 +170,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
     )
 
 
-def _inside(block: Block, value: tree.Expr) -> str:
+def _write_inside(block: Block, value: tree.Expr) -> str:
     """Return a value as the first setting of a block that is of its type."""
     written = {tree.Number: Num, tree.String: Text}.get(type(value))
     for name, field in KINDS[block.kind].fields.items():
@@ -179,11 +179,11 @@ def _inside(block: Block, value: tree.Expr) -> str:
     return "…"
 
 
-def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
-        unknown_setting(ctx, kind, item.name)
+        report_setting(ctx, kind, item.name)
         return record
     slot = record.fields.get(name)
     if not isinstance(field.type, Block) and _target(item) and slot is not None:
@@ -192,7 +192,7 @@ def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, 
     if not isinstance(field.type, Block):
         ctx.error(
             "E0301",
-            f"`{name}` is {type_words(field.type)}, not a block",
+            f"`{name}` is {describe_type(field.type)}, not a block",
             item.name.span,
             help=f"write `{field.example or name + ' = …'}`",
         )
@@ -221,7 +221,7 @@ def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: 
         params = {param.name.name: param for param in data.item.params or ()}
         if name not in params:
             words = f"the {data.kind} `{data.item.name.name}` has no argument `{name}`"
-            helps = advice(name, params, "it takes")
+            helps = suggest(name, params, "it takes")
             if not params:
                 helps = f"it takes none; name another: `--amend {around}=…`"
             ctx.fail("E0211", words, place, help=helps)
@@ -271,7 +271,7 @@ def _target(item: tree.BlockItem) -> str:
     return target if option == "--amend" else ""
 
 
-def _lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> tuple[str, str] | None:
+def _find_lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> tuple[str, str] | None:
     """Return why an `--amend` leads to nothing in a record, with what to write instead; None where it leads to something."""
     target, name = _target(item), item.name.name
     around, field = target.rpartition(".")[0], kind.fields.get(name)
@@ -279,21 +279,21 @@ def _lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> tuple
     if not target:
         return None
     if field is None and kind.form == "call":
-        return f"`{kind.name}(…)` has no argument `{name}`", advice(name, kind.fields, "it takes")
+        return f"`{kind.name}(…)` has no argument `{name}`", suggest(name, kind.fields, "it takes")
     if field is None and not kind.fields and name in parts:
         return (
             f"`{target}` has settings of its own",
             f"change one of them: {_example_inside(around, parts, name)}",
         )
     if field is None and not kind.fields:
-        return f"`{around}` holds no `{name}`", advice(name, parts, "it holds")
+        return f"`{around}` holds no `{name}`", suggest(name, parts, "it holds")
     stages = record.stages if isinstance(record, Experiment) and isinstance(item, tree.Nested) else ()
     if field is None and any(isinstance(each, Stage) and each.name == name for each in stages):
         path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
         return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
     if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Setting):
         settings, inner = KINDS[field.type.kind].fields, record.sub(name)
-        helps = there_is(settings, "name one of them; its settings are")
+        helps = list_names(settings, "name one of them; its settings are")
         if not settings:
             parts = inner.children if isinstance(inner, Section) else {}
             helps = f"name what it holds, and a setting of it: {_example_inside(target, parts)}"
@@ -316,7 +316,7 @@ def _example_inside(target: str, parts: Mapping[str, Child], name: str | None = 
     return f"`--amend {target}.{name}.{setting}=…`"
 
 
-def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
+def _suggest_for_stray(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
     """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
     match before, item:
         case (
@@ -351,7 +351,7 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
     return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
 
 
-def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage:
+def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> Stage:
     """Return the stage of `stage NAME { … }`. Raises `Failed`."""
     if item.block is None:
         ctx.fail(

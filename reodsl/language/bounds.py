@@ -1,4 +1,4 @@
-"""Bounds: what a spec may take to check, counted in steps, so that the answer is the same on every machine."""
+"""Bound the work of checking a spec, counted in steps, so that the answer is the same on every machine."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _HELP: dict[What, str] = {
 
 
 class Enough(Exception):
-    """A spec has passed a bound, which is among the findings: nothing more of it is looked at."""
+    """The end of checking a spec that has passed a bound, which is among the findings."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What checking a spec took so far: steps, by what for, and candidates of greedy schedules.
+    """The work of checking a spec so far: steps by their purpose, and candidates of greedy schedules.
 
     `refused` says why nothing more of the spec is looked at, once a bound was passed.
     """

@@ -9,9 +9,9 @@ from reodsl.diagnostics.model import Diagnostic, Problem, problem
 from reodsl.language.context import Context, attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_splits
-from reodsl.language.functions import reference_of
+from reodsl.language.functions import read_reference
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.suggest import advice, nearest
+from reodsl.language.suggest import nearest, suggest
 from reodsl.language.values import Budgets, Frontier, Scope, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curve_files import read_frontier
@@ -23,7 +23,7 @@ SHOWN = "<budgets>"
 PAPER = "paper"
 
 
-def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
+def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
     """Return the schedule that a text describes, or None; the findings; the texts that they quote."""
     modules = Modules(Path())
     modules.sources[SHOWN] = text
@@ -32,15 +32,17 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
         return None, parsed.diagnostics, modules.sources
     ctx = new_context(modules)
     empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
-    expression, files = _files_named(ctx, parsed.expression)
+    expression, files = _read_files(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
     schedule: Schedule | None = None
     if not ctx.findings:
-        schedule = attempt(lambda: _schedule(ctx, evaluate_splits(ctx, expression, scope, "the budgets")))
+        schedule = attempt(
+            lambda: _take_schedule(ctx, evaluate_splits(ctx, expression, scope, "the budgets"))
+        )
     return schedule, ctx.findings, modules.sources
 
 
-def _schedule(ctx: Context, budgets: Value) -> Schedule:
+def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
     if isinstance(budgets.data, Budgets):
         return budgets.data.schedule
     ctx.fail(
@@ -51,7 +53,7 @@ def _schedule(ctx: Context, budgets: Value) -> Schedule:
     )
 
 
-def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
+def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
     """Read the files that `greedy("edge.json", …)` names, and write names in their places."""
     if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
         return expr, {}
@@ -73,7 +75,7 @@ def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Va
     return replace(expr, args=tuple(args)), files
 
 
-def named_frontier(name: str) -> Reference:
+def read_frontier_by_name(name: str) -> Reference:
     """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
     modules = Modules(Path())
     paper = modules.library(PAPER)
@@ -87,8 +89,8 @@ def named_frontier(name: str) -> Reference:
         raise problem(
             "E0201",
             f"there is no frontier `{name}`",
-            help=f"{advice(name, known, 'there is')}; a file's name ends in .json, .csv or .parquet"
+            help=f"{suggest(name, known, 'there is')}; a file's name ends in .json, .csv or .parquet"
             if nearest(name, known) is None
-            else advice(name, known),
+            else suggest(name, known),
         )
-    return reference_of(value.data)
+    return read_reference(value.data)

@@ -89,12 +89,12 @@ from reodsl.ir.training import (
 )
 from reodsl.language import values
 from reodsl.language.context import Context
-from reodsl.language.resolve import ancestry, grid_of, same_record
+from reodsl.language.resolve import are_same, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
-from reodsl.language.values import Compound, Items, Record, Value, plain, records_of
+from reodsl.language.values import Compound, Items, Record, Value, list_records, plain
 from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
@@ -102,9 +102,9 @@ T = TypeVar("T", bound=IR)
 
 @dataclass(slots=True)
 class Lowering:
-    """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, the arms' names by
-    experiment, and what records that many arms refer to were built to. `shared` are the experiments whose first stages,
-    so many, are trained once for all seeds.
+    """The state of one lowering: the evaluation, the study's cluster, names of arms by experiment, and values built so far.
+
+    `shared` are the experiments whose first stages are trained once for all seeds, each with the number of these stages.
     """
 
     ctx: Context
@@ -117,7 +117,7 @@ class Lowering:
     equal: dict[tuple[object, ...], tuple[object, Any]] = field(default_factory=dict)
 
     def once(self, record: Record, make: Callable[[Record], T]) -> T:
-        """What a record is built to, built once: arms by the hundred share their model, their data and their suite."""
+        """Build a record once: arms by the hundred share their model, their data and their suite."""
         if id(record) not in self.built:
             # The record is kept, so that no other gets its number.
             self.built[id(record)] = record, make(record)
@@ -125,7 +125,7 @@ class Lowering:
         return value
 
     def alike(self, cls: type[T], record: Record, **special: Any) -> T:
-        """`build`, once for records that have the very same values for it: arms by the hundred have those of one parent."""
+        """Build once for records with the very same values: arms by the hundred have those of one parent."""
         values = [_given(record, name, place) for name, place in written_fields(cls) if name not in special]
         parts = tuple(id(each) if isinstance(each, IR) else each for each in special.values())
         key = cls, record.name, parts, tuple(map(id, values))
@@ -136,7 +136,7 @@ class Lowering:
         return value
 
     def reward(self, typed: TypedReward, record: values.Definition, max_tokens: int) -> Reward:
-        """A reward in the representation, once for all that name it as it stands."""
+        """Build a reward of the representation, once for all that name it without changes."""
         key = Reward, record.name, id(typed), max_tokens
         if key not in self.equal:
             self.equal[key] = typed, _reward(self, typed, record, max_tokens)
@@ -168,14 +168,14 @@ def _given(record: Record, name: str, place: str | type) -> Value | None:
 
 
 def _built(value: Value) -> Any:
-    """A value of a setting as the representation has it."""
+    """Return the value of a setting as the representation has it."""
     if isinstance(value.data, Items):
         return tuple(_built(each) for each in value.data.values)
     return BUILDERS[value.data.kind](value.data) if isinstance(value.data, Record) else plain(value)
 
 
 def wording(record: Record) -> Wording:
-    """A way to ask."""
+    """Build a wording."""
     budget = record.get("budget")
     if budget is None:
         return build(Wording, record)
@@ -195,13 +195,13 @@ DATA_SOURCES: dict[str, type[IR]] = {
 
 
 def data(record: Record) -> Data:
-    """A questions table."""
-    sources = tuple(build(DATA_SOURCES[each.kind], each) for each in records_of(record, "source"))
+    """Build a table of questions."""
+    sources = tuple(build(DATA_SOURCES[each.kind], each) for each in list_records(record, "source"))
     return build(Data, record, sources=sources, answer=_readers(record))
 
 
 def _default_reader(verifier: Record | None) -> IR:
-    """Where answers are read if nothing is said: programs are code, and an environment reads responses itself."""
+    """Return the default reader of answers: programs are code, and an environment reads responses itself."""
     if verifier is not None and verifier.kind == "tests":
         return Code()
     if (
@@ -214,7 +214,7 @@ def _default_reader(verifier: Record | None) -> IR:
 
 
 def _readers(record: Record) -> tuple[IR, ...]:
-    """Where answers are read, in order of preference."""
+    """Build the readers of answers, in order of preference."""
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
@@ -225,25 +225,25 @@ def _readers(record: Record) -> tuple[IR, ...]:
 
 
 def fold_traces(record: Record) -> FoldTraces:
-    """How worked solutions of a task are written."""
+    """Return how worked solutions of a task are written."""
     styles = record.parts if isinstance(record, Compound) else ()
     return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
 
 
 def suite(record: Record) -> Suite:
-    """An evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
-    grid = grid_of(record) or (record.data("max_tokens"),)
+    """Build an evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
+    grid = sort_grid(record) or (record.data("max_tokens"),)
     return build(Suite, record, grid=grid, reg_to=record.data("reg_to") or grid[-1])
 
 
 def engine(record: Record) -> Engine:
-    """What generates a study's responses; where it is left out, the engine for GPUs on a cluster."""
+    """Build the engine of a study's responses; by default the one for GPUs if there is a cluster."""
     named: Engine | None = record.data("engine")
     return named or ("sglang" if record.sub("cluster") is not None else "embedded")
 
 
 def optimizer(record: Record) -> Optimizer:
-    """An optimizer; warm-up in steps or as a share of them, as it is written."""
+    """Build an optimizer; its warm-up is in steps or a share of them, as written."""
     warmup = record.get("warmup")
     if warmup is None or not isinstance(warmup.data, Quantity):
         return build(Optimizer, record)
@@ -304,8 +304,8 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
 
 
 def start(low: Lowering, record: Record) -> Start:
-    """The checkpoint that a model, an experiment, or `checkpoint(…)` stands for."""
-    for source, number in ancestry(record):
+    """Build the checkpoint that a model, an experiment, or `checkpoint(…)` means."""
+    for source, number in walk_ancestry(record):
         if isinstance(source, values.Experiment) and source.is_trained:
             trained = experiment(low, source)
             return FromTraining(
@@ -317,7 +317,7 @@ def start(low: Lowering, record: Record) -> Start:
 
 
 def experiment(low: Lowering, record: values.Experiment) -> Experiment:
-    """An experiment with all its stages."""
+    """Build an experiment with all its stages."""
     known = low.experiments.get(id(record))
     if known is not None:
         return known[1]
@@ -329,14 +329,14 @@ def experiment(low: Lowering, record: values.Experiment) -> Experiment:
         start=start(low, base),
         stages=tuple(stage(low, part, each) for part, each in parts),
         cluster=own_cluster(low, record),
-        shared=max((count for each, count in low.shared if same_record(each, record)), default=0),
+        shared=max((count for each, count in low.shared if are_same(each, record)), default=0),
     )
     low.experiments[id(record)] = (record, built)
     return built
 
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
-    """The cluster of an experiment where it is not the study's. A study without one is all on this machine."""
+    """Return the cluster of an experiment if it is not the study's. A study without one is all on this machine."""
     named = record.sub("cluster")
     if low.cluster is None or named is None:
         return None
@@ -363,7 +363,7 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
 
 
 def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
-    """A selection of a pool."""
+    """Build a selection from a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None or not isinstance(rule, values.Definition):
         raise LookupError(f"selection `{rule.name}` is not sound")
@@ -405,7 +405,7 @@ def _lets(lets: tuple[tuple[str, Expression], ...], rule: values.Definition) -> 
 
 
 def method(low: Lowering, record: Record) -> Method:
-    """What a stage does with its data."""
+    """Build the method by which a stage learns from its data."""
     batch = record.part("batch")
     sequences = SEQUENCE_METHODS.get(record.data("method"))
     if sequences is not None:
@@ -423,7 +423,7 @@ def method(low: Lowering, record: Record) -> Method:
 
 
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
-    """A reward with its arguments in place."""
+    """Build a reward with its arguments in place."""
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
@@ -448,7 +448,7 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
-    """Where a reward looks at a response."""
+    """Build the splits of a reward."""
     if isinstance(record, values.Budgets):
         reached = bool(record.data("reached"))
         return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
@@ -456,7 +456,7 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     if record.kind == "oracle_budgets":
         return build(OracleBudgets, record, frontier=record.part("frontier").name, l_max=l_max)
     if record.kind == "question_budgets":
-        names = tuple(arm_name(low, each) for each in records_of(record, "rollouts"))
+        names = tuple(arm_name(low, each) for each in list_records(record, "rollouts"))
         return build(QuestionBudgets, record, rollouts=names, l_max=l_max)
     if record.kind == "exits_split":
         return build(Exits, record, l_max=l_max)
@@ -464,7 +464,7 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
 
 
 def arm_name(low: Lowering, record: Record) -> str:
-    """The name of the arm that stands for an arm or for an experiment."""
+    """Return the name of the arm that an arm or an experiment is in the study."""
     if isinstance(record, values.Arm):
         return record.name
     if id(record) in low.arms:

@@ -1,4 +1,4 @@
-"""Changes from the command line: `--set` for params, `--amend` for any setting, found and parsed."""
+"""Parse changes from the command line: `--set` for params, `--amend` for any setting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Type
 from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context
-from reodsl.language.members import declarations
 from reodsl.language.modules import Loaded
-from reodsl.language.suggest import advice
-from reodsl.language.units import dimension, scaled
+from reodsl.language.suggest import suggest
+from reodsl.language.units import read_dimension, scale
 from reodsl.language.values import Change, Owner
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
@@ -23,7 +22,7 @@ from reodsl.syntax.source import Source
 
 def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
     """Parse the changes and note, in the context, which params and declarations they belong to."""
-    params = _params(ctx, main)
+    params = _list_params(ctx, main)
     for name, text in sets.items():
         place = f"--set {name}"
         if name not in params:
@@ -31,11 +30,11 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                 "E0210",
                 f"there is no param `{name}`",
                 where=place,
-                help=_declared_elsewhere(ctx, main, name)
-                or (advice(name, params, "params are") if params else "this spec declares no param"),
+                help=_find_elsewhere(ctx, main, name)
+                or (suggest(name, params, "params are") if params else "this spec declares no param"),
             )
             continue
-        value = _parsed(ctx, place, text)
+        value = _parse(ctx, place, text)
         if value is not None:
             ctx.sets[params[name]] = Change("--set", name, text, value)
     for target, text in amends.items():
@@ -45,23 +44,23 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                 "E0211",
                 f"`{target}` is not a setting",
                 where=place,
-                help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
+                help=f"write points in place of brackets: `--amend {_write_points(target)}=…`",
             )
             continue
         path = tuple(target.split("."))
-        value = _parsed(ctx, place, text)
+        value = _parse(ctx, place, text)
         if value is None:
             continue
-        owners = [] if "" in path else _owners(ctx, main, path)
+        owners = [] if "" in path else _find_owners(ctx, main, path)
         if not owners:
-            known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
+            known = [*(name for name in _list_declarations(main) if name != path[0]), *TRAINING]
             ctx.error(
                 "E0211",
                 f"`{target}` is not a setting"
-                if "" in path or path[0] in _declarations(main)
+                if "" in path or path[0] in _list_declarations(main)
                 else f"there is nothing called `{path[0]}` to amend",
                 where=place,
-                help=_remedy(main, path, known),
+                help=_suggest(main, path, known),
             )
         for owner, rest, where_set in owners:
             ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))
@@ -70,7 +69,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
         changes.sort(key=lambda each: ".".join(each.path) != each.target)
 
 
-def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
+def _suggest(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
     """Return what to write instead of a path that leads nowhere."""
     head = path[0]
     if "" in path:
@@ -79,25 +78,25 @@ def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
         return "say whose stage it is: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
     if isinstance(main.items.get(head), tree.Param):
         return f"`{head}` is a param: `--set {head}=…`"
-    if head in _declarations(main):
+    if head in _list_declarations(main):
         return f"name a setting of it, as in `--amend {head}.SETTING=…`"
-    inside = next((name for name, field in TRAINING.items() if head in _inner(field.type)), None)
-    return f"did you mean `--amend {inside}.{head}=…`?" if inside else advice(head, known, "there is")
+    inside = next((name for name, field in TRAINING.items() if head in _list_inner(field.type)), None)
+    return f"did you mean `--amend {inside}.{head}=…`?" if inside else suggest(head, known, "there is")
 
 
-def _inner(type_: Type) -> Iterable[str]:
+def _list_inner(type_: Type) -> Iterable[str]:
     """Return the settings of the block that a setting is."""
     return KINDS[type_.kind].fields if isinstance(type_, Block) else ()
 
 
-def _pointed(target: str) -> str:
+def _write_points(target: str) -> str:
     """Return a path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
 
     def point(match: re.Match[str]) -> str:
         text = match[1].strip()
         number = parse_expression(Source("", text)).expression
         if isinstance(number, tree.Number):
-            value = scaled(number.value, number.suffix, dimension(number.unit) or ())
+            value = scale(number.value, number.suffix, read_dimension(number.unit) or ())
             return ".NUMBER" if value is None else f".{value}"
         # A number of hundreds of digits is none to the parser.
         return ".NUMBER" if text[:1].isdigit() else f".{text}"
@@ -105,7 +104,7 @@ def _pointed(target: str) -> str:
     return re.sub(r"\[([^\]]+)\]", point, target)
 
 
-def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
+def _parse(ctx: Context, place: str, text: str) -> tree.Expr | None:
     ctx.modules.sources[place] = text
     result = parse_expression(Source(place, text))
     for each in result.diagnostics:
@@ -114,7 +113,7 @@ def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
     return result.expression
 
 
-def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
+def _list_params(ctx: Context, main: Loaded) -> dict[str, Owner]:
     """Return the params of the file and of its imports, with the places of their declarations."""
     params = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
@@ -124,7 +123,7 @@ def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
     return params
 
 
-def _declared_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
+def _find_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
     """Return where a param is declared that a file of the imports has and the spec does not import, and how to set it."""
     for key, module in ctx.modules.loaded.items():
         item = module.items.get(name) if module is not None and module is not main else None
@@ -139,17 +138,14 @@ def _declared_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
     return None
 
 
-def _studies(main: Loaded) -> list[tree.Decl]:
-    items = main.items.values()
-    return [item for item in items if isinstance(item, tree.Decl) and item.kind.name == "study"]
-
-
-def _declarations(main: Loaded) -> list[str]:
-    members = [member.name.name for study in _studies(main) for member in declarations(study)]
+def _list_declarations(main: Loaded) -> list[str]:
+    members = [member.name.name for _, members in main.studies() for member in members]
     return [*main.items, *main.imports, *members]
 
 
-def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...], bool]]:
+def _find_owners(
+    ctx: Context, main: Loaded, path: tuple[str, ...]
+) -> list[tuple[Owner, tuple[str, ...], bool]]:
     """Return the declarations that a dotted path changes, with the rest of the path, and whether it must be set there.
 
     The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
@@ -161,74 +157,62 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
     if rest:
         item = main.items.get(head)
         if isinstance(item, tree.Decl):
-            drawn = _drawn(main, [item], rest) if item.kind.name == "study" else []
-            return drawn or [((main.key, head), rest, False)]
+            return _find_tables(main, rest, head) or [((main.key, head), rest, False)]
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
             return [((imported.module, imported.name), rest, False)]
-        arms = [
-            study for study in _studies(main) for member in declarations(study) if member.name.name == head
-        ]
+        arms = [owner for owner, _ in _list_arms(main, any_member=True) if owner[1].endswith(f".{head}")]
         if arms:
-            return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
-    studies = _studies(main)
-    drawn = _drawn(main, studies, path)
-    if drawn:
-        return drawn
+            return [(owner, rest, False) for owner in arms]
+    if tables := _find_tables(main, path):
+        return tables
+    studies = [study.name.name for study, _ in main.studies()]
     shared = bool(studies) and head in KINDS["study"].fields
     inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
-    owners = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
+    owners = [((main.key, study), path, bool(rest)) for study in studies] if shared else []
     if head in TRAINING:
-        owners += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
+        owners += [(owner, path, shared or inside) for owner in _list_trained(ctx, main)]
     if head == "eval":
-        owners += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
+        owners += [(owner, path, True) for owner, arm in _list_arms(main) if _is_elsewhere(ctx, main, arm)]
     return owners
 
 
-def _drawn(
-    main: Loaded, studies: Iterable[tree.Decl], path: tuple[str, ...]
+def _find_tables(
+    main: Loaded, path: tuple[str, ...], study: str | None = None
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """Return the tables and charts that `report.NAME.SETTING` names."""
+    """Return the tables and charts that `report.NAME.SETTING` names, of one study or of all."""
     if path[0] != "report" or len(path) < 3:
         return []
+    owners: list[tuple[Owner, tuple[str, ...], bool]] = []
+    for each, _ in main.studies():
+        for item in each.block.items if each.block is not None and study in (None, each.name.name) else ():
+            block = item.block.items if isinstance(item, tree.Nested) and item.name.name == "report" else ()
+            if any(isinstance(one, tree.Decl) and one.name.name == path[1] for one in block):
+                owners.append(((main.key, f"{each.name.name}.report.{path[1]}"), path[2:], False))
+    return owners
+
+
+def _list_arms(main: Loaded, any_member: bool = False) -> list[tuple[Owner, tree.Decl]]:
+    """Return the arms of the file's studies, or all of their members, with their owners."""
     return [
-        ((main.key, f"{study.name.name}.report.{path[1]}"), path[2:], False)
-        for study in studies
-        if path[1] in _report_names(study)
+        ((main.key, f"{study.name.name}.{member.name.name}"), member)
+        for study, members in main.studies()
+        for member in members
+        if any_member or member.kind.name == "arm"
     ]
 
 
-def _report_names(study: tree.Decl) -> list[str]:
-    """Return the names of a study's tables and charts."""
-    blocks = [
-        item.block
-        for item in (study.block.items if study.block is not None else ())
-        if isinstance(item, tree.Nested) and item.name.name == "report"
-    ]
-    return [item.name.name for block in blocks for item in block.items if isinstance(item, tree.Decl)]
-
-
-def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
-    """Return the arms that are checkpoints, or experiments of the library, whose suites are behind them."""
-    return [
-        (main.key, f"{study.name.name}.{member.name.name}")
-        for study in studies
-        for member in declarations(study)
-        if member.kind.name == "arm"
-        and (
-            isinstance(member.value, tree.Call)
-            or (isinstance(member.value, tree.Name) and _of_the_library(ctx, main, member.value.name))
-        )
-    ]
-
-
-def _of_the_library(ctx: Context, main: Loaded, name: str) -> bool:
-    imported = main.imports.get(name)
+def _is_elsewhere(ctx: Context, main: Loaded, arm: tree.Decl) -> bool:
+    """Return whether an arm is a checkpoint, or an experiment of the library, whose suite is behind it."""
+    if not isinstance(arm.value, tree.Name):
+        return isinstance(arm.value, tree.Call)
+    imported = main.imports.get(arm.value.name)
     target = ctx.modules.loaded.get(imported.module or "") if imported is not None else None
     return target is not None and target.std
 
 
-def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
+def _list_trained(ctx: Context, main: Loaded) -> list[Owner]:
+    """Return the experiments of the spec's own files, and the arms with settings of their own."""
     user_files = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
     owners = [
         (loaded.key, name)
@@ -236,8 +220,4 @@ def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[O
         for name, item in loaded.items.items()
         if isinstance(item, tree.Decl) and item.kind.name == "experiment"
     ]
-    for study in studies:
-        for member in declarations(study):
-            if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
-                owners.append((main.key, f"{study.name.name}.{member.name.name}"))
-    return owners
+    return [*owners, *(owner for owner, arm in _list_arms(main) if isinstance(arm.value, tree.Amend))]

@@ -27,9 +27,9 @@ UNKNOWN_LENGTH = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ChosenReward:
-    """A reward, how its advantages are made, and who trains on it.
+    """A reward, the settings of its advantages, and the experiment that trains on it.
 
-    `reward` is None where something is wrong, which `diagnostics` say; `sources` are the texts that they show.
+    `reward` is None if a diagnostic is an error; `sources` are the texts that diagnostics quote.
     """
 
     reward: Reward | None

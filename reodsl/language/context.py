@@ -117,11 +117,11 @@ class Context:
 
     @property
     def ended(self) -> bool:
-        """Whether a bound was passed, after which nothing more of the spec is looked at."""
+        """Return whether a bound was passed, after which the rest of the spec is not checked."""
         return self.modules.spent.refused is not None
 
     def trial(self) -> Context:
-        """The same evaluation, with findings of its own: what is tried there is reported nowhere."""
+        """Return the same evaluation with findings of its own, which are reported nowhere."""
         return replace(self, _reported={}, trying=True)
 
     @property
@@ -130,7 +130,7 @@ class Context:
         return tuple(self._reported.values())
 
     def broken_files(self) -> set[str]:
-        """The files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
+        """Return the files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
         return {
             each.labels[0].span.path
             for each in self.modules.diagnostics
@@ -175,8 +175,8 @@ class Context:
             raise Failed
         return value
 
-    def once_of(self, what: str, value: object, compute: Callable[[], T]) -> T:
-        """What is computed of this very record or module, computed once."""
+    def compute_once(self, what: str, value: object, compute: Callable[[], T]) -> T:
+        """Compute something of this very record or module, once."""
         key = what, id(value)
         if key not in self.computed:
             # The value is kept, so that no other gets its number.

@@ -9,17 +9,17 @@ from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.setting_types import SPLITS
 from reodsl.language.amend import amend_call, apply_amends
-from reodsl.language.blocks import lay_block, stands_inside
+from reodsl.language.blocks import find_homes, lay_block
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Failed, attempt, try_all
-from reodsl.language.evaluate import check_range, declared_type, evaluate, evaluate_as, evaluate_splits
+from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
-from reodsl.language.meant import meant
+from reodsl.language.hints import suggest_declaration
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.schema import kinds_of
+from reodsl.language.schema import list_kinds
 from reodsl.language.stages import complete_experiment
-from reodsl.language.suggest import nearest, there_is
-from reodsl.language.sweep import Member, members_of
+from reodsl.language.suggest import list_names, nearest
+from reodsl.language.sweep import Member, list_members
 from reodsl.language.values import (
     Arm,
     Child,
@@ -37,7 +37,7 @@ from reodsl.language.values import (
     Value,
     article,
     describe,
-    one_of,
+    join_kinds,
 )
 from reodsl.syntax import tree
 
@@ -61,10 +61,10 @@ ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
 
 def new_context(modules: Modules) -> Context:
     """Return an evaluation of these modules that has found nothing yet."""
-    return Context(modules, declaration, amended)
+    return Context(modules, evaluate_declaration, amend)
 
 
-def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
+def evaluate_declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
     """Return the value of a param, or of a declaration by its kind. Raises `Failed`."""
     if isinstance(item, tree.Param):
         return evaluate_param(ctx, module, item)
@@ -74,14 +74,14 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
     if kind not in DECLARED:
         known = [*DECLARED]
         near = nearest(kind, [*known, "param", "import", "from"])
-        otherwise = f"did you mean `{near}`?" if near else there_is(known, "kinds are")
+        otherwise = f"did you mean `{near}`?" if near else list_names(known, "kinds are")
         ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",
             item.kind.span,
             "unknown",
-            notes=[there_is(known, "kinds are")],
-            help=stands_inside(kind) or otherwise,
+            notes=[list_names(known, "kinds are")],
+            help=find_homes(kind) or otherwise,
         )
     if item.params is not None and kind not in ("reward", "selection"):
         ctx.error(
@@ -93,13 +93,13 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
     if kind in ("reward", "selection"):
         return declare_reward(ctx, module, item)
     if kind == "budgets":
-        return _budgets(ctx, item, scope, owner)
+        return _evaluate_budgets(ctx, item, scope, owner)
     if kind == "study":
-        return study(ctx, module, item)
-    return record(ctx, item, scope, owner)
+        return evaluate_study(ctx, module, item)
+    return evaluate_record(ctx, item, scope, owner)
 
 
-def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
+def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
     if item.value is None:
         ctx.fail(
             "E0313",
@@ -118,7 +118,7 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
 def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value:
     """Return the value of a param: that of `--set`, else its default; inside its range. Raises `Failed`."""
     scope = Scope(module)
-    type_ = declared_type(ctx, param.type)
+    type_ = read_type(ctx, param.type)
     name = param.name.name
     given = ctx.sets.get((module.key, name))
     expr = param.default if given is None else given.value
@@ -130,14 +130,14 @@ def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value:
             "has no default",
             help=f"give it one: `--set {name}=…`",
         )
-    value = evaluate_as(ctx, expr, scope, type_, name, _example(type_))
+    value = evaluate_as(ctx, expr, scope, type_, name, _find_example(type_))
     if param.range is not None:
         check_range(ctx, value, param.range, type_, name, scope)
     ctx.params[name] = replace(value, literal=None)
     return ctx.params[name]
 
 
-def _example(type_: Type) -> str:
+def _find_example(type_: Type) -> str:
     """Return an example of a param's value; empty for a type whose values are names that the spec chooses."""
     match type_:
         case Num():
@@ -147,7 +147,7 @@ def _example(type_: Type) -> str:
         case Flag():
             return "true"
         case Many():
-            inside = _example(type_.item)
+            inside = _find_example(type_.item)
             return f"[{inside}]" if inside else ""
     return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
 
@@ -203,11 +203,11 @@ def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
     return item.value, item.block
 
 
-def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value:
+def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value:
     """Return the value of a declaration whose settings the table of kinds describes. Raises `Failed`."""
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
-    start = _empty(kind, item, owner)
+    start = _make_record(kind, item, owner)
     if parent is not None:
         start = derive_record(ctx, parent, kind, start, scope)
     if block is not None:
@@ -229,7 +229,7 @@ def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
     return fill_defaults(ctx, record, kind)
 
 
-def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
+def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
     """Return a record of a kind without settings."""
     make = CLASSES.get(kind.name, Record)
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
@@ -238,7 +238,7 @@ def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
 def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
     """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
     child, what, example = PARTS[start.kind]
-    parts = attempt(lambda: _records(ctx, start.children, owner))
+    parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
     if not start.children:
         ctx.error(
             "E0304",
@@ -251,12 +251,12 @@ def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
     return replace(start, parts=tuple(parts or ()), broken=broken)
 
 
-def _records(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
+def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
     """Return the declarations inside a block, evaluated. Raises `Failed`."""
 
     def evaluate_child(child: Child) -> Record:
         item, scope = child
-        data = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}")).data
+        data = evaluate_record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}")).data
         if not isinstance(data, Record):
             raise Failed
         return data
@@ -279,24 +279,24 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
             f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
             parent.span,
             describe(value),
-            help=_begun(value, kind, start.name),
+            help=_suggest_parent(value, kind, start.name),
         )
     if above.kind in FROM_CHECKPOINT and isinstance(start, Experiment):
         return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
     return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
 
 
-def _begun(value: Value, kind: Kind, name: str) -> str:
+def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
     """Return how to begin a declaration that was made from a value of the wrong kind."""
     source = kind.fields.get("source")
-    if source is not None and isinstance(value.data, Record) and value.data.kind in kinds_of(source.type):
+    if source is not None and isinstance(value.data, Record) and value.data.kind in list_kinds(source.type):
         return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
     if not kind.parents:
         return f"write `{kind.name} {name} {{ … }}`"
-    return meant(value, kind.parents) or f"start from {one_of(kind.parents)}"
+    return suggest_declaration(value, kind.parents) or f"start from {join_kinds(kind.parents)}"
 
 
-def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
+def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     """Return `base { overrides }`: the base with its settings changed. Raises `Failed`."""
     value = evaluate(ctx, expr.base, scope)
     above = value.data
@@ -315,14 +315,14 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
 
 
-def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
+def evaluate_study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
     """Return the value of a study. Raises `Failed`."""
     if item.block is None:
         ctx.fail(
             "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
         )
     owner = (module.key, item.name.name)
-    members = members_of(ctx, module, item)
+    members = list_members(ctx, module, item)
     count = sum(each.item.kind.name == "arm" for each in members)
     if count > MOST_ARMS:
         ctx.fail(
@@ -334,9 +334,9 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
         )
     thunks: dict[str, Callable[[], Value]] = {}
     for member in members:
-        thunks.setdefault(member.name, _thunk(ctx, module, item, member, thunks))
+        thunks.setdefault(member.name, _make_thunk(ctx, module, item, member, thunks))
     for written in dict.fromkeys(member.written for member in members if member.values):
-        thunks.setdefault(written, _together(thunks, [each for each in members if each.written == written]))
+        thunks.setdefault(written, _make_list(thunks, [each for each in members if each.written == written]))
     scope = Scope(module).inner(thunks)
     start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = lay_block(ctx, start, item.block, scope, item.doc or "")
@@ -344,7 +344,7 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
     report = result.sub("report")
     children = report.children if isinstance(report, Section) else {}
     values = attempt(lambda: try_all(lambda member: thunks[member.name](), members))
-    shown = attempt(lambda: _records(ctx, children, (owner[0], f"{owner[1]}.report")))
+    shown = attempt(lambda: _evaluate_children(ctx, children, (owner[0], f"{owner[1]}.report")))
     complete = fill_defaults(ctx, result, KINDS["study"])
     if values is None or shown is None:
         raise Failed
@@ -363,7 +363,7 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
     )
 
 
-def _together(thunks: dict[str, Callable[[], Value]], members: Sequence[Member]) -> Callable[[], Value]:
+def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[Member]) -> Callable[[], Value]:
     """Return the list of the arms that a sweep makes of one declaration, for that declaration's name."""
 
     def compute() -> Value:
@@ -373,7 +373,7 @@ def _together(thunks: dict[str, Callable[[], Value]], members: Sequence[Member])
     return compute
 
 
-def _thunk(
+def _make_thunk(
     ctx: Context,
     module: Loaded,
     item: tree.Decl,
@@ -393,15 +393,15 @@ def _thunk(
         if named.values:
             scope = scope.inner(named.values)
         return (
-            _arm(ctx, member, scope, owner, amended_as)
+            _evaluate_arm(ctx, member, scope, owner, amended_as)
             if member.kind.name == "arm"
-            else _frontier(ctx, member, scope, owner)
+            else _evaluate_frontier(ctx, member, scope, owner)
         )
 
     return lambda: ctx.once(owner, member.name.span, compute)
 
 
-def _arm(
+def _evaluate_arm(
     ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str], amended_as: tuple[str, str]
 ) -> Value:
     """Return the value of an arm. The command line changes it as `amended_as`, the name of all arms of a sweep."""
@@ -414,7 +414,7 @@ def _arm(
             member.name.span,
             help=f"write `arm {name} = …`",
         )
-    start = attempt(lambda: _underlying(ctx, evaluate(ctx, parent, scope), name, member, owner))
+    start = attempt(lambda: _find_experiment(ctx, evaluate(ctx, parent, scope), name, member, owner))
     if block is not None or amended_as in ctx.amends:
         experiment = start or Experiment("experiment", {}, member.name.span)
         experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
@@ -430,7 +430,7 @@ def _arm(
     )
 
 
-def _underlying(
+def _find_experiment(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
 ) -> Experiment:
     """Return the experiment behind an arm, which may be a checkpoint with nothing to train. Raises `Failed`."""
@@ -449,16 +449,16 @@ def _underlying(
     if (member.name.span.path, named) in ctx.modules.doubled:
         # The other declaration of that name may be meant; the two were reported.
         raise Failed
-    helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
+    helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS)}"
     ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
     )
 
 
-def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
+def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
     name = member.name.name
     if member.value is None or isinstance(member.value, tree.Amend):
-        return record(ctx, member, scope, owner)
+        return evaluate_record(ctx, member, scope, owner)
     value = evaluate(ctx, member.value, scope)
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":

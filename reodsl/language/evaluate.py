@@ -1,4 +1,4 @@
-"""Evaluate expressions: names, calls, attributes and operators, to values in the types that settings want.
+"""Evaluate expressions: names, calls, attributes and operators, in the types of settings.
 
 Expressions hold expressions of every sort, so all of them are here. What they name is a declaration, which holds expressions
 in turn: those are evaluated by way of the context.
@@ -17,16 +17,21 @@ from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Ty
 from reodsl.ir.setting_types import SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context, Failed, attempt, try_all
-from reodsl.language.examples import in_file, with_imports
-from reodsl.language.fitting import default_value, fit
-from reodsl.language.functions import CHECKPOINTS, ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
-from reodsl.language.meant import POOL
-from reodsl.language.modules import Loaded, describe_duplicate, library_names
+from reodsl.language.fitting import fit, make_default
+from reodsl.language.functions import (
+    CHECKPOINTS,
+    ENDS,
+    REASONING_STEPS,
+    SIGNATURES,
+    call_function,
+    make_budgets,
+)
+from reodsl.language.hints import POOL, report_name, study_of_arm, suggest_import, suggest_quotes
+from reodsl.language.modules import Loaded, describe_duplicate, list_library
 from reodsl.language.reward.names import NUMERIC, STATISTICS
-from reodsl.language.schema import kinds_of, type_words
-from reodsl.language.suggest import advice, nearest, there_is
-from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
-from reodsl.language.unknown import import_hint, quoting_hint, study_of_arm, unknown
+from reodsl.language.schema import describe_type, list_kinds
+from reodsl.language.suggest import list_names, nearest, suggest
+from reodsl.language.units import UNITS, Quantity, format_quantity, read_dimension, scale
 from reodsl.language.values import (
     Arm,
     Bounds,
@@ -43,8 +48,8 @@ from reodsl.language.values import (
     Symbol,
     Until,
     Value,
-    as_written,
     describe,
+    write_value,
 )
 from reodsl.syntax import tree
 
@@ -76,30 +81,23 @@ def evaluate_as(
     ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str, example: str = ""
 ) -> Value:
     """Return the value of an expression in the type of the setting `what`. Raises `Failed`."""
-    return fit_setting(ctx, evaluate(ctx, expr, scope, want), want, what, example, scope.module)
+    return fit_setting(ctx, evaluate(ctx, expr, scope, want), want, what, example)
 
 
-def fit_setting(
-    ctx: Context, value: Value, want: Type, what: str, example: str = "", module: Loaded | None = None
-) -> Value:
-    """Return a value in the type of the setting `what`. Raises `Failed`.
-
-    With `module`, the example is one for that file.
-    """
+def fit_setting(ctx: Context, value: Value, want: Type, what: str, example: str = "") -> Value:
+    """Return a value in the type of the setting `what`. Raises `Failed`."""
     if isinstance(value.data, Items):
         ctx.spend("lists", value.span, value.data.size)
     result = fit(value, want)
     if isinstance(result, Value):
         return result
-    example, imports = in_file(ctx, module, example, want)
     ctx.fail(
         result.code,
         result.message.replace("{what}", f"`{what}`"),
         result.value.span,
         result.text,
         others=[Label(place, text) for place, text in result.value.via],
-        help=result.help
-        or (f"write `{example}`, for example{with_imports(imports)}" if example else result.otherwise),
+        help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
     )
 
 
@@ -138,15 +136,15 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value:
     match expr:
         case tree.Number():
-            return Value(number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
+            return Value(read_number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
         case tree.String():
             return Value(expr.value, expr.span)
         case tree.Bool():
             return Value(expr.value, expr.span)
         case tree.Name():
-            return named(ctx, expr, scope, want)
+            return evaluate_name(ctx, expr, scope, want)
         case tree.ListExpr() | tree.Range() | tree.Binary() | tree.Compare() | tree.Logic():
-            parts, inner = _parts(expr, want)
+            parts, inner = _list_parts(expr, want)
             values: list[Value] = []
             # A loop and no `try_all`: its frames would halve the depth that an expression may have.
             for part in parts:
@@ -172,9 +170,9 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) ->
         case tree.Call():
             return evaluate_call(ctx, expr, scope)
         case tree.Attribute():
-            return attribute(ctx, expr, scope, want)
+            return evaluate_attribute(ctx, expr, scope, want)
         case tree.Index():
-            return index(ctx, expr, scope)
+            return evaluate_index(ctx, expr, scope)
         case tree.Slice():
             ctx.fail(
                 "E0308",
@@ -189,11 +187,11 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) ->
 Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | tree.Logic
 
 
-def _parts(expr: Combined, want: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
+def _list_parts(expr: Combined, want: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
     """Return the expressions inside one, and the type that is wanted of them."""
     match expr:
         case tree.ListExpr():
-            return expr.items, _item(want)
+            return expr.items, _find_item_type(want)
         case tree.Range():
             return (expr.lower, expr.upper), None
         case tree.Compare():
@@ -214,26 +212,26 @@ def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
     return arithmetic.logic(ctx, expr, *values)
 
 
-def number(ctx: Context, expr: tree.Number) -> Quantity:
+def read_number(ctx: Context, expr: tree.Number) -> Quantity:
     """Return the quantity of a number. Raises `Failed`."""
-    unit = dimension(expr.unit)
+    unit = read_dimension(expr.unit)
     if unit is None:
         ctx.fail(
             "E0305",
             f"there is no unit `{expr.unit}`",
             expr.unit_span or expr.span,
             "not a unit",
-            help=_unit_meant(expr) or advice(expr.unit or "", UNITS, "units are"),
+            help=_suggest_unit(expr) or suggest(expr.unit or "", UNITS, "units are"),
         )
     if expr.suffix == "%" and unit:
         ctx.fail("E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone")
-    value = scaled(expr.value, expr.suffix, unit)
+    value = scale(expr.value, expr.suffix, unit)
     if value is None:
         ctx.fail("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one")
     return Quantity(value, unit)
 
 
-def _unit_meant(expr: tree.Number) -> str | None:
+def _suggest_unit(expr: tree.Number) -> str | None:
     """Return the help for a suffix or a share that is written as a unit: `16 K`, `16 Ktokens`, `5 percent`."""
     unit, number = expr.unit or "", expr.text.split()[0]
     if unit in ("percent", "pct"):
@@ -243,25 +241,27 @@ def _unit_meant(expr: tree.Number) -> str | None:
     return None
 
 
-def _item(want: Type | None) -> Type | None:
+def _find_item_type(want: Type | None) -> Type | None:
     if isinstance(want, Many):
         return want.item
     if isinstance(want, Either):
-        return next((_item(option) for option in want.options if isinstance(option, Many)), None)
+        return next((_find_item_type(option) for option in want.options if isinstance(option, Many)), None)
     return None
 
 
-def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value:
+def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value:
     """Return the value of a name: a word of the setting, a local, a declaration, an import. Raises `Failed`."""
     name = expr.name
-    words = words_of_type(want)
+    words = list_words(want)
     if isinstance(want, A) and "metric" in want.kinds:
         ctx.fail(
             "E0314",
             f"`{name}` is not a metric",
             expr.span,
             "unknown",
-            help=f"write `train.{name}`" if f"train.{name}" in METRICS else there_is(METRICS, "metrics are"),
+            help=f"write `train.{name}`"
+            if f"train.{name}" in METRICS
+            else list_names(METRICS, "metrics are"),
         )
     if name in words:
         return Value(Symbol(name), expr.span)
@@ -271,13 +271,15 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     declared = lookup(ctx, scope.module, name)
     if declared is not None:
         return move_to_use(ctx.declared(*declared), name, expr.span)
-    if name in scope.module.imports or _declared_badly(scope.module, name):
+    if name in scope.module.imports or _is_declared(scope.module, name):
         raise Failed
-    unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
+    unprovided = [each for each in scope.module.imports if not _is_provided(ctx, scope.module, each)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
-        kinds = () if want is None else kinds_of(want)
-        unknown(ctx, expr, scope, words, kinds, quoting_hint(expr, scope) if isinstance(want, Text) else None)
+        kinds = () if want is None else list_kinds(want)
+        report_name(
+            ctx, expr, scope, words, kinds, suggest_quotes(expr, scope) if isinstance(want, Text) else None
+        )
     raise Failed
 
 
@@ -308,12 +310,12 @@ def move_to_use(value: Value, name: str, span: Span) -> Value:
     """Return a value as it is used by name: the use is its place, and `via` keeps the setting."""
     if isinstance(value.data, Record):
         return replace(value, span=span, literal=None)
-    text = shown(value.data) if isinstance(value.data, Quantity) else ""
+    text = format_quantity(value.data) if isinstance(value.data, Quantity) else ""
     via = ((value.span, f"`{name}` is {text}" if text else f"`{name}` is set here"), *value.via)
     return replace(value, span=span, via=via[:4], literal=None)
 
 
-def library_parts(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
     """Return the parts of `std.paper.qwen3_4b` behind `std`, or None if an attribute is no full name of the library."""
     parts = [expr.name.name]
     inner = expr.value
@@ -325,34 +327,34 @@ def library_parts(expr: tree.Attribute, scope: Scope) -> list[str] | None:
     )
 
 
-def _provided(ctx: Context, module: Loaded, name: str) -> bool:
+def _is_provided(ctx: Context, module: Loaded, name: str) -> bool:
     imported = module.imports[name]
     target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
     return target is not None and imported.name in target.items
 
 
-def _declared_badly(module: Loaded, name: str) -> bool:
+def _is_declared(module: Loaded, name: str) -> bool:
     return any(item.name.name == name for item in module.module.items)
 
 
-def words_of_type(want: Type | None) -> tuple[str, ...]:
+def list_words(want: Type | None) -> tuple[str, ...]:
     """Return the words that a setting of this type may have; a name that is one of them means the word."""
     match want:
         case Choice():
             return want.words
         case Many():
-            return words_of_type(want.item) if want.lone else ()
+            return list_words(want.item) if want.lone else ()
         case Either():
-            return tuple(word for option in want.options for word in words_of_type(option))
+            return tuple(word for option in want.options for word in list_words(option))
     return ()
 
 
-def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value:
+def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value:
     """Return `x.stages`, a setting of a record, or a metric where one is wanted. Raises `Failed`."""
     if isinstance(want, A) and "metric" in want.kinds:
-        return metric(ctx, expr)
-    if (parts := library_parts(expr, scope)) is not None:
-        return _from_library(ctx, expr, parts)
+        return evaluate_metric(ctx, expr)
+    if (parts := split_library_name(expr, scope)) is not None:
+        return _evaluate_library(ctx, expr, parts)
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, Record):
         ctx.fail(
@@ -377,7 +379,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     if setting is None:
         stages = record.stages if isinstance(record, Experiment) else ()
         known = [*record.fields, *(["stages"] if stages else [])]
-        staged = isinstance(record, Experiment) and name in [part.name for part in stage_parts(ctx, record)]
+        staged = isinstance(record, Experiment) and name in [part.name for part in list_stages(ctx, record)]
         ctx.fail(
             "E0203",
             f"{describe(value)} has no `{name}`",
@@ -385,25 +387,25 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
             "unknown",
             help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
             if staged
-            else advice(name, known, "it has"),
+            else suggest(name, known, "it has"),
         )
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
 
 
-def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
+def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
     *folders, name = parts
-    module, known = ".".join(folders), library_names()
+    module, known = ".".join(folders), list_library()
     loaded = ctx.modules.library(module) if module in known else None
     if loaded is None:
-        helps = advice(module or name, known, "it has")
+        helps = suggest(module or name, known, "it has")
         ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
     if name not in loaded.items:
-        helps = advice(name, loaded.items, "it has")
+        helps = suggest(name, loaded.items, "it has")
         ctx.fail("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
     return move_to_use(ctx.declared(loaded, loaded.items[name]), name, expr.span)
 
 
-def metric(ctx: Context, expr: tree.Attribute) -> Value:
+def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
     """Return the metric that a plateau watches. Raises `Failed`."""
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
@@ -412,12 +414,12 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value:
             f"there is no metric `{text}`",
             expr.span,
             "unknown",
-            help=advice(text, METRICS, "metrics are"),
+            help=suggest(text, METRICS, "metrics are"),
         )
     return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
 
 
-def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
+def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
     """Return `x.stages[4K tokens]`: a stage by its name or by the value that it was made for. Raises `Failed`."""
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, StageList):
@@ -425,10 +427,10 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             "E0301",
             f"{describe(value)} has no elements",
             expr.span,
-            help=_without_elements(value),
+            help=_suggest_for_brackets(value),
         )
     record = value.data.of
-    parts = stage_parts(ctx, record)
+    parts = list_stages(ctx, record)
     if not record.stages:
         ctx.fail(
             "E0212",
@@ -440,10 +442,10 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
         )
     shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
     position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
-    if position < 0 and (named is None or _may_be_a_number(scope, named)):
+    if position < 0 and (named is None or _may_be_number(scope, named)):
         wanted = evaluate(ctx, expr.index, scope)
-        position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
-        shown_as = shown(wanted.data) if isinstance(wanted.data, Quantity) else as_written(wanted)
+        position = next((i for i, part in enumerate(parts) if _are_equal(part.value, wanted)), -1)
+        shown_as = format_quantity(wanted.data) if isinstance(wanted.data, Quantity) else write_value(wanted)
     if position < 0:
         names = [part.label.strip("`") for part in parts]
         ctx.fail(
@@ -452,7 +454,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             expr.index.span,
             "no such stage",
             others=[Label(record.span, "declared here")],
-            help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
+            help=suggest(named, names, "its stages are") if named else list_names(names, "its stages are"),
         )
     return Value(
         StageRef(
@@ -462,7 +464,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
     )
 
 
-def _without_elements(value: Value) -> str:
+def _suggest_for_brackets(value: Value) -> str:
     """Return the help for brackets behind anything but a list of stages."""
     data = value.data
     if isinstance(data, Items):
@@ -472,7 +474,7 @@ def _without_elements(value: Value) -> str:
     return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
 
 
-def _may_be_a_number(scope: Scope, name: str) -> bool:
+def _may_be_number(scope: Scope, name: str) -> bool:
     """Return whether a name may be the value of a stage: a param, an import or a variable, but no declaration or arm."""
     item = scope.module.items.get(name)
     if item is not None:
@@ -480,15 +482,15 @@ def _may_be_a_number(scope: Scope, name: str) -> bool:
     return name in scope.names() and study_of_arm(scope, name) is None
 
 
-def _same(stage: Value | None, wanted: Value) -> bool:
+def _are_equal(stage: Value | None, wanted: Value) -> bool:
     if stage is None or not isinstance(stage.data, Quantity) or not isinstance(wanted.data, Quantity):
         return False
     if wanted.literal is not None and not wanted.data.unit:
-        return scaled(wanted.literal.value, wanted.literal.suffix, stage.data.unit) == stage.data.number
+        return scale(wanted.literal.value, wanted.literal.suffix, stage.data.unit) == stage.data.number
     return stage.data == wanted.data
 
 
-def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
+def list_stages(ctx: Context, record: Experiment) -> list[Stage]:
     """Return the stages that a record declares, with one for each element of a list."""
     parts: list[Stage] = []
     for stage in record.stages:
@@ -519,13 +521,13 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
         for each in over.data.values:
             value = replace(each, literal=None)
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
-            label = shown(value.data) if isinstance(value.data, Quantity) else name
+            label = format_quantity(value.data) if isinstance(value.data, Quantity) else name
             scope = _with(stage, value)
             parts.append(Stage(name, label, value, stage.block, scope, stage.span))
-    return _unlike(ctx, parts)
+    return _report_doubles(ctx, parts)
 
 
-def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
+def _report_doubles(ctx: Context, parts: list[Stage]) -> list[Stage]:
     """Return the stages with a name of their own, since results go by these names; report the others."""
     by_name: dict[str, Stage] = {}
     for part in parts:
@@ -550,15 +552,15 @@ def _with(stage: StagesOver, value: Value) -> Scope:
 
 def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     """Return the value of a call. Raises `Failed`."""
-    if isinstance(expr.function, tree.Attribute) and library_parts(expr.function, scope) is not None:
-        return _declared_call(ctx, expr, scope, expr.function.name.name)
+    if isinstance(expr.function, tree.Attribute) and split_library_name(expr.function, scope) is not None:
+        return _call_declared(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
         ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
     name = expr.function.name
     if scope.find(name) is None and (target := lookup(ctx, scope.module, name)) is not None:
-        return _declared_call(ctx, expr, scope, target[1].name.name)
+        return _call_declared(ctx, expr, scope, target[1].name.name)
     if name == "checkpoint":
-        return _checkpoint(ctx, expr, scope)
+        return _make_checkpoint(ctx, expr, scope)
     if name == "steps":
         kind = ENDS if expr.args and expr.args[0].name is None else REASONING_STEPS
         args = bind(ctx, expr, kind, scope)
@@ -579,23 +581,23 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         )
     if name in scope.module.imports:
         raise Failed
-    known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_rewards(scope)]
+    known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
     ctx.fail(
         "E0213",
         f"there is no function `{name}`",
         expr.function.span,
         "unknown",
-        help=import_hint(expr.function, scope, ("reward", "selection"))
-        or advice(name, known, "functions are"),
+        help=suggest_import(expr.function, scope, ("reward", "selection"))
+        or suggest(name, known, "functions are"),
     )
 
 
-def _rewards(scope: Scope) -> list[str]:
+def _list_rewards(scope: Scope) -> list[str]:
     items = scope.module.items.values()
     return [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name == "reward"]
 
 
-def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
+def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
     value = evaluate(ctx, expr.function, scope)
     if isinstance(value.data, Definition):
         bind_ = call_reward if value.data.kind == "reward" else call_selection
@@ -608,7 +610,7 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
     )
 
 
-def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
+def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     args = bind(ctx, expr, CHECKPOINTS, scope)
     of = args["of"].value.data
     if isinstance(of, Arm):
@@ -625,8 +627,8 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
 
     def take(arg: tree.Arg) -> None:
         nonlocal nameless
-        written = _plain(ctx, arg, f"`{kind.name}`")
-        name = attempt(lambda: _argument_name(ctx, expr, arg, kind, positional))
+        written = _read_argument(ctx, arg, f"`{kind.name}`")
+        name = attempt(lambda: _name_argument(ctx, expr, arg, kind, positional))
         if name is None:
             nameless = True
             raise Failed
@@ -645,29 +647,28 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             # An argument of an unknown name was most likely meant to be this one, and has been reported.
             if nameless:
                 continue
-            example, imports = in_file(ctx, scope.module, field.example, field.type)
             ctx.error(
                 "E0310",
-                f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
+                f"`{kind.name}` needs `{name}`, {describe_type(field.type)}: {field.doc}",
                 expr.span,
                 f"no `{name}`",
-                help=f"write `{example}`{with_imports(imports)}" if example else None,
+                help=f"write `{field.example}`" if field.example else None,
             )
         elif field.default is not None:
-            bound[name] = Slot(default_value(field, expr), None)
+            bound[name] = Slot(make_default(field, expr), None)
     if not good:
         raise Failed
     return bound
 
 
-def _plain(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:
+def _read_argument(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:
     """Return the expression of an argument. Raises `Failed` for a `for` or an `in`."""
     if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
         ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
     return arg.value
 
 
-def _argument_name(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]) -> str:
+def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]) -> str:
     if arg.name is None:
         if positional:
             return positional.pop(0)
@@ -692,7 +693,7 @@ def _argument_name(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
             f"`{kind.name}` has no argument `{name}`",
             arg.name.span,
             "unknown",
-            help=advice(name, kind.fields, "it takes"),
+            help=suggest(name, kind.fields, "it takes"),
         )
     if name in positional:
         positional.remove(name)
@@ -709,10 +710,10 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
     def take(arg: tree.Arg) -> None:
         name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
         param = by_name.get(name)
-        written = _plain(ctx, arg, f"the {definition.kind} `{definition.name}`")
+        written = _read_argument(ctx, arg, f"the {definition.kind} `{definition.name}`")
         if param is None:
             place = arg.name.span if arg.name is not None else arg.span
-            helps = advice(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
+            helps = suggest(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
             ctx.fail(
                 "E0310",
@@ -737,7 +738,7 @@ def bind_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
 ) -> Value:
     """Return the value of an argument or a default in the type and range of its parameter. Raises `Failed`."""
-    type_ = declared_type(ctx, param.type)
+    type_ = read_type(ctx, param.type)
     name = param.name.name
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
@@ -772,10 +773,10 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
     return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
-def declared_type(ctx: Context, written: tree.TypeExpr) -> Type:
+def read_type(ctx: Context, written: tree.TypeExpr) -> Type:
     """Return the type that a declaration names. Raises `Failed`."""
     if isinstance(written, tree.ListType):
-        return Many(declared_type(ctx, written.item))
+        return Many(read_type(ctx, written.item))
     name = written.name
     if name in PLAIN_TYPES:
         return PLAIN_TYPES[name]
@@ -791,7 +792,7 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type:
         "unknown",
         help=f"write `{TYPES_ELSEWHERE[name]}`"
         if name in TYPES_ELSEWHERE
-        else advice(name, known, "types are"),
+        else suggest(name, known, "types are"),
     )
 
 
@@ -811,16 +812,16 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
             "E0303",
             f"the range of `{name}` ends before it begins",
             range_.span,
-            help=f"write `{shown(high.data)}..{shown(low.data)}`",
+            help=f"write `{format_quantity(high.data)}..{format_quantity(low.data)}`",
         )
     values = value.data.values if isinstance(value.data, Items) else (value,)
     for each in values:
         if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:
             ctx.fail(
                 "E0303",
-                f"`{name}` must be from {shown(low.data)} to {shown(high.data)}",
+                f"`{name}` must be from {format_quantity(low.data)} to {format_quantity(high.data)}",
                 each.span,
-                shown(each.data),
+                format_quantity(each.data),
                 others=[Label(range_.span, "its range")],
                 help="choose a value inside the range, or widen it where it is declared",
             )
@@ -841,5 +842,5 @@ def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> V
         fitting = fit_setting(ctx, value, Many(TOKENS, 2), what)
         if not isinstance(fitting.data, Items):
             raise Failed
-        return listed(ctx, fitting, fitting.data.values)
+        return make_budgets(ctx, fitting, fitting.data.values)
     return fit_setting(ctx, value, SPLITS, what)

@@ -12,9 +12,8 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context, Failed
-from reodsl.language.examples import in_file, with_imports
-from reodsl.language.fitting import default_value
-from reodsl.language.schema import type_words
+from reodsl.language.fitting import make_default
+from reodsl.language.schema import describe_type
 from reodsl.language.values import Record, Section, Slot, Stage, Until, Value
 from reodsl.syntax import tree
 
@@ -25,16 +24,15 @@ UNKNOWN = "*"
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A required setting that a record lacks; `blocks` are those that it stands in, outermost first."""
+    """A required setting that a record lacks; `blocks` are those around it, outermost first."""
 
     blocks: tuple[str, ...]
     name: str
     field: Setting
-    example: str
 
     @property
     def what(self) -> str:
-        return f"{type_words(self.field.type)}: {self.field.doc}"
+        return f"{describe_type(self.field.type)}: {self.field.doc}"
 
     @property
     def path(self) -> str:
@@ -49,32 +47,24 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = Non
     if UNKNOWN in record.broken:
         raise Failed
     missing: list[_Missing] = []
-    done = _filled(ctx, record, kind, _method(record), missing, ())
+    done = _fill(ctx, record, kind, _find_method(record), missing, ())
     if missing:
         what = f"`{record.name or kind.name}`"
         if stage is not None:
             what = (
                 f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
             )
-        module = ctx.modules.loaded.get(record.owner[0]) if record.owner is not None else None
-        imports: list[str] = []
-        for number, each in enumerate(missing):
-            example, lacked = in_file(ctx, module, each.example, each.field.type)
-            missing[number] = replace(each, example=example)
-            imports += lacked
-        ctx.report(_lacking(what, missing, record.span, stage, with_imports(imports)))
+        ctx.report(_describe_missing(what, missing, record.span, stage))
     if missing or (has_broken(ctx, done) and _lacks_broken(done)):
         raise Failed
     return done
 
 
-def _lacking(
-    what: str, missing: Sequence[_Missing], span: Span, stage: Stage | None, imports: str
-) -> Diagnostic:
+def _describe_missing(what: str, missing: Sequence[_Missing], span: Span, stage: Stage | None) -> Diagnostic:
     paths = [f"`{each.path}`" for each in missing]
     only = len(missing) == 1
     replaced = stage.replaced if stage is not None else None
-    examples = _together(missing)
+    examples = _join_examples(missing)
     return error(
         "E0304",
         f"{what} needs {paths[0]}, {missing[0].what}"
@@ -84,14 +74,12 @@ def _lacking(
         f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
         others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
         notes=() if only else [f"{path}, {each.what}" for path, each in zip(paths, missing, strict=True)],
-        help=f"add `{examples}`{'' if only else ', each with a value of yours'}{imports}"
-        if examples
-        else None,
+        help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
     )
 
 
-def _together(missing: Sequence[_Missing], depth: int = 0) -> str:
-    """Examples of the settings as they may be written into the block at `depth`, those of a block inside it together."""
+def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
+    """Return examples of the settings for the block at `depth`, those of a block inside it together."""
     groups: dict[str, list[_Missing]] = {}
     for each in missing:
         groups.setdefault(each.blocks[depth] if len(each.blocks) > depth else f"={each.name}", []).append(
@@ -99,24 +87,25 @@ def _together(missing: Sequence[_Missing], depth: int = 0) -> str:
         )
     written = []
     for name, group in groups.items():
-        inner = group[0].example if name.startswith("=") else _together(group, depth + 1)
+        inner = group[0].field.example if name.startswith("=") else _join_examples(group, depth + 1)
         if inner:
             written.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
     return ", ".join(written)
 
 
 def has_broken(ctx: Context, record: Record) -> bool:
-    """Whether a setting of the record or of a block in it was given wrongly. Stages by the thousand have the blocks of one
-    experiment: each is looked at once.
+    """Return whether a setting of the record or of a block in it is wrong.
+
+    Stages by the thousand have the blocks of one experiment, so the answer for each block is kept.
     """
     if record.broken:
         return True
     blocks = [data for slot in record.fields.values() if isinstance(data := slot.value.data, Section)]
-    return any(ctx.once_of("has broken", each, partial(has_broken, ctx, each)) for each in blocks)
+    return any(ctx.compute_once("has broken", each, partial(has_broken, ctx, each)) for each in blocks)
 
 
 def _lacks_broken(record: Record) -> bool:
-    """Whether a setting was given wrongly and has no value from a parent or a default to stand in."""
+    """Return whether a setting is wrong and has no value from a parent or a default instead."""
     if any(name not in record.fields for name in record.broken):
         return True
     return any(
@@ -124,26 +113,27 @@ def _lacks_broken(record: Record) -> bool:
     )
 
 
-def _method(record: Record) -> str | None:
+def _find_method(record: Record) -> str | None:
     method = record.data("method")
     return method if isinstance(method, str) else None
 
 
-def _filled_section(
+def _fill_section(
     ctx: Context, section: Record, kind: Kind, method: str | None, blocks: tuple[str, ...]
 ) -> tuple[Record, list[_Missing]]:
-    """A block with its defaults, and what it lacks. Experiments by the hundred have the blocks of one parent: each is
-    filled once.
+    """Return a block with its defaults, and the settings that it lacks.
+
+    Experiments by the hundred have the blocks of one parent, so each is filled once.
     """
 
     def fill() -> tuple[Record, list[_Missing]]:
         missing: list[_Missing] = []
-        return _filled(ctx, section, kind, method, missing, blocks), missing
+        return _fill(ctx, section, kind, method, missing, blocks), missing
 
-    return ctx.once_of(f"filled {method} {blocks}", section, fill)
+    return ctx.compute_once(f"filled {method} {blocks}", section, fill)
 
 
-def _filled(
+def _fill(
     ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
 ) -> R:
     fields = dict(record.fields)
@@ -151,7 +141,7 @@ def _filled(
     if isinstance(until, Until):
         # `until = … or steps(400)` says how many steps there are at most.
         fields["steps"] = replace(fields["until"], value=until.steps)
-    defaults = _defaults(ctx, record, kind)
+    defaults = _find_defaults(ctx, record, kind)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
@@ -159,11 +149,11 @@ def _filled(
             inner_kind = KINDS[field.type.kind]
             inner = record.sub(name)
             if inner is None and (
-                field.required or name in needed_blocks(kind, method) or _all_default(inner_kind)
+                field.required or name in list_needed_blocks(kind, method) or _has_all_defaults(inner_kind)
             ):
                 inner = defaults.block(name, inner_kind)
             if inner is not None and inner_kind.form == "block" and name != "report":
-                filled, lacked = _filled_section(ctx, inner, inner_kind, method, (*blocks, name))
+                filled, lacked = _fill_section(ctx, inner, inner_kind, method, (*blocks, name))
                 missing += lacked
                 slot = fields.get(name)
                 fields[name] = Slot(
@@ -173,14 +163,14 @@ def _filled(
         if name in fields or name in record.broken:
             continue
         if field.required:
-            missing.append(_Missing(blocks, name, field, field.example))
+            missing.append(_Missing(blocks, name, field))
         elif field.default is not None:
             fields[name] = defaults.slot(name, field)
     return replace(record, fields=fields)
 
 
 class _Defaults:
-    """What stands in for settings and blocks of records at one place, such as the stages of an experiment: made once."""
+    """Default slots and blocks of the records at one place, such as the stages of an experiment, created once."""
 
     def __init__(self, name: str, span: Span) -> None:
         self._at = tree.Ident(name, span)
@@ -188,32 +178,32 @@ class _Defaults:
         self._blocks: dict[str, Section] = {}
 
     def slot(self, name: str, field: Setting) -> Slot:
-        """The default of a setting."""
+        """Return the default of a setting."""
         if name not in self._slots:
-            self._slots[name] = Slot(default_value(field, self._at), None, field.doc)
+            self._slots[name] = Slot(make_default(field, self._at), None, field.doc)
         return self._slots[name]
 
     def block(self, name: str, kind: Kind) -> Section:
-        """A block without a setting."""
+        """Return a block without a setting."""
         if name not in self._blocks:
             self._blocks[name] = Section(kind.name, {}, self._at.span, name)
         return self._blocks[name]
 
 
-def _defaults(ctx: Context, record: Record, kind: Kind) -> _Defaults:
+def _find_defaults(ctx: Context, record: Record, kind: Kind) -> _Defaults:
     span = record.span
     place = f"defaults of {record.name} at {span.path}:{span.line}:{span.column}:{span.end_line}:{span.end_column}"
-    return ctx.once_of(place, kind, lambda: _Defaults(record.name, span))
+    return ctx.compute_once(place, kind, lambda: _Defaults(record.name, span))
 
 
-def needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:
-    """The blocks that training by a method cannot do without."""
+def list_needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:
+    """Return the blocks that training by a method cannot do without."""
     if kind.fields is not TRAINING:
         return ()
     return ("batch", "optim", "rollout", "clip") if method == "ppo" else ("batch", "optim")
 
 
-def _all_default(kind: Kind) -> bool:
+def _has_all_defaults(kind: Kind) -> bool:
     return bool(kind.fields) and all(
         not field.required and field.default is not None for field in kind.fields.values()
     )

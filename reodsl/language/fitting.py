@@ -1,4 +1,4 @@
-"""A value and the type of a setting to the value in that type, or to why it is none."""
+"""Fit values to the types of settings, or return why they do not fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 from reodsl.ir.names import Form
 from reodsl.ir.setting import A, Between, Block, Choice, Either, Flag, Many, Num, Setting, Text, Type
-from reodsl.language.hints import method_written
-from reodsl.language.meant import meant
-from reodsl.language.schema import kinds_of, type_words, unit_of
-from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
-from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
+from reodsl.language.hints import explain_method, suggest_declaration
+from reodsl.language.schema import describe_type, list_kinds, read_unit
+from reodsl.language.units import Quantity, describe_unit, format_quantity, name_unit, scale
+from reodsl.language.values import Bounds, Items, Record, Symbol, Value, describe, write_value
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
 
@@ -21,7 +20,7 @@ MOST_COUNTED = 16
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help.
+    """The reason why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help.
 
     `otherwise` is the help where the setting has no example of its own either.
     """
@@ -35,13 +34,13 @@ class Misfit:
 
 
 def fit(value: Value, type_: Type) -> Value | Misfit:
-    """`value` as the type has it: a bare number takes the type's unit, a lone value may become a list."""
+    """Return `value` in the type: a bare number takes the type's unit, and a lone value may become a list."""
     match type_:
         case Num():
             return _fit_number(value, type_)
         case Text():
             if not isinstance(value.data, str):
-                return _other(value, type_)
+                return _refuse_kind(value, type_)
             if type_.nonempty and not (value.data if type_.blank else value.data.strip()):
                 blank = (
                     ("is white space alone", "no characters that show")
@@ -50,14 +49,16 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                 )
                 return Misfit("E0303", f"{{what}} {blank[0]}", blank[1], value, "write some text")
             return (
-                value if type_.form is None or type_.form.holds(value.data) else _misnamed(value, type_.form)
+                value
+                if type_.form is None or type_.form.holds(value.data)
+                else _refuse_name(value, type_.form)
             )
         case Flag():
-            return value if isinstance(value.data, bool) else _other(value, type_)
+            return value if isinstance(value.data, bool) else _refuse_kind(value, type_)
         case Choice():
             if isinstance(value.data, Symbol) and value.data.name in type_.words:
                 return value
-            return _other(value, type_)
+            return _refuse_kind(value, type_)
         case Many():
             return _fit_list(value, type_)
         case Between():
@@ -65,11 +66,11 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
         case A():
             if isinstance(value.data, Record) and value.data.kind in type_.kinds:
                 return value
-            return _other(value, type_)
+            return _refuse_kind(value, type_)
         case Block():
             if isinstance(value.data, Record) and value.data.kind == type_.kind:
                 return value
-            return _other(value, type_)
+            return _refuse_kind(value, type_)
         case Either():
             misfits = []
             for option in type_.options:
@@ -80,11 +81,11 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                 if isinstance(option, Many) and isinstance(value.data, Items):
                     return fitted
             ranged = [misfit for misfit in misfits if misfit.code != "E0301"]
-            return ranged[0] if ranged else _other(value, type_)
+            return ranged[0] if ranged else _refuse_kind(value, type_)
 
 
-def _misnamed(value: Value, form: Form) -> Misfit:
-    """Why a text is no such name."""
+def _refuse_name(value: Value, form: Form) -> Misfit:
+    """Return why a text is no such name."""
     text = str(value.data)
     words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
     return Misfit(
@@ -96,24 +97,28 @@ def _misnamed(value: Value, form: Form) -> Misfit:
     )
 
 
-def _other(value: Value, type_: Type) -> Misfit:
-    words = type_words(type_)
+def _refuse_kind(value: Value, type_: Type) -> Misfit:
+    words = describe_type(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
-    helps = _unquoted(value, type_) or meant(value, kinds_of(type_)) or _method(value, type_)
+    helps = (
+        _suggest_unquoted(value, type_)
+        or suggest_declaration(value, list_kinds(type_))
+        or _suggest_method(value, type_)
+    )
     return Misfit("E0301", message, describe(value), value, helps, f"write {words}")
 
 
-def _method(value: Value, type_: Type) -> str | None:
-    """The help for a method where one of some words stands, or a block: how that method is written."""
+def _suggest_method(value: Value, type_: Type) -> str | None:
+    """Return the help for a method where a word or a block is wanted: how that method is written."""
     if not isinstance(type_, (Choice, Block)):
         return None
     data = value.data
     name = data if isinstance(data, str) else data.name if isinstance(data, Record) else ""
-    return method_written(name)
+    return explain_method(name)
 
 
-def _unquoted(value: Value, type_: Type) -> str | None:
-    """The help for a text that would fit if it were none."""
+def _suggest_unquoted(value: Value, type_: Type) -> str | None:
+    """Return the help for a text that would fit without quotes."""
     if not isinstance(value.data, str):
         return None
     fits = {
@@ -127,25 +132,25 @@ def _unquoted(value: Value, type_: Type) -> str | None:
 def _fit_number(value: Value, type_: Num) -> Value | Misfit:
     data = value.data
     if not isinstance(data, Quantity):
-        return _other(value, type_)
-    want = unit_of(type_)
+        return _refuse_kind(value, type_)
+    want = read_unit(type_)
     if data.unit != want and not data.unit and value.literal is not None and value.literal.suffix != "%":
-        number = scaled(value.literal.value, value.literal.suffix, want)
+        number = scale(value.literal.value, value.literal.suffix, want)
         if number is not None:
             data = Quantity(number, want)
     example = f"write `{type_.example}`, for example" if type_.example else None
     if data.unit != want:
-        same = f"`{shown(Quantity(data.number, want))}`"
+        same = f"`{format_quantity(Quantity(data.number, want))}`"
         helps = example
         if data.unit and not want and value.via:
-            helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
+            helps = f"divide by a number of {name_unit(data.unit)} to get a plain number"
         elif type_.takes(data.number) and not want:
             helps = f"write {same}, without a unit"
             if len(data.unit) == 1 and data.unit[0][1] == 1:
-                helps += f"; what is in {unit_name(data.unit)} has the type `{unit_name(data.unit)}`"
+                helps += f"; what is in {name_unit(data.unit)} has the type `{name_unit(data.unit)}`"
         elif type_.takes(data.number) and not data.unit and value.via:
             # A param of type `int` takes no unit in its value, so its type is what has to change.
-            type_name = unit_name(want)
+            type_name = name_unit(want)
             helps = f"write {same} here, or give what it is set from the type `{type_name}` in place of a plain number's"
         elif type_.takes(data.number) and not data.unit:
             helps = f"give the value its unit: {same}"
@@ -153,39 +158,45 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             helps = f"write {same}, if it is that many"
         return Misfit(
             "E0302",
-            f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
-            shown(data),
+            f"{{what}} is {describe_unit(want)}, and this is {describe_unit(data.unit)}",
+            format_quantity(data),
             value,
             helps,
-            f"write a number {unit_words(want)}" if want else f"write {unit_words(want)}",
+            f"write a number {describe_unit(want)}" if want else f"write {describe_unit(want)}",
         )
     if (type_.whole or want) and isinstance(data.number, float):
         if not data.number.is_integer():
             if type_.whole:
-                return Misfit("E0303", "{what} is a whole number", shown(data), value, _near(data, type_))
+                return Misfit(
+                    "E0303",
+                    "{what} is a whole number",
+                    format_quantity(data),
+                    value,
+                    _suggest_whole(data, type_),
+                )
         else:
             data = Quantity(int(data.number), data.unit)
     if not type_.holds(data.number):
         helps = example
         if data.number < 0 and type_.holds(-data.number):
-            helps = f"write `{shown(Quantity(-data.number, want))}`"
+            helps = f"write `{format_quantity(Quantity(-data.number, want))}`"
         # A type with an example of its own, such as a learning rate, is not a share.
         elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
-            helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
+            helps = f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant"
         words = type_.range_words()
         message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
-        return Misfit("E0303", message, shown(data), value, helps, otherwise)
+        return Misfit("E0303", message, format_quantity(data), value, helps, otherwise)
     return replace(value, data=data)
 
 
-def _near(data: Quantity, type_: Num) -> str:
-    """The nearest whole number of the range."""
+def _suggest_whole(data: Quantity, type_: Num) -> str:
+    """Return the nearest whole number of the range."""
     number = round(data.number)
     if type_.low is not None:
         number = max(number, int(type_.low) + type_.above)
     if type_.high is not None:
         number = min(number, int(type_.high) - type_.below)
-    return f"write `{shown(Quantity(number, data.unit))}`"
+    return f"write `{format_quantity(Quantity(number, data.unit))}`"
 
 
 def _fit_list(value: Value, type_: Many) -> Value | Misfit:
@@ -193,10 +204,10 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     if not isinstance(data, Items):
         lone = fit(value, type_.item)
         if not type_.lone:
-            helps = f"write `[{as_written(value)}]`" if isinstance(lone, Value) else None
-            if numbers := _counted(value, type_.item):
+            helps = f"write `[{write_value(value)}]`" if isinstance(lone, Value) else None
+            if numbers := _suggest_numbers(value, type_.item):
                 helps = f"{helps}, or `{numbers}`, if so many are meant" if helps else f"write `{numbers}`"
-            return replace(_other(value, type_), help=helps)
+            return replace(_refuse_kind(value, type_), help=helps)
         return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
     if len(data.values) < type_.least:
         helps = "add to the list" if data.values else "write what belongs in it"
@@ -213,8 +224,8 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     return replace(value, data=Items(tuple(items)))
 
 
-def _counted(value: Value, item: Type) -> str | None:
-    """The list of whole numbers that a short range goes through, or that has as many as a small number says."""
+def _suggest_numbers(value: Value, item: Type) -> str | None:
+    """Return the whole numbers of a short range, or from 1 to a small number, as a list."""
     data = value.data
     ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
     numbers = [each.number for each in ends if isinstance(each, Quantity) and not each.unit]
@@ -229,7 +240,7 @@ def _counted(value: Value, item: Type) -> str | None:
 def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     data = value.data
     if not isinstance(data, Bounds):
-        return _other(value, type_)
+        return _refuse_kind(value, type_)
     low, high = fit(data.low, type_.item), fit(data.high, type_.item)
     if isinstance(low, Misfit):
         return low
@@ -243,13 +254,13 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     return replace(value, data=Bounds(low, high))
 
 
-def default_value(field: Setting, at: tree.Call | tree.Ident) -> Value:
-    """The default of a setting as a value."""
-    return as_value(field.default, field, at)
+def make_default(field: Setting, at: tree.Call | tree.Ident) -> Value:
+    """Return the default of a setting as a value."""
+    return make_value(field.default, field, at)
 
 
-def as_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
-    """Plain data as a value in a field's type."""
+def make_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
+    """Return plain data as a value in a field's type."""
 
     def value_of(each: Any, type_: Type) -> Value:
         if isinstance(type_, Either):
@@ -260,7 +271,7 @@ def as_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
             return Value(Symbol(each) if isinstance(type_, Choice) else each, at.span)
         if isinstance(each, bool):
             return Value(each, at.span)
-        unit = unit_of(type_) if isinstance(type_, Num) else ()
+        unit = read_unit(type_) if isinstance(type_, Num) else ()
         return Value(Quantity(each, unit), at.span)
 
     return value_of(data, field.type)

@@ -1,4 +1,4 @@
-"""The functions that compute: budgets, lists of tokens and words, and how a stage ends."""
+"""Compute the functions of the language: budgets, lists of tokens and words, and how a stage ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from reodsl.ir.setting import A, Choice, Either, Kind, Many, Setting, Text
 from reodsl.ir.setting_types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context, Failed
-from reodsl.language.resolve import model_name
+from reodsl.language.resolve import name_model
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
-from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, describe, plain, records_of
+from reodsl.language.values import (
+    Budgets,
+    Frontier,
+    Items,
+    Record,
+    Slot,
+    Value,
+    describe,
+    list_records,
+    plain,
+)
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
 from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.greedy import greedy
@@ -181,7 +191,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
     return replace(value, data=replace(value.data, called=call))
 
 
-def _number(args: Arguments, name: str) -> int:
+def _take_number(args: Arguments, name: str) -> int:
     """Return a whole number of the arguments, which fit their signature."""
     return int(plain(args[name].value))
 
@@ -190,32 +200,35 @@ def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[],
     try:
         schedule = make()
     except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_places(args)))
+        ctx.refuse(caught.at(call.span, others=_list_places(args)))
     ctx.spend("schedules", call.span, len(schedule.budgets))
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
-def _places(args: Arguments) -> list[Label]:
+def _list_places(args: Arguments) -> list[Label]:
     """Return the places where numbers of the arguments were set, for those that are names."""
     return [Label(span, text) for slot in args.values() for span, text in slot.value.via]
 
 
 def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return _schedule(
-        ctx, args, call, lambda: exp(_number(args, "from"), _number(args, "to"), _number(args, "n"))
+        ctx,
+        args,
+        call,
+        lambda: exp(_take_number(args, "from"), _take_number(args, "to"), _take_number(args, "n")),
     )
 
 
 def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return _schedule(ctx, args, call, lambda: linear(_number(args, "to"), _number(args, "n")))
+    return _schedule(ctx, args, call, lambda: linear(_take_number(args, "to"), _take_number(args, "n")))
 
 
 def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     budgets = [int(number) for number in plain(args["budgets"].value)]
-    return _schedule(ctx, args, call, lambda: explicit(budgets, _number(args, "to")))
+    return _schedule(ctx, args, call, lambda: explicit(budgets, _take_number(args, "to")))
 
 
-def listed(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
+def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
     """Return budgets from a list of tokens, whose last is the longest response. Raises `Failed`."""
     numbers = [int(plain(item)) for item in items]
     try:
@@ -230,10 +243,14 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     frontier = args["frontier"].value.data
     if not isinstance(frontier, Frontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
-    to, n, step = args.get("to"), _number(args, "n"), _number(args, "step")
+    to, n, step = args.get("to"), _take_number(args, "n"), _take_number(args, "step")
     try:
-        curves = ctx.once_of("curves", frontier, lambda: curves_of(frontier))
-        l_max = _number(args, "to") if to is not None else min(curve.budgets[-1] for curve in curves.values())
+        curves = ctx.compute_once("curves", frontier, lambda: read_curves(frontier))
+        l_max = (
+            _take_number(args, "to")
+            if to is not None
+            else min(curve.budgets[-1] for curve in curves.values())
+        )
         ctx.spend("schedules", call.span, n)
         key = f"greedy {l_max} {n} {step}"
         if (key, id(frontier)) not in ctx.computed:
@@ -248,9 +265,9 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
                     "too large",
                     help="take fewer budgets, or a larger `step`",
                 )
-        schedule = ctx.once_of(key, frontier, lambda: greedy(curves, l_max, n, step))
+        schedule = ctx.compute_once(key, frontier, lambda: greedy(curves, l_max, n, step))
     except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_places(args)))
+        ctx.refuse(caught.at(call.span, others=_list_places(args)))
     except Problem as caught:
         for each in caught.diagnostics:
             ctx.error(each.code, each.message, call.span, help=each.help)
@@ -271,7 +288,7 @@ def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     given = args["at"].value
     if isinstance(given.data, Items):
-        given = listed(ctx, given, given.data.values)
+        given = make_budgets(ctx, given, given.data.values)
     split = given.data
     if not isinstance(split, Record):
         raise Failed
@@ -290,28 +307,28 @@ def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     try:
-        caps = halve(_number(args, "from"), _number(args, "to"))
+        caps = halve(_take_number(args, "from"), _take_number(args, "to"))
     except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_places(args)))
-    return tokens_list(caps, call.span)
+        ctx.refuse(caught.at(call.span, others=_list_places(args)))
+    return make_tokens(caps, call.span)
 
 
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    step, first, last = _number(args, "step"), _number(args, "from"), _number(args, "to")
+    step, first, last = _take_number(args, "step"), _take_number(args, "from"), _take_number(args, "to")
     if first > last:
         ctx.fail("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`")
     if (last - first) // step >= MOST_ITEMS:
         ctx.fail("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step")
-    return tokens_list(tuple(range(first, last + 1, step)), call.span)
+    return make_tokens(tuple(range(first, last + 1, step)), call.span)
 
 
-def tokens_list(numbers: tuple[int, ...], span: Span) -> Value:
+def make_tokens(numbers: tuple[int, ...], span: Span) -> Value:
     """Return whole numbers of tokens as a list."""
     return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
 
 
 def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    counts, of = plain(args["counts"].value).split(), _number(args, "of")
+    counts, of = plain(args["counts"].value).split(), _take_number(args, "of")
     whole = (each.isascii() and each.isdigit() and len(each) < 10 and int(each) <= of for each in counts)
     wrong = next((each for each, fits in zip(counts, whole, strict=True) if not fits), None)
     if wrong is not None:
@@ -341,7 +358,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = 
 }
 
 
-def curves_of(frontier: Frontier) -> Curves:
+def read_curves(frontier: Frontier) -> Curves:
     """Return the curves of a published frontier. Raises `Problem` where they are none."""
     if frontier.curves is not None:
         return frontier.curves
@@ -349,6 +366,6 @@ def curves_of(frontier: Frontier) -> Curves:
     return {each.name: Curve(budgets, tuple(map(float, each.data("accuracy")))) for each in frontier.parts}
 
 
-def reference_of(frontier: Frontier) -> Reference:
+def read_reference(frontier: Frontier) -> Reference:
     """Return a published frontier with the names of its models. Raises `Problem` where its curves are none."""
-    return Reference(curves_of(frontier), tuple(map(model_name, records_of(frontier, "base"))))
+    return Reference(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

@@ -1,32 +1,38 @@
-"""Say which modules of the standard library declare a name, and how a method of the literature is written."""
+"""Return what to write instead of a name, a setting or a value that is wrong, by tables of common mistakes."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
 
-from reodsl.language.modules import LIBRARY, library_names
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import Block, Kind
+from reodsl.ir.setting_types import DATA_SOURCES, MODEL_SOURCES
+from reodsl.language.context import Context
+from reodsl.language.functions import SIGNATURES
+from reodsl.language.modules import LIBRARY, list_library
+from reodsl.language.reward.names import RESPONSE_NAMES
+from reodsl.language.suggest import list_names, nearest, suggest
+from reodsl.language.values import Items, Record, Scope, StageRef, Value, article
+from reodsl.syntax import tree
 
 _DECLARES = re.compile(r"^([a-z]+) ([A-Za-z_][A-Za-z0-9_]*) *[={(:]", re.MULTILINE)
-
-
-def provided(name: str) -> tuple[tuple[str, str], ...]:
-    """The modules of the standard library that declare `name`, each with the kind of that declaration."""
-    return tuple((module, kind) for module, kind, each in _declarations() if each == name)
-
-
-@cache
-def _declarations() -> tuple[tuple[str, str, str], ...]:
-    declarations = []
-    for module in library_names():
-        path = LIBRARY.joinpath(*module.split("."))
-        text = path.with_name(path.name + ".reo").read_text(encoding="utf-8")
-        declarations += [(f"std.{module}", kind, name) for kind, name in _DECLARES.findall(text)]
-    return tuple(declarations)
-
-
-WRITTEN: Mapping[str, str] = {
+_TABLE = re.compile(r".*\.(jsonl?|parquet|csv)", re.IGNORECASE)
+BUDGETS = "`exp(from: 1K tokens, to: 32K tokens, n: 5)`"
+POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
+WORDS_ELSEWHERE = {
+    "grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO"),
+}
+"""Words of other tools, in small letters, and what to write here."""
+VALUES_ELSEWHERE = {
+    **dict.fromkeys(("True", "yes", "Yes", "on"), "write `true`"),
+    **dict.fromkeys(("False", "no", "No", "off"), "write `false`"),
+    **dict.fromkeys(("None", "null", "nil", "none"), "a setting that is not wanted is left out"),
+}
+"""Values of other languages that have another spelling here, or none."""
+METHODS: Mapping[str, str] = {
     "ppo": "PPO is `method = ppo`; its ratio and clip are `loss { ratio = token, clip = two_sided }`",
     "grpo": "GRPO is `method = ppo` with `advantage { normalise = group }`, and the original's mean `loss_mean = response`",
     "gspo": "GSPO is a ratio, `loss { ratio = sequence }`, with a two-sided clip, `clip { low = 3e-4, high = 4e-4 }`, and "
@@ -48,12 +54,407 @@ WRITTEN: Mapping[str, str] = {
 }
 """How methods are written, by their names in small letters with underscores."""
 _ALIASES = {"drgrpo": "dr_grpo", "reinforce_leave_one_out": "rloo", "truncated_importance_sampling": "tis"}
+_INSTEAD: Mapping[str, str] = {
+    'a reward measures no text; a function of yours does: `python("style.py:score", y)`': (
+        "contains includes startswith endswith starts_with ends_with match matches regex re search find split words text "
+        "sentences lines strip lower replace similarity bleu rouge format has_format format_reward repetition ngrams judge"
+    ),
+    "a reward knows no probabilities of tokens; what holds a model near its start is `kl = 1e-3` in the experiment": (
+        "logprob logprobs log_prob log_probs logp log_p prob probability likelihood nll loglikelihood log_likelihood "
+        "perplexity ppl entropy kl confidence logits"
+    ),
+    "write `len(y)`": "length num_tokens n_tokens token_count tokens size",
+    "write `correct(y)`": "accuracy acc is_correct right verify grade pass",
+    "write `mean(len(z) for z in group)`": "avg average",
+    "square it: `std(correct(z) for z in group)^2`": "var variance",
+    "count them: `count(z for z in group if correct(z)) > 0`": "any exists",
+    "count the others: `count(z for z in group if not correct(z)) == 0`": "all",
+    "write `log(…)`": "ln",
+    "divide by the base's: `log(…) / log(2)`": "log2 log10",
+    "write `(…)^2`": "pow power square",
+    "write `2 * sigmoid(2 * (…)) - 1`": "tanh",
+    "write `max(…, 0)`": "relu",
+    "write `log(1 + exp(…))`": "softplus",
+    "write `cos((…) - pi / 2)`": "sin",
+    "write `(1 if … > 0 else 0)`": "sign",
+    "write `floor((…) + 0.5)`": "round",
+    "write `-floor(-(…))`": "ceil",
+    "write `clip(…, 0, 1)`": "clamp bound minmax",
+    "write `(1 if correct(y) else 0)`": "where iif cond select",
+    "write `z(correct(y))`, a whole part of a sum": "normalize normalise zscore standardize whiten",
+}
+FUNCTIONS_ELSEWHERE: Mapping[str, str] = {
+    name: helps for helps, names in _INSTEAD.items() for name in names.split()
+}
+"""Functions of other tools, and what serves here, for names that are spelled unlike those here."""
+TRAINED = frozenset({"experiment", "recipe", "arm", "stage"})
+"""The kinds that have the settings of training."""
+_TRAINING_ELSEWHERE = {
+    "model": "base",
+    "dataset": "data",
+    "suite": "eval",
+    "evaluation": "eval",
+    "evaluate": "eval",
+    "gpus": "cluster",
+    "kl_coef": "kl",
+    "num_steps": "steps",
+    "learning_rate": "optim { lr = … }",
+    "optimizer": "optim { … }",
+    "stages": "stages(NAME in LIST) { … }",
+    "batch_size": "batch { prompts = … }",
+    "group_size": "batch { rollouts = … }",
+    "num_generations": "batch { rollouts = … }",
+    "max_new_tokens": "rollout { max_tokens = … }",
+    "max_length": "rollout { max_tokens = … }",
+    "clip_range": "clip { low = …, high = … }",
+    "clip_low": "clip { low = … }",
+    "clip_high": "clip { high = … }",
+    "grad_clip": "optim { grad_norm = … }",
+    "max_grad_norm": "optim { grad_norm = … }",
+    "beta_kl": "kl",
+    "entropy_coeff": "entropy",
+    "loss_type": "loss { … }",
+    "objective": "loss { … }",
+    "seq_mean": "loss_mean = response",
+    "importance_sampling_level": "loss { ratio = sequence }",
+    "scale_rewards": "advantage { normalise = … }",
+}
+_OBJECTIVE = (
+    "reward",
+    "advantage",
+    "credit",
+    "clip",
+    "loss",
+    "loss_mean",
+    "kl",
+    "entropy",
+    "importance_cap",
+    "resample",
+)
+"""The settings of the objective, listed for a setting that resembles none: the whole list is too long to read."""
+BLOCK_NAMES = frozenset(
+    name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
+)
+"""The settings that are blocks."""
+SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "study": {
+        "seed": "replicate",
+        "seeds": "replicate",
+        "suite": "eval",
+        "budget": "limit",
+    },
+    "optim": {
+        "learning_rate": "lr",
+        "optimizer": "algorithm",
+        "warmup_steps": "warmup",
+        "warmup_ratio": "warmup",
+        "schedule": "decay",
+        "scheduler": "decay",
+        "grad_clip": "grad_norm",
+        "max_grad_norm": "grad_norm",
+    },
+    "loss": {
+        "divergence": "estimator",
+        "mean": "loss_mean",
+        "kl_estimator": "estimator",
+        "importance_sampling_level": "ratio",
+    },
+    "suite": {
+        "max_length": "max_tokens",
+        "max_new_tokens": "max_tokens",
+        "n": "samples",
+        "num_samples": "samples",
+    },
+    "data": {
+        "path": 'source = file("…")',
+        "file": 'source = file("…")',
+        "columns": 'source = file("…", columns: columns(…))',
+    },
+    "experiment": _TRAINING_ELSEWHERE,
+    "recipe": _TRAINING_ELSEWHERE,
+    "arm": _TRAINING_ELSEWHERE,
+    "stage": _TRAINING_ELSEWHERE,
+}
+"""Settings of other tools by kind, for names that are spelled unlike those here."""
 
 
-def method_written(name: str) -> str | None:
-    """How a method is written that is called so; None for a name of none."""
+def find_in_library(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the modules of the standard library that declare `name`, each with the kind of that declaration."""
+    return tuple((module, kind) for module, kind, each in _declarations() if each == name)
+
+
+@cache
+def _declarations() -> tuple[tuple[str, str, str], ...]:
+    declarations = []
+    for module in list_library():
+        path = LIBRARY.joinpath(*module.split("."))
+        text = path.with_name(path.name + ".reo").read_text(encoding="utf-8")
+        declarations += [(f"std.{module}", kind, name) for kind, name in _DECLARES.findall(text)]
+    return tuple(declarations)
+
+
+def explain_method(name: str) -> str | None:
+    """Return how a method of the literature is written; None for a name of no method."""
     word = name.lower().replace("-", "_").replace(".", "").replace(" ", "_")
-    if written := WRITTEN.get(_ALIASES.get(word, word)):
+    if written := METHODS.get(_ALIASES.get(word, word)):
         return written
-    module = next((module for module, kind in provided(word) if kind == "reward"), None)
+    module = next((module for module, kind in find_in_library(word) if kind == "reward"), None)
     return f"`{word}` is a reward: `reward = {module}.{word}`" if module is not None else None
+
+
+def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
+    """Return the help for a value where one of some kinds of record is wanted, if it is clear what was meant."""
+    data = value.data
+    if not kinds:
+        return None
+    if "budgets" in kinds:
+        return (
+            f"write a schedule, such as {BUDGETS}, or a list of budgets that ends with the longest response"
+        )
+    if isinstance(data, str):
+        return _suggest_for_text(data, kinds)
+    if isinstance(data, Items):
+        lone = data.values[0].data if len(data.values) == 1 else None
+        named = isinstance(lone, Record) and lone.kind in kinds and lone.name
+        return f"write `{named}`, without brackets" if named else None
+    if not isinstance(data, Record):
+        return None
+    if data.kind == "selection" and "selected" in kinds:
+        return f"give it a pool to pick from: `{data.name}({POOL})`"
+    if isinstance(data, StageRef) and "checkpoint" in kinds:
+        return f"take its checkpoint: `checkpoint({_format_stage(data)})`"
+    if data.kind in MODEL_SOURCES and "model" in kinds:
+        return f"declare a model, and name it here: `{_format_model(data.kind)}`"
+    if data.kind in DATA_SOURCES and "data" in kinds:
+        return f"declare the data, and name it here: `data NAME {{ source = {data.kind}(…) }}`"
+    if data.kind == "python" and "reward" in kinds:
+        term = f"python({json.dumps(data.data('function'))}, y)"
+        return f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
+    if data.kind == "judge" and "reward" in kinds:
+        return (
+            "a judge says which answers are right: write it as the data's `verifier`, and `reward = outcome`"
+        )
+    if data.kind in ("arm", "experiment") and "frontier" in kinds and data.name:
+        return f"a frontier is over arms: `frontier NAME = envelope(of: [{data.name}], to: …)`"
+    if data.kind == "experiment" and kinds == ("arm",) and data.name:
+        return f"make it an arm: `arm {data.name} = {data.name}`"
+    return None
+
+
+def _format_model(source: str) -> str:
+    """Return how a model from a source is declared."""
+    return f"model NAME {{ source = {source}(…), context = 32K tokens }}"
+
+
+def _format_stage(stage: StageRef) -> str:
+    """Return a stage of an experiment as a spec names it."""
+    experiment, name = stage.name.rsplit(".", 1)
+    unit = " tokens" if name.isdigit() else ""
+    return f"{experiment}.stages[{name}{unit}]"
+
+
+def _suggest_for_text(text: str, kinds: tuple[str, ...]) -> str | None:
+    if "file" in kinds and _TABLE.fullmatch(text):
+        return f'write `file("{text}")`'
+    if "hub" in kinds and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+        return f'write `hub("{text}")`'
+    if re.fullmatch(r"[A-Za-z_]\w*", text) and "hub" not in kinds:
+        return f"a declaration is named without quotes: `{text}`"
+    if "model" in kinds:
+        source = "folder" if text.startswith((".", "/")) else "hub"
+        model = _format_model(source).replace("…", f'"{text}"')
+        return f"declare a model, and name it here: `{model}`"
+    if "data" in kinds:
+        source = "file" if _TABLE.fullmatch(text) else "hub"
+        return f'declare the data, and name it here: `data NAME {{ source = {source}("{text}") }}`'
+    return None
+
+
+def report_name(
+    ctx: Context,
+    expr: tree.Name,
+    scope: Scope,
+    words: tuple[str, ...],
+    kinds: tuple[str, ...] = (),
+    quoted: str | None = None,
+) -> None:
+    """Report a name without a meaning, where one of some words, a declaration of some kinds or a text is wanted.
+
+    `quoted` is the help for a text.
+    """
+    name = expr.name
+    if name in RESPONSE_NAMES and not words and quoted is None:
+        ctx.error(
+            "E0308",
+            f"`{name}` belongs to a response, and there is none outside a reward",
+            expr.span,
+            "not in a reward",
+            help="use it inside `reward NAME { … }`, and name that reward here",
+        )
+        return
+    if words:
+        ctx.error(
+            "E0314",
+            f"`{name}` is not one of the words that stand here",
+            expr.span,
+            "unknown",
+            notes=[list_names(words, "the words are")],
+            help=_suggest_word(name, words),
+        )
+        return
+    if name in SIGNATURES:
+        ctx.error(
+            "E0201",
+            f"`{name}` is a function, and stands here without its arguments",
+            expr.span,
+            "not called",
+            help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
+        )
+        return
+    ctx.error(
+        "E0201",
+        f"there is no `{name}` here",
+        expr.span,
+        "unknown",
+        help=quoted or _suggest_name(expr, scope, kinds),
+    )
+
+
+def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
+    """Return the help for a word where a text is wanted, unless it is nearly a name."""
+    if expr.name in VALUES_ELSEWHERE or nearest(expr.name, scope.names()) is not None:
+        return None
+    option, _, target = expr.span.path.partition(" ")
+    if option in ("--set", "--amend"):
+        return f"a text stands in quotes: {option} '{target}=\"{expr.name}\"'"
+    return f'a text stands in quotes: write `"{expr.name}"`'
+
+
+def _suggest_word(name: str, words: tuple[str, ...]) -> str:
+    """Return the help for a name that is none of some words."""
+    same, why = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
+    if same in words:
+        return f"write `{same}`: {why}"
+    return explain_method(name) or suggest(name, words, "write one of")
+
+
+def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
+    """Return the help for an unknown name: an import, another spelling of a value, or a near name."""
+    name = expr.name
+    if hint := suggest_import(expr, scope, kinds):
+        return hint
+    if name in VALUES_ELSEWHERE:
+        return VALUES_ELSEWHERE[name]
+    if (written := explain_method(name)) is not None:
+        return written
+    if (study := study_of_arm(scope, name)) is not None:
+        return f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
+    return suggest(name, scope.names(), "this file has") if scope.names() else "write its value here"
+
+
+def study_of_arm(scope: Scope, name: str) -> str | None:
+    """Return the study of this file that has an arm of that name."""
+    for study, members in scope.module.studies():
+        if any(each.kind.name == "arm" and each.name.name == name for each in members):
+            return study.name.name
+    return None
+
+
+def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -> str | None:
+    """Return the help for a name that an import provides, or could provide; in a command, its full name."""
+    name = expr.name
+    for local, imported in scope.module.imports.items():
+        if imported.name == name:
+            return f"this file imports it as `{local}`"
+    known = find_in_library(name)
+    modules = [module for module, kind in known if kind in kinds] or [module for module, _ in known]
+    if not modules:
+        return None
+    if expr.span.path.startswith(("--amend ", "--set ")):
+        return "name it in full: " + " or ".join(f"`{module}.{name}`" for module in modules)
+    return "import it: " + " or ".join(f"`from {module} import {name}`" for module in modules)
+
+
+def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
+    """Report a setting that a kind does not have: one level off, misspelt, or unknown."""
+    word = name.name
+    inside = [
+        each
+        for each, field in kind.fields.items()
+        if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields
+    ]
+    around = [
+        each
+        for each in KINDS.values()
+        if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
+    ]
+    above = _suggest_study(kind, word)
+    if above is not None:
+        helps = above
+    elif word in kind.children:
+        helps = f"it has a name: `{_begin_child(word)}`"
+    elif word in SETTINGS_ELSEWHERE.get(kind.name, ()):
+        helps = f"did you mean `{SETTINGS_ELSEWHERE[kind.name][word]}`?"
+    elif kind.name in (*TRAINED, "loss", "advantage") and (written := explain_method(word)) is not None:
+        helps = written
+    elif inside:
+        helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
+    elif around:
+        helps = f"`{word}` is a setting of the {around[0].name} around this block"
+    elif beside := _find_beside(kind, word):
+        helps = f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block"
+    else:
+        helps = suggest(word, [*kind.fields, *kind.children], "its settings are")
+        if kind.name in TRAINED and helps.startswith("its settings"):
+            parts = [f"`{name}`" for name in _OBJECTIVE]
+            helps = (
+                "that is not supported, and no setting is called like it. The objective is made of "
+                f"{', '.join(parts[:-1])} and {parts[-1]}; docs/REFERENCE.md has all settings"
+            )
+        meant = nearest(word, [*kind.fields, *kind.children])
+        if meant in kind.children:
+            helps = f"did you mean `{_begin_child(meant)}`?"
+        if kind.name in TRAINED and nearest(word, kind.fields) is None:
+            deeper = {
+                sub: each
+                for each, field in kind.fields.items()
+                if isinstance(field.type, Block)
+                for sub in KINDS[field.type.kind].fields
+            }
+            near = nearest(word, deeper)
+            if near is not None:
+                helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
+    ctx.error(
+        "E0203",
+        f"{article(kind.name)} {kind.name} has no setting `{word}`",
+        name.span,
+        "unknown",
+        help=helps,
+    )
+
+
+def _begin_child(child: str) -> str:
+    """Return how a declaration inside another begins."""
+    return f"{child} NAME = …" if child == "arm" else f"{child} NAME {{ … }}"
+
+
+def _suggest_study(kind: Kind, word: str) -> str | None:
+    """Return the help for a setting of the study that is written in an arm: seeds, the score, the report."""
+    named = "replicate" if word == "seeds" else word
+    field = KINDS["study"].fields.get(named)
+    if kind.name not in TRAINED or named in kind.fields or field is None:
+        return None
+    setting = f"{named} {{ … }}" if isinstance(field.type, Block) else f"{named} = …"
+    if named == "replicate":
+        setting = "replicate = [1, 2, 3]"
+    return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
+
+
+def _find_beside(kind: Kind, word: str) -> str | None:
+    """Return the block beside one of this kind that has a setting of that name."""
+    for parent in KINDS.values():
+        if any(field.type == Block(kind.name) for field in parent.fields.values()):
+            for name, field in parent.fields.items():
+                if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields:
+                    return name
+    return None

@@ -1,4 +1,4 @@
-"""Intervals: the range that a sum, product or quotient can have, from the ranges of its parts."""
+"""Compute the range of a product, quotient or comparison from the ranges of its parts."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ class Room(NamedTuple):
 
 
 def contains_zero(interval: Interval) -> bool:
-    """Whether 0 is possible."""
+    """Return whether 0 is possible."""
     return interval[0] <= 0 <= interval[1]
 
 
-def product(left: Interval, right: Interval) -> Interval:
-    """The range of x y."""
+def multiply(left: Interval, right: Interval) -> Interval:
+    """Return the range of x y."""
     ends = [_times(a, b) for a in left for b in right]
     return min(ends), max(ends)
 
 
-def quotient(left: Interval, right: Interval) -> Interval:
-    """The range of x / y for y of one sign; everything where y may be 0."""
+def divide(left: Interval, right: Interval) -> Interval:
+    """Return the range of x / y for y of one sign; everything if y may be 0."""
     if contains_zero(right):
         return -math.inf, math.inf
     inverse = (0.0 if math.isinf(right[1]) else 1 / right[1], 0.0 if math.isinf(right[0]) else 1 / right[0])
-    return product(left, (min(inverse), max(inverse)))
+    return multiply(left, (min(inverse), max(inverse)))
 
 
-def compared(op: str, left: Interval, right: Interval) -> Interval:
-    """The range of a comparison: (1, 1) where it always holds, (0, 0) where it never does, else (0, 1)."""
+def compare_ranges(op: str, left: Interval, right: Interval) -> Interval:
+    """Return the range of a comparison: (1, 1) if it always holds, (0, 0) if it never does, else (0, 1)."""
     if op in (">", ">="):
-        return compared("<" + op[1:], right, left)
+        return compare_ranges("<" + op[1:], right, left)
     if op == "!=":
-        low, high = compared("==", left, right)
+        low, high = compare_ranges("==", left, right)
         return 1 - high, 1 - low
     if op == "==":
         always = left == right and left[0] == left[1]

@@ -1,4 +1,4 @@
-"""Lower a spec that may be a stranger's, or say why it is too large."""
+"""Lower a spec that may be a stranger's, or report why it is too large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reodsl.ir.spec import Spec
 from reodsl.language.lower import lower
 from reodsl.language.modules import Loaded
 from reodsl.language.program import Program
-from reodsl.language.resolve import starts
+from reodsl.language.resolve import walk_starts
 from reodsl.language.values import Experiment, Record, Study
 
 MOST_TASKS = 20_000
@@ -17,12 +17,12 @@ DEEPEST = 200
 """What serialises a spec gives up at 255 values in each other."""
 
 
-def lowered(
+def lower_bounded(
     program: Program, main: Loaded, record: Study | Experiment
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
-    """The spec of a record; none, and E0216, where a short text means more than a machine can hold."""
+    """Return the spec of a record, or E0216 if a short text means more than a machine can hold."""
     # Below this the stack does not reach.
-    if sum(1 for _ in zip(starts(record), range(DEEPEST + 1), strict=False)) > DEEPEST:
+    if sum(1 for _ in zip(walk_starts(record), range(DEEPEST + 1), strict=False)) > DEEPEST:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
     try:
         spec = lower(program, main, record)

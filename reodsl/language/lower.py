@@ -1,4 +1,4 @@
-"""Lowering: from an evaluated program to the `Spec`, with its origins and its sources."""
+"""Lower an evaluated program to the `Spec`, with its origins and its sources."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from reodsl.ir.study import (
 )
 from reodsl.language import values
 from reodsl.language.build import Lowering, build, engine, start, suite
-from reodsl.language.checks.published import unfit
+from reodsl.language.checks.published import find_unfit
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
-from reodsl.language.resolve import ancestry, arm_suite, own_suite
+from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry
 from reodsl.language.stages import complete_stages
-from reodsl.language.values import Compound, Items, Record, as_written, records_of
+from reodsl.language.values import Compound, Items, Record, list_records, write_value
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.reference import select_benchmarks
 
 
 def lower(program: Program, main: Loaded, record: values.Study | values.Experiment) -> Spec:
-    """The spec that runs a study, or a lone experiment as a study of its starting point and itself."""
+    """Return the spec that runs a study, or a lone experiment as a study of its starting point and itself."""
     low = Lowering(program.context)
     record = record if record.doc else replace(record, doc=main.module.doc or "")
     study = _study(low, record) if isinstance(record, values.Study) else _lone(low, record)
@@ -42,7 +42,7 @@ def lower(program: Program, main: Loaded, record: values.Study | values.Experime
         study=study,
         path=main.path,
         folder=str(Path(main.path).parent),
-        params={name: as_written(value) for name, value in program.context.params.items()},
+        params={name: write_value(value) for name, value in program.context.params.items()},
         changes=_changes(program),
         origins=origins(program, record),
         sources={
@@ -64,14 +64,14 @@ def _changes(program: Program) -> tuple[Change, ...]:
 def _study(low: Lowering, record: values.Study) -> Study:
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
-    low.shared = tuple(_shared(low, record))
+    low.shared = tuple(_list_shared(low, record))
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
             low.owners.setdefault(arm.experiment.owner, arm.name)
     arms = []
     for arm in record.arms:
-        asked = arm_suite(record, arm)
+        asked = find_arm_suite(record, arm)
         if asked is None:
             raise LookupError(f"arm `{arm.name}` has no suite")
         arms.append(Arm(name=arm.name, checkpoint=start(low, arm), suite=low.once(asked, suite)))
@@ -101,10 +101,10 @@ def _study(low: Lowering, record: values.Study) -> Study:
     )
 
 
-def _shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.Experiment, int]]:
-    """The experiments that seeds share, down to the first, each with how many of its stages. One seed shares nothing."""
-    for named in records_of(record, "replicate_from") if len(record.data("replicate")) > 1 else ():
-        for source, stage in ancestry(named):
+def _list_shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.Experiment, int]]:
+    """Yield the experiments that seeds share, each with the number of stages, down to the first. One seed shares nothing."""
+    for named in list_records(record, "replicate_from") if len(record.data("replicate")) > 1 else ():
+        for source, stage in walk_ancestry(named):
             if isinstance(source, values.Experiment) and source.is_trained:
                 yield source, len(complete_stages(low.ctx, source)) if stage is None else stage + 1
 
@@ -113,7 +113,7 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
-    lowered = suite(own_suite(record) or first.part("eval"))
+    lowered = suite(find_suite(record) or first.part("eval"))
     arms = []
     if record.is_trained:
         base = record.sub("base") or first.part("base")
@@ -146,13 +146,13 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
 def _frontier(record: values.Frontier) -> Frontier:
     envelope = record.envelope
     if envelope is None:
-        return published(record, record.name)
-    names = tuple(each.name for each in records_of(envelope, "of"))
+        return build_frontier(record, record.name)
+    names = tuple(each.name for each in list_records(envelope, "of"))
     return Frontier(name=record.name, of=names, to=envelope.data("to"))
 
 
-def published(record: Record, name: str) -> Frontier:
-    """A frontier given as numbers."""
+def build_frontier(record: Record, name: str) -> Frontier:
+    """Build a frontier from its numbers."""
     parts = record.parts if isinstance(record, Compound) else ()
     budgets = record.data("budgets")
     curves = (build(PublishedCurve, each, benchmark=each.name, budgets=budgets) for each in parts)
@@ -162,11 +162,11 @@ def published(record: Record, name: str) -> Frontier:
 def _score(
     owner: Record, record: Record, known: set[str], base: str | None
 ) -> tuple[Score, tuple[Frontier, ...]]:
-    """A score, and the published frontier that it brings along when the study declares none of that name."""
+    """Build a score, and its published frontier if the study declares none of that name."""
     against, relative = record.part("against"), record.sub("relative_to")
-    extra = () if against.name in known else (published(against, against.name),)
+    extra = () if against.name in known else (build_frontier(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
-    reasons = tuple(fault.message for fault, _ in unfit(owner, against))
+    reasons = tuple(fault.message for fault, _ in find_unfit(owner, against))
     return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
 
 
@@ -198,23 +198,23 @@ def _on(published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]) -> 
 def _table(record: Record, names: tuple[str, ...]) -> Table:
     rows, printed = record.get("rows"), record.sub("published")
     everything = rows is None or not isinstance(rows.data, Items)
-    chosen = names if everything else tuple(each.name for each in records_of(record, "rows"))
+    chosen = names if everything else tuple(each.name for each in list_records(record, "rows"))
     return build(
         Table,
         record,
         rows=chosen,
-        published=_printed(printed) if isinstance(printed, Compound) else None,
+        published=_build_table(printed) if isinstance(printed, Compound) else None,
     )
 
 
-def _printed(record: Compound) -> PublishedTable:
-    """A table as printed."""
+def _build_table(record: Compound) -> PublishedTable:
+    """Build a table of published numbers."""
     rows = tuple(build(PublishedRow, row) for row in record.parts)
     return build(PublishedTable, record, doc=record.doc, rows=rows)
 
 
 def _chart(record: Record) -> Chart:
-    return build(Chart, record, lines=tuple(each.name for each in records_of(record, "lines")))
+    return build(Chart, record, lines=tuple(each.name for each in list_records(record, "lines")))
 
 
 def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:

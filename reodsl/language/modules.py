@@ -1,16 +1,16 @@
-"""Modules: from an import to the parsed file behind it, inside the spec's folder or the standard library."""
+"""Load modules: the parsed file behind an import, inside the spec's folder or the standard library."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
 from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
-from reodsl.language.suggest import advice, there_is
+from reodsl.language.suggest import list_names, suggest
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
 from reodsl.syntax.scanner import MOST_TOKENS, clip_text
@@ -38,6 +38,18 @@ class Loaded:
     items: dict[str, tree.ModuleItem]
     imports: dict[str, Imported]
 
+    def studies(self) -> Iterator[tuple[tree.Decl, list[tree.Decl]]]:
+        """Yield the file's studies, each with its arms and frontiers; those of its sweeps are written once each."""
+        for item in self.items.values():
+            if not isinstance(item, tree.Decl) or item.kind.name != "study":
+                continue
+            members: list[tree.Decl] = []
+            for each in item.block.items if item.block is not None else ():
+                swept = isinstance(each, tree.Nested) and each.name.name == "arms"
+                inside = each.block.items if isinstance(each, tree.Nested) and swept else (each,)
+                members += (one for one in inside if isinstance(one, tree.Decl))
+            yield item, members
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -49,13 +61,13 @@ class Imported:
     source: str
 
 
-def _parsed(source: Source, most: int) -> ParseResult:
-    """A text parsed. An editor asks for the same ones at every key: those that no limit can reach are kept."""
-    return _kept(source) if len(source.text) < most else parse(source, most)
+def _parse(source: Source, most: int) -> ParseResult:
+    """Parse a text. An editor asks for the same texts at every key, so those below any limit are kept."""
+    return _parse_kept(source) if len(source.text) < most else parse(source, most)
 
 
 @lru_cache(maxsize=64)
-def _kept(source: Source) -> ParseResult:
+def _parse_kept(source: Source) -> ParseResult:
     return parse(source)
 
 
@@ -80,7 +92,7 @@ class Modules:
     _errors: int = 0
 
     def main(self, path: Path) -> Loaded | None:
-        """The spec itself."""
+        """Return the module of the spec itself."""
         key = _key(path)
         try:
             return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
@@ -88,17 +100,16 @@ class Modules:
             return self.loaded.get(key)
 
     def library(self, name: str) -> Loaded | None:
-        """A module of the standard library by its dotted name after `std.`."""
+        """Return a module of the standard library by its dotted name after `std.`."""
         path = LIBRARY.joinpath(*name.split("."))
         path = path.with_name(path.name + ".reo")
         return self._read(path, f"{STD}/{'/'.join(name.split('.'))}.reo", f"std:{name}", std=True)
 
     def parsed(self, path: str, text: str, key: str, *, std: bool = False) -> Loaded | None:
-        """A module from its text: parsed, its names collected, its imports loaded."""
-
+        """Return a module from its text: parse it, collect its names and load its imports."""
         self.sources[path] = text
         # The library is not a stranger's.
-        result = _parsed(Source(path, text), MOST_TOKENS if std else self._tokens)
+        result = _parse(Source(path, text), MOST_TOKENS if std else self._tokens)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)
         loaded = Loaded(key, path, result.module, std, {}, {})
@@ -179,12 +190,12 @@ class Modules:
                     "not in that file",
                     help=f"`{clause.module}` imports it from `{target.imports[name].source}`: so can this file"
                     if name in target.imports
-                    else advice(name, target.items, "it has"),
+                    else suggest(name, target.items, "it has"),
                 )
             )
 
     def _target(self, importer: Loaded, clause: tree.Import) -> Loaded | None:
-        """The module that an import names; findings are reported where the import stands."""
+        """Return the module that an import names; findings are reported at the import."""
         located = self._locate(importer, clause)
         if located is None:
             return None
@@ -231,7 +242,7 @@ class Modules:
             if parts[0] == STD and len(parts) > 1:
                 return self._locate_std(parts[1:], clause)
             there = not importer.std and self._beside(importer, parts)
-            known = [f"std.{each}" for each in library_names()]
+            known = [f"std.{each}" for each in list_library()]
             self._unknown(clause, known, f"write `.{name}`: the dot says beside this file" if there else None)
             return None
         if importer.std:
@@ -276,12 +287,12 @@ class Modules:
         dotted = ".".join(parts)
         path = LIBRARY.joinpath(*parts[:-1], parts[-1] + ".reo")
         if not path.is_file():
-            self._unknown(clause, [f"std.{each}" for each in library_names()])
+            self._unknown(clause, [f"std.{each}" for each in list_library()])
             return None
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
     def _beside(self, importer: Loaded, parts: list[str]) -> bool:
-        """Whether there is such a file beside the one that imports it."""
+        """Return whether there is such a file beside the one that imports it."""
         try:
             return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()
         except (OSError, ValueError):
@@ -294,8 +305,8 @@ class Modules:
                 f"there is no module `{clip_text(clause.module)}`",
                 clause.module_span,
                 "not found",
-                notes=[there_is(names)] if names else [],
-                help=instead or advice(clause.module, names)
+                notes=[list_names(names)] if names else [],
+                help=instead or suggest(clause.module, names)
                 if names
                 else "check the file's name; `.name` is a file beside this one",
             )
@@ -315,8 +326,8 @@ class Modules:
 
 
 @cache
-def library_names() -> tuple[str, ...]:
-    """The modules of the standard library, without `std.`."""
+def list_library() -> tuple[str, ...]:
+    """Return the modules of the standard library, without `std.`."""
     paths = sorted(LIBRARY.rglob("*.reo"))
     return tuple(".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in paths)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Span
 from reodsl.ir.spec import Origin
 from reodsl.language.program import Program
-from reodsl.language.resolve import starts
+from reodsl.language.resolve import walk_starts
 from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Definition, Experiment, Items, Record, Slot, Study, Value, walk
 from reodsl.syntax import tree
@@ -20,7 +20,7 @@ _APART = frozenset({"experiment", "recipe", "arm", "checkpoint", "stage_of"})
 
 
 def origins(program: Program, record: Study | Experiment) -> dict[str, Origin]:
-    """Where every setting was given, by dotted path; the language's own defaults have no line.
+    """Return the place of every setting by dotted path; defaults of the language have none.
 
     A path begins with the name of an experiment or an arm, or of a declaration that it uses (`easy_suite.samples`); what has
     no declaration of its own is under the setting that holds it (`reo_exp.eval.samples`, `questions.source.count`).
@@ -34,7 +34,7 @@ def origins(program: Program, record: Study | Experiment) -> dict[str, Origin]:
     while pending:
         name, each = pending.pop(0)
         _experiment(program, name, each, notes)
-        base = next(starts(each), None)
+        base = next(walk_starts(each), None)
         if base is not None and base.name != name and f"{base.name}.base" not in notes.origins:
             pending.append((base.name, base))
     if isinstance(record, Study):
@@ -57,7 +57,7 @@ def _experiment(program: Program, name: str, record: Experiment, notes: _Notes) 
 
 
 class _Notes:
-    """What was found, each path once: what is noted first stays."""
+    """The places found so far; the first of a path stays."""
 
     def __init__(self) -> None:
         self.origins: dict[str, Origin] = {}
@@ -70,7 +70,7 @@ class _Notes:
         self.kept: list[Record] = []
 
     def settings(self, record: Record, prefix: str) -> None:
-        """All settings of a record, and of what they are made of."""
+        """Return all settings of a record, and of what they are made of."""
         if (id(record), prefix) in self.seen:
             return
         self.seen.add((id(record), prefix))
@@ -95,9 +95,9 @@ class _Notes:
                 self.settings(inner, inner.name if named else path)
 
     def body(self, definition: Definition, prefix: str) -> None:
-        """The lines of a reward or a selection: its split, and its body where no argument is in it.
+        """Note the lines of a reward or a selection: its split, and its body if no argument is in it.
 
-        The library's are left out: of them a spec says nothing but their names.
+        The library's are left out: a spec contains only their names.
         """
         dense = any(isinstance(item, tree.Dense) for item in definition.body.items)
         split = f"{prefix}.dense.split" if dense else f"{prefix}.split"
@@ -123,7 +123,7 @@ class _Notes:
                     pass
 
     def place(self, path: str, span: Span | None, doc: str = "") -> None:
-        """A path and the line of it."""
+        """Note a path and its line."""
         if path not in self.origins:
             place = (span.path, span.line, doc) if span else ("", 0, doc)
             if place not in self.places:
@@ -132,7 +132,7 @@ class _Notes:
 
 
 def _records(value: Value) -> Iterator[Record]:
-    """The records in a value, those of a list one by one."""
+    """Yield the records in a value, those of a list one by one."""
     if isinstance(value.data, Record):
         yield value.data
     elif isinstance(value.data, Items):

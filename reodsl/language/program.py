@@ -1,4 +1,4 @@
-"""Programs: from a spec's file to everything that it declares, evaluated, with what is to run picked."""
+"""Evaluate a spec's file: all its declarations, and the study or experiment to run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from reodsl.language.changes import read_changes
 from reodsl.language.context import Context, Failed
 from reodsl.language.declare import new_context
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.resolve import starts
-from reodsl.language.suggest import advice
+from reodsl.language.resolve import walk_starts
+from reodsl.language.suggest import suggest
 from reodsl.language.values import Experiment, Record, Study, Value
 from reodsl.syntax import tree
 
@@ -31,18 +31,18 @@ class Program:
     main: Loaded | None
     values: dict[str, Value]
 
-    def of_kind(self, kind: str) -> dict[str, Record]:
-        """The declarations of one kind."""
-        return self.of_type(Record, kind)
+    def list_kind(self, kind: str) -> dict[str, Record]:
+        """Return the declarations of one kind."""
+        return self.list_type(Record, kind)
 
-    def of_type(self, type_: type[R], kind: str) -> dict[str, R]:
-        """The declarations of one kind, all of them of the class that it has."""
+    def list_type(self, type_: type[R], kind: str) -> dict[str, R]:
+        """Return the declarations of one kind, all of them of the class that it has."""
         records = {name: value.data for name, value in self.values.items()}
         return {name: data for name, data in records.items() if isinstance(data, type_) and data.kind == kind}
 
     @property
     def sound(self) -> bool:
-        """Whether nothing that was found is an error."""
+        """Return whether no finding is an error."""
         if self.main is None or self.context.ended:
             return False
         return not any(each.severity == "error" for each in self.context.findings)
@@ -51,9 +51,9 @@ class Program:
 def load(
     path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str], drafts: Mapping[str, str] = {}
 ) -> Program:
-    """Read, parse and evaluate a spec and what it imports. Findings are in the context; nothing is raised.
+    """Read, parse and evaluate a spec and its imports. Findings are in the context; nothing is raised.
 
-    `drafts` are texts, by resolved path, that stand in for what is on the disk.
+    `drafts` are texts, by resolved path, that replace files of the disk.
     """
     place = Path(path)
     try:
@@ -68,7 +68,7 @@ def load(
 def evaluate(
     modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]
 ) -> Program:
-    """Every declaration of the main file, evaluated."""
+    """Evaluate every declaration of the main file."""
     ctx = new_context(modules)
     values: dict[str, Value] = {}
     # What was read before a bound was passed is shown; nothing is made of it.
@@ -82,13 +82,15 @@ def evaluate(
     return Program(ctx, main, values)
 
 
-def picked(
+def pick(
     program: Program, main: Loaded, target: str | None
 ) -> tuple[Study | Experiment | None, Diagnostic | None]:
-    """The study or experiment to run: the one named, else the only study, else the only experiment that no other
-    starts from."""
-    studies = program.of_type(Study, "study")
-    experiments = program.of_type(Experiment, "experiment")
+    """Return the study or experiment to run, or why there is none.
+
+    It is the one named, else the only study, else the only experiment from which no other starts.
+    """
+    studies = program.list_type(Study, "study")
+    experiments = program.list_type(Experiment, "experiment")
     everything: dict[str, Study | Experiment] = {**experiments, **studies}
     where = main.path
     if target is not None:
@@ -98,7 +100,7 @@ def picked(
             "E0214",
             f"there is no study or experiment `{target}` in this file",
             where=where,
-            help=_of_arms(target, studies) or advice(target, everything, "there is"),
+            help=_suggest_study(target, studies) or suggest(target, everything, "there is"),
         )
     declares = [item for item in main.items.values() if isinstance(item, tree.Decl)]
     named = [item.name.name for item in declares if item.kind.name == "study"] or [
@@ -111,7 +113,7 @@ def picked(
             where=where,
             help="declare an `experiment` or a `study`, or run a file that imports this one",
         )
-    ends = _ends(named, experiments)
+    ends = _find_ends(named, experiments)
     if len(ends) > 1:
         return None, error(
             "E0214",
@@ -122,15 +124,15 @@ def picked(
     return everything.get(ends[0]), None
 
 
-def _of_arms(target: str, studies: Mapping[str, Study]) -> str | None:
-    """The help where an arm is named as what to run."""
+def _suggest_study(target: str, studies: Mapping[str, Study]) -> str | None:
+    """Return the help for an arm that is named as what to run."""
     for name, study in studies.items():
         if any(arm.name == target for arm in study.arms):
             return f"`{target}` is an arm of `{name}`, which runs as a whole: make it an experiment to run it alone"
     return None
 
 
-def _ends(named: list[str], experiments: Mapping[str, Experiment]) -> list[str]:
-    """Those that no other starts from: a starting point is trained on the way to what starts from it."""
-    started = {base.owner for name in named if name in experiments for base in starts(experiments[name])}
+def _find_ends(named: list[str], experiments: Mapping[str, Experiment]) -> list[str]:
+    """Return the experiments from which no other starts; a starting point is trained on the way."""
+    started = {base.owner for name in named if name in experiments for base in walk_starts(experiments[name])}
     return [name for name in named if name not in experiments or experiments[name].owner not in started]

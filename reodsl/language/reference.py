@@ -1,4 +1,4 @@
-"""The reference of the language: from the table of kinds, the functions and the library to one Markdown text.
+"""Write the reference of the language in Markdown, from the table of kinds, the functions and the library.
 
 `python -P -m reodsl.language.reference > docs/REFERENCE.md` writes it.
 """
@@ -11,8 +11,8 @@ from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
-from reodsl.language.modules import LIBRARY, library_names
-from reodsl.language.schema import type_words
+from reodsl.language.modules import LIBRARY, list_library
+from reodsl.language.schema import describe_type
 from reodsl.language.units import UNITS
 from reodsl.syntax import parse, read_source, tree
 
@@ -120,7 +120,7 @@ responses, or, for rewards, it keeps questions:
 
 
 def reference() -> str:
-    """The whole reference."""
+    """Return the whole reference."""
     units = ", ".join(f"`{unit}`" for unit in dict.fromkeys(UNITS.values()))
     parts = [HEAD, f"\nUnits: {units}, `%`. K is 1024 for tokens and 1000 otherwise; M and G likewise.\n"]
     parts.append("\n## Kinds at the top of a file\n")
@@ -137,7 +137,7 @@ def reference() -> str:
     calls = [kind for kind in KINDS.values() if kind.form == "call"]
     parts.extend(_call(kind) for kind in (*SIGNATURES.values(), ENDS, REASONING_STEPS, *calls))
     parts.append("\n## Standard library\n")
-    parts.extend(_module(name) for name in library_names())
+    parts.extend(_module(name) for name in list_library())
     return "".join(parts)
 
 
@@ -164,7 +164,7 @@ def _table(fields: Iterable[tuple[str, Setting]]) -> str:
 
 
 def _type(field: Setting) -> str:
-    words = type_words(field.type)
+    words = describe_type(field.type)
     if isinstance(field.type, Block):
         words = f"block [`{field.type.kind}`](#{field.type.kind})"
     sense = field.type.range_words() if isinstance(field.type, Num) else ""
@@ -173,7 +173,7 @@ def _type(field: Setting) -> str:
 
 
 def default_words(field: Setting) -> str:
-    """A setting's default as a spec would write it, `required`, or nothing."""
+    """Return a setting's default as a spec would write it, `required`, or nothing."""
     if field.required:
         return "required"
     if field.default is None:
@@ -197,7 +197,7 @@ def _what(item: tree.ModuleItem) -> str:
 
 
 def _first(doc: str | None) -> str:
-    """The first paragraph of a text, on one line."""
+    """Return the first paragraph of a text, on one line."""
     return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
 
 

@@ -1,31 +1,31 @@
-"""The types of settings in words, and the kinds that they take."""
+"""Describe the types of settings in words, and list the kinds that they take."""
 
 from __future__ import annotations
 
 from reodsl.ir.setting import A, Between, Block, Choice, Either, Flag, Many, Num, Text, Type
-from reodsl.language.units import Dimension, dimension
+from reodsl.language.units import Dimension, read_dimension
 from reodsl.language.values import article
 
 
-def unit_of(type_: Num) -> Dimension:
-    """The unit of a number as a dimension."""
-    return dimension(type_.unit or None) or ()
+def read_unit(type_: Num) -> Dimension:
+    """Return the unit of a number as a dimension."""
+    return read_dimension(type_.unit or None) or ()
 
 
-def kinds_of(type_: Type) -> tuple[str, ...]:
-    """The kinds of record that a type takes, itself or in a list."""
+def list_kinds(type_: Type) -> tuple[str, ...]:
+    """Return the kinds of record that a type takes, itself or in a list."""
     match type_:
         case A():
             return type_.kinds
         case Many():
-            return kinds_of(type_.item)
+            return list_kinds(type_.item)
         case Either():
-            return tuple(kind for option in type_.options for kind in kinds_of(option))
+            return tuple(kind for option in type_.options for kind in list_kinds(option))
     return ()
 
 
-def type_words(type_: Type) -> str:
-    """A type for people: `a number of tokens`, `one of causal, own`."""
+def describe_type(type_: Type) -> str:
+    """Return a type for people: `a number of tokens`, `one of causal, own`."""
     match type_:
         case Num():
             noun = f"number of {type_.unit}" if type_.unit else "whole number" if type_.whole else "number"
@@ -39,7 +39,7 @@ def type_words(type_: Type) -> str:
                 "one of " + ", ".join(type_.words) if len(type_.words) > 1 else f"the word {type_.words[0]}"
             )
         case Many():
-            return f"a list of {_plural(type_.item)}"
+            return f"a list of {_describe_plural(type_.item)}"
         case Between():
             return "a range such as 2..8"
         case A():
@@ -47,11 +47,11 @@ def type_words(type_: Type) -> str:
         case Block():
             return "a block { … }"
         case Either():
-            return ", or ".join(type_words(option) for option in type_.options)
+            return ", or ".join(describe_type(option) for option in type_.options)
 
 
-def _plural(type_: Type) -> str:
-    """A type in the plural: `numbers of tokens`, `benchmarks`, `words among accuracy, length`."""
+def _describe_plural(type_: Type) -> str:
+    """Return a type in the plural: `numbers of tokens`, `benchmarks`, `words among accuracy, length`."""
     match type_:
         case Num():
             return f"numbers of {type_.unit}" if type_.unit else "whole numbers" if type_.whole else "numbers"
@@ -61,4 +61,4 @@ def _plural(type_: Type) -> str:
             return "words among " + ", ".join(type_.words)
         case A():
             return f"things, each {type_.of}" if type_.of else " or ".join(f"{kind}s" for kind in type_.kinds)
-    return f"things, each {type_words(type_)}"
+    return f"things, each {describe_type(type_)}"

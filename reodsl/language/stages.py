@@ -8,7 +8,7 @@ from reodsl.ir.kinds import KINDS
 from reodsl.language.amend import amend_stage, apply_amends
 from reodsl.language.blocks import lay_block
 from reodsl.language.context import Context, Failed, attempt, try_all
-from reodsl.language.evaluate import stage_parts
+from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
 from reodsl.language.values import Experiment, Stage
 
@@ -18,10 +18,10 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[Stage | None, Experiment]] = []
-    parts, alone = stage_parts(ctx, experiment), replace(experiment, stages=())
+    parts, alone = list_stages(ctx, experiment), replace(experiment, stages=())
     for number, part in enumerate(parts):
         stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
-        stage = require_flat(ctx, stage)
+        stage = report_nested(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
         complete.append((part, amend_stage(ctx, stage, parts, number, experiment.stage_changes)))
     return complete
@@ -42,7 +42,7 @@ def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment:
 def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
     """Return the stages of an experiment with every default filled in; none if one of them lacks a setting."""
     # Every check and the lowering ask for them.
-    return ctx.once_of("stages", experiment, lambda: _complete_stages(ctx, experiment))
+    return ctx.compute_once("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 
 def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
@@ -54,7 +54,7 @@ def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage |
     return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
 
 
-def require_flat(ctx: Context, stage: Experiment) -> Experiment:
+def report_nested(ctx: Context, stage: Experiment) -> Experiment:
     """Return a stage without stages of its own, which are reported."""
     for each in stage.stages[:1]:
         ctx.error(

@@ -1,4 +1,4 @@
-"""Near misses: from a name that does not exist to the one that was meant, and what there is."""
+"""Find the name that was most likely meant by one that does not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LETTERS = string.ascii_letters + string.digits + "_."
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most alike of some names, if any is alike at all. Takes no longer for more or longer names than it must."""
+    """Return the most alike of some names, if any is alike. Its time is bounded for many or long names."""
     if len(name) > LONGEST:
         return None
     among = set(names)
@@ -37,7 +37,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def _one_off(name: str) -> Iterator[str]:
-    """A name with one letter left out, put in, changed or moved on by one."""
+    """Yield a name with one letter removed, added, changed or moved by one."""
     for at in range(len(name) + 1):
         head, tail = name[:at], name[at:]
         yield head + tail[1:]
@@ -47,8 +47,8 @@ def _one_off(name: str) -> Iterator[str]:
             yield head + letter + tail[1:]
 
 
-def there_is(names: Iterable[str], what: str = "there is", near: str = "") -> str:
-    """`there is a, b, c`, cut short with a count; where it is cut, those most like `near` come first."""
+def list_names(names: Iterable[str], what: str = "there is", near: str = "") -> str:
+    """Return `there is a, b, c`, cut with a count; if it is cut, the names most like `near` come first."""
     pool = set(names)
     if not pool:
         return f"{what} none"
@@ -63,8 +63,8 @@ def there_is(names: Iterable[str], what: str = "there is", near: str = "") -> st
     return f"{what} " + ", ".join(f"`{name}`" for name in shown) + more
 
 
-def advice(name: str, names: Iterable[str], what: str = "there is") -> str:
-    """The help line for an unknown name: what was meant, else what there is."""
+def suggest(name: str, names: Iterable[str], what: str = "there is") -> str:
+    """Return the help for an unknown name: the one that was meant, else all that exist."""
     pool = list(names)
     near = nearest(name, pool)
-    return f"did you mean `{near}`?" if near else there_is(pool, what, name)
+    return f"did you mean `{near}`?" if near else list_names(pool, what, name)

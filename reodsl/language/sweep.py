@@ -12,8 +12,8 @@ from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import evaluate
 from reodsl.language.modules import Loaded, describe_duplicate
-from reodsl.language.units import Quantity, shown
-from reodsl.language.values import Items, Record, Scope, Symbol, Value, as_written, describe
+from reodsl.language.units import Quantity, format_quantity
+from reodsl.language.values import Items, Record, Scope, Symbol, Value, describe, write_value
 from reodsl.syntax import tree
 
 EXAMPLE = "arms(w in [0.1, 0.3]) { arm swept = mine { reward = cheap(cost: w) } }"
@@ -21,7 +21,7 @@ EXAMPLE = "arms(w in [0.1, 0.3]) { arm swept = mine { reward = cheap(cost: w) } 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An arm or a frontier with the name that it goes by, the one that the spec writes, and what the sweep's names mean."""
+    """An arm or a frontier with its own name, the name in the spec, and the values of the sweep's names."""
 
     item: tree.Decl
     written: str
@@ -33,7 +33,7 @@ class Member:
         return self.item.name.name
 
 
-def members_of(ctx: Context, module: Loaded, study: tree.Decl) -> list[Member]:
+def list_members(ctx: Context, module: Loaded, study: tree.Decl) -> list[Member]:
     """Return the members of a study in their order. Raises `Failed` if a sweep is wrong."""
 
     def spell_out(item: tree.BlockItem) -> list[Member]:
@@ -52,7 +52,7 @@ def _sweep(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member]:
     """Return an arm for each declaration of a sweep and each combination of its values, the last name's varying fastest."""
     if not sweep.args:
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")
-    lists = attempt(lambda: try_all(lambda arg: _list(ctx, module, arg), sweep.args))
+    lists = attempt(lambda: try_all(lambda arg: _read_list(ctx, module, arg), sweep.args))
     arms: list[tree.Decl] = []
     for each in sweep.block.items:
         if not isinstance(each, tree.Decl) or each.kind.name != "arm":
@@ -76,13 +76,13 @@ def _sweep(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member]:
     members: dict[str, Member] = {}
     for arm in arms:
         for combination in product(*(values for _, values in lists)):
-            spelled = _member(arm, dict(zip(names, combination, strict=True)))
+            spelled = _make_member(arm, dict(zip(names, combination, strict=True)))
             if members.setdefault(spelled.name, spelled) is not spelled:
                 ctx.refuse(describe_duplicate(spelled.name, sweep.name.span, None, "list each value once"))
     return list(members.values())
 
 
-def _list(ctx: Context, module: Loaded, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
+def _read_list(ctx: Context, module: Loaded, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
     """Return a name of a sweep and its values. Raises `Failed`."""
     value = arg.value
     if isinstance(value, tree.Compare) and value.op == "in" and isinstance(value.left, tree.Name):
@@ -100,29 +100,29 @@ def _list(ctx: Context, module: Loaded, arg: tree.Arg) -> tuple[tree.Ident, tupl
     return value.var, tuple(replace(each, literal=None) for each in over.data.values)
 
 
-def _member(arm: tree.Decl, values: dict[str, Value]) -> Member:
+def _make_member(arm: tree.Decl, values: dict[str, Value]) -> Member:
     """Return the arm of one combination: `swept_w0_1` for w = 0.1."""
-    name = arm.name.name + "".join(f"_{key}{_word(value)}" for key, value in values.items())
-    said = ", ".join(f"{key} = {as_written(value)}" for key, value in values.items())
+    name = arm.name.name + "".join(f"_{key}{_write_word(value)}" for key, value in values.items())
+    said = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
     item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or said)
-    return Member(item, arm.name.name, {key: _known(value) for key, value in values.items()})
+    return Member(item, arm.name.name, {key: _return_value(value) for key, value in values.items()})
 
 
-def _known(value: Value) -> Callable[[], Value]:
+def _return_value(value: Value) -> Callable[[], Value]:
     return lambda: value
 
 
-def _word(value: Value) -> str:
+def _write_word(value: Value) -> str:
     """Return a value as a part of a name: letters, digits and `_`; `m` is a minus."""
     match value.data:
         case Quantity():
-            text = shown(Quantity(value.data.number))
+            text = format_quantity(Quantity(value.data.number))
         case Record():
             text = value.data.name
         case Symbol():
             text = value.data.name
         case _:
-            text = as_written(value)
+            text = write_value(value)
     text = f"m{text[1:]}" if text.startswith("-") else text
     word = re.sub("[^0-9A-Za-z]+", "_", text).strip("_")
     return word if word[:1].isdigit() or word.startswith("m") else f"_{word}"

@@ -1,4 +1,4 @@
-"""Units: from a number as written (`16K tokens`, `0.2%`) to a quantity in base units, and arithmetic on units."""
+"""Convert numbers as written (`16K tokens`, `0.2%`) to quantities in base units, and multiply units."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Quantity:
     unit: Dimension = PLAIN
 
 
-def dimension(unit: str | None) -> Dimension | None:
-    """The dimension of a unit's spelling; None when there is no such unit."""
+def read_dimension(unit: str | None) -> Dimension | None:
+    """Return the dimension of a unit's spelling; None when there is no such unit."""
     if unit is None:
         return PLAIN
     base = UNITS.get(unit)
     return None if base is None else ((base, 1),)
 
 
-def scaled(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
-    """The number that is meant: K is 1024 for tokens and 1000 otherwise. None when it is past all sense."""
+def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
+    """Return a number with its suffix: K is 1024 for tokens and 1000 otherwise. None if it is far too large."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, int) and abs(value) > LARGEST:
@@ -66,42 +66,42 @@ def scaled(value: int | float, suffix: str | None, unit: Dimension) -> int | flo
     return float(exact)
 
 
-def times(left: Dimension, right: Dimension, power: int = 1) -> Dimension:
-    """The unit of a product, or with `power` -1 of a quotient."""
+def multiply_units(left: Dimension, right: Dimension, power: int = 1) -> Dimension:
+    """Return the unit of a product, or with `power` -1 of a quotient."""
     exponents = dict(left)
     for base, exponent in right:
         exponents[base] = exponents.get(base, 0) + power * exponent
     return tuple(sorted((base, exponent) for base, exponent in exponents.items() if exponent))
 
 
-def unit_name(unit: Dimension) -> str:
-    """`tokens`, `tokens^2`, `tokens/steps`; a plain number's is empty."""
+def name_unit(unit: Dimension) -> str:
+    """Return the name of a unit: `tokens`, `tokens^2`, `tokens/steps`; empty for a plain number."""
     over = "*".join(b if e == 1 else f"{b}^{e}" for b, e in unit if e > 0)
     under = "/".join(b if e == -1 else f"{b}^{-e}" for b, e in unit if e < 0)
     return f"{over or '1'}/{under}" if under else over
 
 
-def unit_words(unit: Dimension) -> str:
-    """A unit in a sentence: `in tokens`, or `a plain number`."""
-    name = unit_name(unit)
+def describe_unit(unit: Dimension) -> str:
+    """Return a unit in a sentence: `in tokens`, or `a plain number`."""
+    name = name_unit(unit)
     return f"in {name}" if name else "a plain number"
 
 
-def shown(quantity: Quantity) -> str:
-    """A quantity for people: `65536 tokens`, `1 step`, `0.2`."""
+def format_quantity(quantity: Quantity) -> str:
+    """Return a quantity for people: `65536 tokens`, `1 step`, `0.2`."""
     number = quantity.number
     # `5e-6`, not `5e-06`; as many digits as it takes to read the number back.
     text = repr(number).replace("e-0", "e-").removesuffix(".0")
-    name = unit_name(quantity.unit)
+    name = name_unit(quantity.unit)
     if number == 1 and name.endswith("s"):
         name = name[:-1]
     return f"{text} {name}" if name else text
 
 
-def written(quantity: Quantity) -> str:
-    """The shortest way to write a quantity in a spec: `32K tokens`."""
-    number, name = quantity.number, unit_name(quantity.unit)
+def write_quantity(quantity: Quantity) -> str:
+    """Return the shortest way to write a quantity in a spec: `32K tokens`."""
+    number, name = quantity.number, name_unit(quantity.unit)
     base = 1024 if quantity.unit == TOKENS else 1000
     if isinstance(number, int) and number and number % base == 0 and abs(number) < base**2:
         return f"{number // base}K {name}".rstrip()
-    return shown(quantity)
+    return format_quantity(quantity)

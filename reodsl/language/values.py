@@ -1,4 +1,4 @@
-"""Values: what a spec's expressions evaluate to, each with the place that it comes from.
+"""Hold the values of a spec's expressions, each with the place that it comes from.
 
 A `Record` is something with settings. What more there is to some of them is in the classes below it: the stages of an
 `Experiment`, the `schedule` of `Budgets`. Blocks that are evaluated later keep the `Scope` in which they stand.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from reodsl.diagnostics.model import Span
 from reodsl.language.modules import Loaded
-from reodsl.language.units import Quantity, shown, written
+from reodsl.language.units import Quantity, format_quantity, write_quantity
 from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
 
@@ -100,29 +100,29 @@ class Record:
     called: tree.Call | None = field(default=None, compare=False, repr=False)
 
     def get(self, name: str) -> Value | None:
-        """The value of a setting, or None where it was not given."""
+        """Return the value of a setting, or None where it was not given."""
         slot = self.fields.get(name)
         return None if slot is None else slot.value
 
     def data(self, name: str) -> Any:
-        """The bare data of a setting: a number, a text, a Record, a tuple; None where it was not given."""
+        """Return the bare data of a setting: a number, a text, a Record, a tuple; None where it was not given."""
         value = self.get(name)
         return None if value is None else plain(value)
 
     def sub(self, name: str) -> Record | None:
-        """The record in a setting, if there is one."""
+        """Return the record in a setting, if there is one."""
         value = self.get(name)
         return value.data if value is not None and isinstance(value.data, Record) else None
 
     def part(self, name: str) -> Record:
-        """The record in a setting that a complete record has."""
+        """Return the record in a setting that a complete record has."""
         record = self.sub(name)
         if record is None:
             raise LookupError(f"{self.kind} `{self.name}` has no `{name}`")
         return record
 
     def at(self, path: str) -> Slot | None:
-        """The slot at a dotted path, such as `optim.lr`."""
+        """Return the slot at a dotted path, such as `optim.lr`."""
         folder, _, name = path.rpartition(".")
         if not folder:
             return self.fields.get(name)
@@ -131,11 +131,11 @@ class Record:
         return inner.fields.get(name) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
-        """This record with one setting replaced."""
+        """Return this record with one setting replaced."""
         return replace(self, fields={**self.fields, name: slot}, broken=self.broken - {name})
 
     def understood(self) -> Self:
-        """This record without the settings that were given and are wrong: what stands in for them is not what was meant."""
+        """Return this record without its wrong settings, since their defaults are not what was meant."""
         kept: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
@@ -180,7 +180,7 @@ class Experiment(Record):
 
     @property
     def is_trained(self) -> bool:
-        """Whether it trains anything. A checkpoint with a suite does not."""
+        """Return whether it trains anything; a checkpoint with a suite does not."""
         return not self.from_checkpoint or "method" in self.fields
 
 
@@ -193,7 +193,7 @@ class Arm(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageList(Record):
-    """`x.stages`, of which one is taken by brackets."""
+    """`x.stages`, from which brackets take one."""
 
     of: Experiment
 
@@ -208,7 +208,7 @@ class StageRef(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Until(Record):
-    """When a stage ends: after `steps`, or at a plateau before that."""
+    """The end of a stage: after `steps`, or at a plateau before that."""
 
     plateau: Record | None = None
     steps: Value
@@ -268,7 +268,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file.
+    """The names at one place: variables and arms of the block at hand, then those around it, then the file.
 
     `but` is one of the `locals` that cannot be used here.
     """
@@ -279,7 +279,7 @@ class Scope:
     but: str | None = None
 
     def find(self, name: str) -> Callable[[], Value] | None:
-        """The local behind a name, innermost first."""
+        """Return the local behind a name, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.locals and name != scope.but:
@@ -288,7 +288,7 @@ class Scope:
         return None
 
     def names(self) -> set[str]:
-        """Every name that can be used here."""
+        """Return every name that can be used here."""
         names = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
@@ -297,7 +297,7 @@ class Scope:
         return names
 
     def inner(self, locals: Mapping[str, Callable[[], Value]], but: str | None = None) -> Scope:
-        """A scope inside this one."""
+        """Return a scope inside this one."""
         return Scope(self.module, locals, self, but)
 
 
@@ -332,7 +332,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
+    """A stage as declared: its name and label, the value that it was made for, its block, and the scope of its names.
 
     `replaced` is the place of the parent's stage of that name, which this one replaces as a whole.
     """
@@ -358,7 +358,7 @@ class StagesOver:
 
 
 def plain(value: Value) -> Any:
-    """The bare data in a value: numbers in base units, words as texts, lists and bounds as tuples."""
+    """Return the bare data in a value: numbers in base units, words as texts, lists and bounds as tuples."""
     data = value.data
     if isinstance(data, Quantity):
         return data.number
@@ -382,10 +382,10 @@ SPOKEN = {
 
 
 def describe(value: Value) -> str:
-    """What a value is, for a sentence: `65536 tokens`, `the text "abc"`, `the suite math_reg`."""
+    """Return a value in words: `65536 tokens`, `the text "abc"`, `the suite math_reg`."""
     data = value.data
     if isinstance(data, Quantity):
-        return shown(data) if data.unit else f"the plain number {shown(data)}"
+        return format_quantity(data) if data.unit else f"the plain number {format_quantity(data)}"
     if isinstance(data, bool):
         return "true" if data else "false"
     if isinstance(data, str):
@@ -400,36 +400,36 @@ def describe(value: Value) -> str:
     return f"the {kind} `{data.name}`" if data.name else f"{article(kind)} {kind}"
 
 
-def as_written(value: Value) -> str:
-    """A value as a spec would write it; a record by its name."""
+def write_value(value: Value) -> str:
+    """Return a value as a spec would write it; a record by its name."""
     data = value.data
     match data:
         case Quantity():
-            return written(data)
+            return write_quantity(data)
         case bool():
             return str(data).lower()
         case str():
             return data
         case Items():
-            return "[" + ", ".join(as_written(item) for item in data.values) + "]"
+            return "[" + ", ".join(write_value(item) for item in data.values) + "]"
         case Bounds():
-            return f"{as_written(data.low)}..{as_written(data.high)}"
+            return f"{write_value(data.low)}..{write_value(data.high)}"
     return data.name
 
 
 def article(word: str) -> str:
-    """`a` or `an`."""
+    """Return `a` or `an`."""
     return "an" if word[:1] in "aeiou" else "a"
 
 
-def one_of(words: Sequence[str]) -> str:
-    """`a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
+def join_kinds(words: Sequence[str]) -> str:
+    """Return `a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
     *first, last = [f"{article(word)} {word}" for word in words]
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
-    """Every setting of a record and of the blocks inside it, by dotted path."""
+    """Yield every setting of a record and of the blocks inside it, by dotted path."""
     for name, slot in record.fields.items():
         inner = slot.value.data
         if isinstance(inner, Section):
@@ -438,12 +438,12 @@ def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
             yield f"{prefix}{name}", slot
 
 
-def items_of(record: Record | None, name: str) -> tuple[Value, ...]:
-    """The values in a setting that is a list; none where it was not given."""
+def list_items(record: Record | None, name: str) -> tuple[Value, ...]:
+    """Return the values in a setting that is a list; none where it was not given."""
     value = record.get(name) if record is not None else None
     return value.data.values if value is not None and isinstance(value.data, Items) else ()
 
 
-def records_of(record: Record | None, name: str) -> list[Record]:
-    """The records in a setting that is a list of them."""
-    return [each.data for each in items_of(record, name) if isinstance(each.data, Record)]
+def list_records(record: Record | None, name: str) -> list[Record]:
+    """Return the records in a setting that is a list of them."""
+    return [each.data for each in list_items(record, name) if isinstance(each.data, Record)]

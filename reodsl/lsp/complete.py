@@ -11,12 +11,12 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag, Setting
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
+from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, list_library
 from reodsl.language.reference import REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS
 from reodsl.language.reward.selection import CHOICES, PICK
-from reodsl.language.schema import kinds_of
-from reodsl.language.values import Record, as_written
+from reodsl.language.schema import list_kinds
+from reodsl.language.values import Record, write_value
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters, words_of
 from reodsl.lsp.outline import ASSIGNS, Site, locate
@@ -142,7 +142,7 @@ def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]
     record = value.data
     method = record.at("method")
     named = {name for name in here.frame.fields() if record.at(".".join((*here.frame.path, name)))}
-    return as_written(method.value) if method is not None else "", named
+    return write_value(method.value) if method is not None else "", named
 
 
 def _brief(field: Setting) -> str:
@@ -159,7 +159,7 @@ def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completio
 
 def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     field = here.wanted
-    fitting = kinds_of(field.type) if field is not None else ()
+    fitting = list_kinds(field.type) if field is not None else ()
     if field is None and not here.frame.bracket and here.before:
         declared = KINDS.get(here.before[0].text)
         fitting = declared.parents if declared is not None else ()
@@ -239,7 +239,7 @@ def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleI
 
 def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
     """Yield the library's modules, and the files beside this one and in its folders."""
-    for name in library_names():
+    for name in list_library():
         yield Completion(f"{STD}.{name}", "module", span)
     folder = analysis.path.parent
     if folder.is_relative_to(LIBRARY):

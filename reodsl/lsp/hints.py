@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reodsl.ir.expression import Weight, walk
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.stages import complete_stages
-from reodsl.language.units import Quantity, unit_name
+from reodsl.language.units import Quantity, name_unit
 from reodsl.language.values import Budgets, Definition, Experiment, Record, Section, Value
 from reodsl.lsp.analysis import Analysis
 from reodsl.numbers.budgets import coefficients
@@ -46,7 +46,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
     if isinstance(record, Definition) and record.item is item:
         for span, unit in let_units(analysis.program.context, record).items():
             if unit and first <= span.line <= last:
-                yield Hint(span.end_line, span.end_column, f": {unit_name(unit)}")
+                yield Hint(span.end_line, span.end_column, f": {name_unit(unit)}")
     elif isinstance(record, Budgets):
         if first <= item.span.end_line <= last:
             yield Hint(item.span.end_line, item.span.end_column, f" {_budgets(record)}")
@@ -92,7 +92,7 @@ def _show_value(analysis: Analysis, value: Value) -> str:
     """A number with its unit, the budgets of a schedule, or the weights of a reward; empty for all else."""
     data = value.data
     if isinstance(data, Quantity):
-        return f"{data.number:,} {unit_name(data.unit)}".strip()
+        return f"{data.number:,} {name_unit(data.unit)}".strip()
     if isinstance(data, Budgets):
         return _budgets(data)
     return _weights(analysis, data) if isinstance(data, Definition) else ""

@@ -12,8 +12,8 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
 from reodsl.language.reward.names import FUNCTIONS, HISTORIES
-from reodsl.language.schema import type_words
-from reodsl.language.values import Budgets, Record, Section, Slot, Value, as_written, describe
+from reodsl.language.schema import describe_type
+from reodsl.language.values import Budgets, Record, Section, Slot, Value, describe, write_value
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.outline import ASSIGNS, Site, locate
 from reodsl.numbers.budgets import Schedule
@@ -164,7 +164,7 @@ def _setting(analysis: Analysis, here: Site, word: Token, field: Setting) -> tup
 def describe_field(name: str, field: Setting) -> str:
     """Describe a setting or argument in Markdown: doc, type, unit, range, default, and the methods that have it."""
     range_ = field.type.range_words() if isinstance(field.type, Num) else ""
-    facts = [f"{type_words(field.type)}, {range_}" if range_ else type_words(field.type)]
+    facts = [f"{describe_type(field.type)}, {range_}" if range_ else describe_type(field.type)]
     default = default_words(field)
     if default:
         facts.append(default if field.required else f"default {default}")
@@ -205,7 +205,7 @@ def _show_value(value: Value | None) -> str:
         if budgets is not None:
             return f"{', '.join(str(each) for each in budgets.budgets)}, to {budgets.l_max} tokens"
         return describe(value) if value.data.name else ""
-    text = as_written(value)
+    text = write_value(value)
     return f"`{text if len(text) <= 80 else text[:79] + '…'}`"
 
 

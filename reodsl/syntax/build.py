@@ -28,7 +28,7 @@ def join(first: Span, last: Span) -> Span:
 
 
 def over(children: Children) -> Span:
-    """The span of a rule's children, which are never none."""
+    """Return the span of a rule's children, which are never none."""
     return join(children[0].span, children[-1].span)
 
 
@@ -49,7 +49,7 @@ def _ident(token: Any) -> tree.Ident:
 
 
 def _starts_together(outer: Span, inner: Span) -> bool:
-    """False where brackets stand before `inner`: a bracketed expression's span holds its brackets."""
+    """Return whether two spans start together; brackets before `inner` are part of the outer span."""
     return outer.line == inner.line and outer.column == inner.column
 
 

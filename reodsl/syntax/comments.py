@@ -26,7 +26,7 @@ class Attached:
     closing: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
 
     def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
-        """Whether comments stand directly in a container, so that it takes more than one line."""
+        """Return whether comments stand directly in a container, so that it takes more than one line."""
         key = id(container)
         return (
             key in self.opening
@@ -35,7 +35,7 @@ class Attached:
         )
 
 
-def entries_of(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
+def list_entries(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
     """List the items of a file in source order."""
     items: list[tree.Import | tree.ModuleItem] = [*module.imports, *module.items]
     return sorted(items, key=lambda item: _start(item.span))
@@ -44,7 +44,7 @@ def entries_of(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
 def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> Attached:
     """Attach every comment to exactly one place. The docstring of a block or a file is known by its span."""
     attached = Attached()
-    _distribute(module, [*_doc(module), *entries_of(module)], comments, attached)
+    _distribute(module, [*_doc(module), *list_entries(module)], comments, attached)
     return attached
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Span
 from reodsl.syntax import tree
-from reodsl.syntax.comments import Attached, Container, Entry, attach, entries_of
+from reodsl.syntax.comments import Attached, Container, Entry, attach, list_entries
 from reodsl.syntax.literals import canonical_number, quote
 from reodsl.syntax.parser import parse
 from reodsl.syntax.source import Source
@@ -47,7 +47,7 @@ _BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "^": POWER}
 
 
 def binding(expr: tree.Expr) -> int:
-    """How tightly an expression binds, from `CHOICE` to `ATOM`."""
+    """Return how tightly an expression binds, from `CHOICE` to `ATOM`."""
     match expr:
         case tree.IfElse():
             return CHOICE
@@ -159,7 +159,7 @@ def doc_text(doc: str, indent: int) -> str:
 
 
 def type_text(type_: tree.TypeExpr) -> str:
-    """`tokens`, `[int]`."""
+    """Format `tokens`, `[int]`."""
     depth = 0
     while isinstance(type_, tree.ListType):
         type_, depth = type_.item, depth + 1
@@ -167,12 +167,12 @@ def type_text(type_: tree.TypeExpr) -> str:
 
 
 def import_name_text(name: tree.ImportName) -> str:
-    """`name` or `name as alias`."""
+    """Format `name` or `name as alias`."""
     return name.name.name + (f" as {name.alias.name}" if name.alias is not None else "")
 
 
 def needs_brackets(expr: tree.Expr) -> bool:
-    """Whether a statement needs ( ) so as not to read as a nested block or as a docstring."""
+    """Return whether a statement needs ( ) so as not to read as a nested block or as a docstring."""
     base = expr.base if isinstance(expr, tree.Amend) else None
     named = base.function if isinstance(base, tree.Call) else base
     return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
@@ -186,7 +186,7 @@ class Flat:
         self.known: dict[int, str | None] = {}
 
     def expr(self, expr: tree.Expr, level: int = CHOICE) -> str | None:
-        """An expression where something binding as `level` is wanted."""
+        """Return an expression where something binding as `level` is wanted."""
         key = id(expr)
         if key not in self.known:
             self.known[key] = self._expr(expr)
@@ -219,7 +219,7 @@ class Flat:
         return None if None in words else ", ".join(text for text in words if text is not None)
 
     def arg(self, arg: tree.Arg) -> str | None:
-        """`value`, `name: value`, `var in over` or `expr for var in over if condition`."""
+        """Format `value`, `name: value`, `var in over` or `expr for var in over if condition`."""
         words: list[str | None]
         match arg.value:
             case tree.Binding(var=var, over=over):
@@ -235,21 +235,21 @@ class Flat:
         return None if None in words else "".join(word for word in words if word is not None)
 
     def args(self, node: tree.Nested) -> str | None:
-        """`(a, b)` of a nested block; empty without arguments."""
+        """Return `(a, b)` of a nested block; empty without arguments."""
         inner = self._list(map(self.arg, node.args))
         if inner is None or self.comments.inside(node, node.args):
             return None
         return f"({inner})" if node.args else ""
 
     def params(self, decl: tree.Decl) -> str | None:
-        """`(a: int, b: number = 1 in 0..2)` of a declaration; empty without them."""
+        """Return `(a: int, b: number = 1 in 0..2)` of a declaration; empty without parameters."""
         if decl.params is None:
             return ""
         inner = self._list(map(self.param, decl.params))
         return None if inner is None or self.comments.inside(decl, decl.params) else f"({inner})"
 
     def param(self, param: tree.Param | tree.ParamDecl) -> str | None:
-        """`name: type = default in lower..upper`."""
+        """Format `name: type = default in lower..upper`."""
         words: list[str | None] = [f"{param.name.name}: {type_text(param.type)}"]
         if param.default is not None:
             words += [" = ", self.expr(param.default, SUM)]
@@ -258,7 +258,7 @@ class Flat:
         return None if None in words else "".join(word for word in words if word is not None)
 
     def block(self, block: tree.Block) -> str | None:
-        """`{ a = 1, b = 2 }`, if it was written on one line."""
+        """Format `{ a = 1, b = 2 }`, if it was written on one line."""
         key = id(block)
         if key not in self.known:
             self.known[key] = self._block(block)
@@ -298,7 +298,7 @@ class Flat:
 
 
 def _let_head(item: tree.Let) -> str:
-    """The name of a `let`, with the parameters of a function."""
+    """Return the name of a `let`, with the parameters of a function."""
     if item.params is None:
         return item.name.name
     return f"{item.name.name}({', '.join(each.name for each in item.params)})"
@@ -322,13 +322,13 @@ class Line:
     split: int = 0
 
     def width(self) -> int:
-        """The width of its last line, in columns."""
+        """Return the width of its last line, in columns."""
         last = self.text.rpartition("\n")
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
 
 
 def join_lines(first: list[Line], between: str, second: list[Line]) -> list[Line]:
-    """`second` begun on the last line of `first`."""
+    """Return `second` begun on the last line of `first`."""
     if not first:
         return second
     last, head = first[-1], second[0]
@@ -338,7 +338,7 @@ def join_lines(first: list[Line], between: str, second: list[Line]) -> list[Line
 
 
 def append_text(lines: list[Line], text: str) -> list[Line]:
-    """`text` at the end of the last line."""
+    """Return `text` at the end of the last line."""
     lines[-1].text += text
     return lines
 
@@ -374,7 +374,7 @@ def _runs(
 ) -> Iterator[list[Line]]:
     """Yield runs of lines to align: neighbours of one indent and key, one line high, of similar extents.
 
-    A line much longer than its neighbours starts a new run, so that it does not push all of them apart.
+    A line much longer than its neighbours starts a new run, so that it does not widen the gaps of all.
     """
     run: list[Line] = []
     least = most = 0
@@ -417,7 +417,7 @@ class Layout:
         last = module.doc_span
         wide = len(lines) > 1 or any("\n" in line.text for line in lines)
         imports = False
-        for item in entries_of(module):
+        for item in list_entries(module):
             item_lines = self._item(item, 0)
             is_import = isinstance(item, tree.Import)
             apart = bool(lines) and (wide or len(item_lines) > 1 or (imports and not is_import))
@@ -546,7 +546,7 @@ class Layout:
         return lines
 
     def block(self, block: tree.Block, indent: int, room: int) -> list[Line]:
-        """`{ a = 1, b = 2 }` where it was written on one line and fits, else one item to a line."""
+        """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
         text = self.flat.block(block)
         if text is not None and len(text) <= room:
             return [Line(indent, text)]
@@ -572,7 +572,7 @@ class Layout:
         return [*broken, Line(indent, ")")]
 
     def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[Line]:
-        """An expression where something binding as `level` is wanted; calls and lists are broken if `room` is short."""
+        """Format an expression that binds at least as `level`; calls and lists are broken if `room` is short."""
         text = self.flat.expr(expr, level)
         if text is not None and _fits(text, room):
             return [Line(indent, text)]
@@ -605,7 +605,7 @@ class Layout:
         parts: Sequence[_Part],
         lay: Callable[[_Part, int], list[Line]],
     ) -> list[Line]:
-        """`(a, b)` behind a head: as `text` where that fits with a ` {` behind it, else one part to a line."""
+        """Return `(a, b)` behind a head: as `text` if that fits with a ` {` behind it, else one part to a line."""
         if text is not None and _fits(text, self.width - lines[-1].width() - 2):
             lines[-1].text += text
             return lines
@@ -665,5 +665,5 @@ class Layout:
 
 
 def _fits(text: str, room: int) -> bool:
-    """Whether a text fits; breaking would not help one that has a text over several lines in it."""
+    """Return whether a text fits; breaking would not help one that has a text over several lines in it."""
     return "\n" in text or len(text) <= room

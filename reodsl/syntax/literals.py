@@ -21,7 +21,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a literal, where in it (offset, length), and what to write.
+    """A fault in a literal, its place (offset, length), and what to write instead.
 
     `meant` is what a number is taken for, so that no second finding follows from it.
     """

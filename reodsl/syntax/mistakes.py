@@ -1,8 +1,8 @@
-"""Name the mistake at a place where the grammar cannot go on, and say what to write instead.
+"""Report the mistake at a place where the grammar cannot go on, with what to write instead.
 
-Each function with `@mistake` knows one mistake: by what the parser has read of the item, in the grammar's symbols
-(`PARAM name` of `param n`), by the token that does not fit, and by the rules that could begin there. They are tried in
-the order in which they stand here; one may still answer None. What none of them knows is said by `explain` itself.
+Each `row`, and each function with `@mistake`, is one mistake: known by what the parser has read of the item, in the
+grammar's symbols (`PARAM name` of `param n`), by the token that does not fit, and by the rules that could begin there.
+They are tried in this order; a function may still return None. `explain` reports all others itself.
 """
 
 from __future__ import annotations
@@ -63,28 +63,58 @@ class Place:
         return self.tokens[0]
 
     @property
+    def text(self) -> str:
+        """The text of the token that does not fit."""
+        return self.token.text
+
+    @property
+    def described(self) -> str:
+        """The token that does not fit, in the user's words."""
+        return describe(self.token)
+
+    @property
+    def spelled(self) -> str:
+        """The token that does not fit, in a line of advice."""
+        return quote_token(self.token)
+
+    @property
+    def head(self) -> str:
+        """The item up to the token that does not fit."""
+        return " ".join(token.text for token in self.tokens[: self.index])
+
+    @property
+    def value(self) -> str:
+        """The value that follows the token that does not fit, in a line of advice."""
+        return quote_value(self)
+
+    @property
+    def keyword_advice(self) -> str:
+        """The use of a keyword that does not fit."""
+        return keyword_advice(self.token)
+
+    @property
     def wants_value(self) -> bool:
-        """Whether a value may begin here."""
+        """Return whether a value may begin here."""
         return "atom" in self.rules
 
     @property
     def after_value(self) -> bool:
-        """Whether a value has just been read; a name that begins an item or an argument may be one."""
+        """Return whether a value has just been read; a name that begins an item or an argument may be one."""
         last = self.read.rpartition(" ")[2]
         return last in VALUE_RULES or "atom" in self.complete
 
     @property
     def after_whole_value(self) -> bool:
-        """Whether that value may be of any form: a default and a bound are sums."""
+        """Return whether that value may be of any form: a default and a bound are sums."""
         return self.after_value and not self.read.endswith("sum")
 
     def type_at(self, offset: int) -> str:
-        """The type of the token `offset` from the one that does not fit; empty outside the item."""
+        """Return the type of the token `offset` from the one that does not fit; empty outside the item."""
         at = self.index + offset
         return self.tokens[at].type if 0 <= at < len(self.tokens) else ""
 
     def opener(self) -> str:
-        """The type of the innermost bracket around the place that the item itself opens; empty without one."""
+        """Return the type of the innermost bracket around the place that the item itself opens; empty without one."""
         depth = 0
         for token in reversed(self.tokens[: self.index]):
             if token.type in CLOSERS:
@@ -96,7 +126,7 @@ class Place:
         return ""
 
     def ends_line(self) -> bool:
-        """Whether what is missing is missing at the end of a line: the next token is on another one."""
+        """Return whether what is missing is missing at the end of a line: the next token is on another one."""
         token, before = self.token, self.before
         if before is None or token.text in (",", ";"):
             return False
@@ -105,12 +135,12 @@ class Place:
         )
 
     def span(self) -> Span:
-        """Where to point: at the token, or just behind the last one at the end of a line or of the file."""
+        """Return the place to mark: the token, or just behind the last one at the end of a line or of the file."""
         before = self.before
         return behind(before) if before is not None and self.ends_line() else self.token.span
 
     def wanted(self) -> str:
-        """What fits, for the underline: `wanted: `,` or `)``. What would continue a value is left out."""
+        """Return the tokens that fit, for the underline: `wanted: `,` or `)``, without those that continue a value."""
         if self.wants_value:
             return "wanted: a value"
         names = set(self.accepted)
@@ -136,7 +166,7 @@ Say: TypeAlias = Callable[[Place], Diagnostic | None]
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """When a mistake is met, and the function that explains it."""
+    """A mistake: the conditions under which it is met, and the function that explains it."""
 
     read: str
     at: frozenset[str] | None
@@ -144,7 +174,7 @@ class Mistake:
     say: Say
 
     def met(self, place: Place) -> bool:
-        """Whether the mistake may have been made at this place; `say` looks closer."""
+        """Return whether the mistake may have been made at this place; `say` checks it closely."""
         if self.at is not None and place.token.type not in self.at:
             return False
         here = "alone" if place.alone else "block" if place.in_block else "file"
@@ -172,8 +202,35 @@ def mistake(read: str = "", at: Iterable[str] | None = None, where: str = "") ->
     return enter
 
 
+def row(
+    code: str,
+    message: str,
+    help: str,
+    *,
+    read: str = "",
+    at: Iterable[str] | None = None,
+    where: str = "",
+    when: Callable[[Place], bool] | None = None,
+    mark: Callable[[Place], Span] | None = None,
+) -> None:
+    """Add a mistake whose message and help are formats of its place.
+
+    `read`, `at` and `where` are those of `mistake`, `when` is a condition besides, and `mark` returns the span of the
+    finding: that of the token that does not fit, unless given.
+    """
+
+    def say(place: Place) -> Diagnostic | None:
+        if when is not None and not when(place):
+            return None
+        span = place.token.span if mark is None else mark(place)
+        return error(code, message.format(place), span, help=help.format(place))
+
+    say.__name__ = message
+    mistake(read, at, where)(say)
+
+
 def explain(place: Place) -> Diagnostic:
-    """Explain an error: by the first mistake that knows it, else by what stands there and what would fit."""
+    """Explain an error: by the first mistake that knows it, else by the token and those that would fit."""
     for each in MISTAKES:
         diagnostic = each.say(place) if each.met(place) else None
         if diagnostic is not None:
@@ -189,37 +246,30 @@ def explain(place: Place) -> Diagnostic:
 
 # Heads of items
 
+# `return x`, which would read as a declaration.
+row(
+    "E0130",
+    "there is no `return`",
+    "the last line of a block is its value: write the value alone",
+    where="item",
+    when=lambda place: place.index > 0 and (place.first.type, place.first.text) == ("NAME", "return"),
+    mark=lambda place: place.first.span,
+)
 
-@mistake(where="item")
-def return_word(place: Place) -> Diagnostic | None:
-    """`return x`, which would read as a declaration."""
-    if place.index == 0 or place.first.type != "NAME" or place.first.text != "return":
-        return None
-    return error(
-        "E0130",
-        "there is no `return`",
-        place.first.span,
-        help="the last line of a block is its value: write the value alone",
-    )
-
-
-@mistake(at=KEYWORDS, where="item")
-def keyword_as_name(place: Place) -> Diagnostic | None:
-    """`budgets from = …`: a keyword where a new name is given."""
-    if place.index == 0 or "name" not in place.rules:
-        return None
-    word = place.token
-    return error(
-        "E0143",
-        f"`{word.text}` is a keyword and cannot be a name here",
-        word.span,
-        help=f"write another name, such as `{word.text}_`",
-    )
+# `budgets from = …`: a keyword where a new name is given.
+row(
+    "E0143",
+    "`{0.text}` is a keyword and cannot be a name here",
+    "write another name, such as `{0.text}_`",
+    at=KEYWORDS,
+    where="item",
+    when=lambda place: place.index > 0 and "name" in place.rules,
+)
 
 
 @mistake(read="^NAME$", at=["STRING"], where="item")
 def quoted_name(place: Place) -> Diagnostic | None:
-    """`experiment "my-run" = …`."""
+    """Report `experiment "my-run" = …`."""
     if place.type_at(1) not in ("EQUAL", "LBRACE"):
         return None
     return error(
@@ -230,70 +280,63 @@ def quoted_name(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(read="^NAME( name)?$", at=LITERALS, where="item")
-def missing_equals(place: Place) -> Diagnostic:
-    """`lr 5e-6` or `arm x 5`: a head and a value with nothing between."""
-    head = " ".join(token.text for token in place.tokens[: place.index])
-    return error(
-        "E0142",
-        f"`=` is missing before {describe(place.token)}",
-        place.token.span,
-        help=f"write `{head} = {quote_token(place.token)}`",
-    )
+# `lr 5e-6` or `arm x 5`: a head and a value with nothing between.
+row(
+    "E0142",
+    "`=` is missing before {0.described}",
+    "write `{0.head} = {0.spelled}`",
+    read="^NAME( name)?$",
+    at=LITERALS,
+    where="item",
+)
 
+# `experiment mine = ppo:`, as Python opens a block.
+row(
+    "E0130",
+    "a block is opened by `{{`, not by `:`",
+    "write `{{` here, and `}}` behind the block: indentation means nothing",
+    read="^(NAME|any_name)",
+    at=["COLON"],
+    where="item",
+    when=lambda place: (
+        place.type_at(-1) in ("NAME", "RPAR") and place.type_at(1) in ENDS and not place.opener()
+    ),
+)
 
-@mistake(read="^(NAME|any_name)", at=["COLON"], where="item")
-def python_block(place: Place) -> Diagnostic | None:
-    """`experiment mine = ppo:`, as Python opens a block."""
-    before = place.before
-    if before is None or before.type not in ("NAME", "RPAR"):
-        return None
-    if place.type_at(1) not in ENDS or place.opener():
-        return None
-    return error(
-        "E0130",
-        "a block is opened by `{`, not by `:`",
-        place.token.span,
-        help="write `{` here, and `}` behind the block: indentation means nothing",
-    )
+# `experiment: e`.
+row(
+    "E0141",
+    "a declaration is not written with `:`",
+    "a declaration is `KIND NAME = VALUE` or `KIND NAME {{ … }}`",
+    read="^NAME$",
+    at=["COLON"],
+    where="file",
+)
 
+# A triple-quoted text behind other items.
+row(
+    "E0139",
+    "a docstring comes first in its file or block",
+    "move it to the start of the file or block, or after a param's or a setting's value, or write `# …`",
+    read="^$",
+    at=["TEXT"],
+    where="file",
+)
 
-@mistake(read="^NAME$", at=["COLON"], where="file")
-def declaration_with_colon(place: Place) -> Diagnostic:
-    """`experiment: e`."""
-    return error(
-        "E0141",
-        "a declaration is not written with `:`",
-        place.token.span,
-        help="a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`",
-    )
-
-
-@mistake(read="^$", at=["TEXT"], where="file")
-def late_docstring(place: Place) -> Diagnostic:
-    """A triple-quoted text behind other items."""
-    return error(
-        "E0139",
-        "a docstring comes first in its file or block",
-        place.token.span,
-        help="move it to the start of the file or block, or after a param's or a setting's value, or write `# …`",
-    )
-
-
-@mistake(read="^$", at=["LBRACE"], where="file")
-def brace_on_next_line(place: Place) -> Diagnostic:
-    """`reward r(a: int)` and its `{` on the line below."""
-    return error(
-        "E0139",
-        "a block belongs to the declaration on its line",
-        place.token.span,
-        help="put the `{` at the end of the line above: `experiment NAME = parent {`",
-    )
+# `reward r(a: int)` and its `{` on the line below.
+row(
+    "E0139",
+    "a block belongs to the declaration on its line",
+    "put the `{{` at the end of the line above: `experiment NAME = parent {{`",
+    read="^$",
+    at=["LBRACE"],
+    where="file",
+)
 
 
 @mistake(read="^$", at=["IMPORT"], where="file")
 def import_without_from(place: Place) -> Diagnostic:
-    """`import std.models`."""
+    """Report `import std.models`."""
     words = takewhile(lambda token: token.type in ("NAME", "DOT"), place.tokens[1:])
     module = "".join(word.text for word in words)
     return error(
@@ -304,31 +347,29 @@ def import_without_from(place: Place) -> Diagnostic:
     )
 
 
-@mistake(read="^$", at=["LET", "DENSE"], where="file")
-def let_in_file(place: Place) -> Diagnostic:
-    """`let a = 1` outside a block."""
-    return error(
-        "E0139",
-        f"`{place.token.text}` belongs in the block of a reward or a selection",
-        place.token.span,
-        help="put it between the `{` and `}` of `reward NAME(…) { … }`",
-    )
+# `let a = 1` outside a block.
+row(
+    "E0139",
+    "`{0.text}` belongs in the block of a reward or a selection",
+    "put it between the `{{` and `}}` of `reward NAME(…) {{ … }}`",
+    read="^$",
+    at=["LET", "DENSE"],
+    where="file",
+)
 
-
-@mistake(read="^$", where="file")
-def item_of_no_file(place: Place) -> Diagnostic:
-    """Anything else that begins no item of a file."""
-    return error(
-        "E0139",
-        f"an item of a file cannot begin with {describe(place.token)}",
-        place.token.span,
-        help="a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME { … }`",
-    )
+# Anything else that begins no item of a file.
+row(
+    "E0139",
+    "an item of a file cannot begin with {0.described}",
+    "a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME {{ … }}`",
+    read="^$",
+    where="file",
+)
 
 
 @mistake(read="^NAME$", where="file")
 def setting_in_file(place: Place) -> Diagnostic:
-    """`lr = 3`, `batch { … }` or a value outside a block."""
+    """Report `lr = 3`, `batch { … }` or a value outside a block."""
     name, mark = place.first.text, place.token.type
     what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
     if mark in ASSIGNMENTS:
@@ -340,7 +381,7 @@ def setting_in_file(place: Place) -> Diagnostic:
 
 @mistake(read="^(any_name|FROM|PARAM|IMPORT)$", where="block")
 def import_in_block(place: Place) -> Diagnostic | None:
-    """`from …` or `param …` in a block."""
+    """Report `from …` or `param …` in a block."""
     if place.index != 1 or place.first.type not in ("FROM", "PARAM", "IMPORT"):
         return None
     return error(
@@ -353,7 +394,7 @@ def import_in_block(place: Place) -> Diagnostic | None:
 
 @mistake(read="^(any_name|FOR|IF|ELSE)$", where="block")
 def loop_in_block(place: Place) -> Diagnostic | None:
-    """`for …` or `if …` as a statement."""
+    """Report `for …` or `if …` as a statement."""
     word = place.first
     if place.index != 1 or word.type not in ("FOR", "IF", "ELSE"):
         return None
@@ -366,31 +407,30 @@ def loop_in_block(place: Place) -> Diagnostic | None:
     return error("E0130", f"there is no `{word.text}` statement", word.span, help=advice)
 
 
-@mistake(read="^$", at=OPERATORS, where="block")
-def operator_begins_line(place: Place) -> Diagnostic:
-    """A line that goes on with the value of the line above."""
-    return error(
-        "E0130",
-        f"a line cannot begin with `{place.token.text}`",
-        place.token.span,
-        help="to go on with the line above, put the whole value in ( ): newlines are free there",
-    )
+# A line that continues the value of the line above.
+row(
+    "E0130",
+    "a line cannot begin with `{0.text}`",
+    "to go on with the line above, put the whole value in ( ): newlines are free there",
+    read="^$",
+    at=OPERATORS,
+    where="block",
+)
 
-
-@mistake(read="^$", at=["LBRACE"], where="block")
-def block_without_name(place: Place) -> Diagnostic:
-    """`{ … }` alone."""
-    return error(
-        "E0139",
-        "a block belongs to a name on its line",
-        place.token.span,
-        help="put the `{` at the end of the line above, or name the block: `optim { … }`",
-    )
+# `{ … }` alone.
+row(
+    "E0139",
+    "a block belongs to a name on its line",
+    "put the `{{` at the end of the line above, or name the block: `optim {{ … }}`",
+    read="^$",
+    at=["LBRACE"],
+    where="block",
+)
 
 
 @mistake(read="^NAME name( decl_params)?$", at=ENDS, where="item")
 def declaration_without_value(place: Place) -> Diagnostic:
-    """`arm base` and nothing behind it."""
+    """Report `arm base` and nothing behind it."""
     kind, name = place.tokens[0], place.tokens[1]
     if place.type_at(1) == "LBRACE":
         advice = f"put the `{{` on the same line: `{kind.text} {name.text} {{`"
@@ -404,70 +444,56 @@ def declaration_without_value(place: Place) -> Diagnostic:
     )
 
 
-@mistake(at=["NAME"], where="block")
-def item_behind_block(place: Place) -> Diagnostic | None:
-    """`table main { … } chart curves { … }`, in one line with nothing between."""
-    if place.type_at(-1) != "RBRACE" or place.opener() not in ("", "LBRACE"):
-        return None
-    return error(
-        "E0142",
-        f"{describe(place.token)} follows a complete block",
-        place.token.span,
-        help=f"start a new line, or put a comma before `{quote_token(place.token)}`",
-    )
+# `table main { … } chart curves { … }`, in one line with nothing between.
+row(
+    "E0142",
+    "{0.described} follows a complete block",
+    "start a new line, or put a comma before `{0.spelled}`",
+    at=["NAME"],
+    where="block",
+    when=lambda place: place.type_at(-1) == "RBRACE" and place.opener() in ("", "LBRACE"),
+)
 
 
 # `=` and `:`
 
+# `lr: 5e-6`.
+row(
+    "E0141",
+    "a setting is written with `=`",
+    "write `{0.head} = {0.value}`",
+    read=r"^\w+$",
+    at=["COLON"],
+    when=lambda place: place.index == 1 and (place.in_block or place.alone),
+)
 
-@mistake(read=r"^\w+$", at=["COLON"])
-def setting_with_colon(place: Place) -> Diagnostic | None:
-    """`lr: 5e-6`."""
-    if place.index != 1 or not (place.in_block or place.alone):
-        return None
-    return error(
-        "E0141",
-        "a setting is written with `=`",
-        place.token.span,
-        help=f"write `{quote_token(place.first)} = {value_after(place)}`",
-    )
+# `let a: 1` or `arm x: 5`.
+row("E0141", "a value is given with `=`", "write `= {0.value}`", read="^(LET|NAME) name$", at=["COLON"])
 
+# `exp(from = 1K tokens)`.
+row(
+    "E0141",
+    "an argument is written with `:`",
+    "write `{0.before.text}: {0.value}`",
+    read=r"postfix LPAR (args COMMA )?(NAME|any_name)$",
+    at=ASSIGNMENTS,
+)
 
-@mistake(read="^(LET|NAME) name$", at=["COLON"])
-def value_with_colon(place: Place) -> Diagnostic:
-    """`let a: 1` or `arm x: 5`."""
-    return error(
-        "E0141", "a value is given with `=`", place.token.span, help=f"write `= {value_after(place)}`"
-    )
-
-
-@mistake(read=r"postfix LPAR (args COMMA )?(NAME|any_name)$", at=ASSIGNMENTS)
-def argument_with_equals(place: Place) -> Diagnostic:
-    """`exp(from = 1K tokens)`."""
-    return error(
-        "E0141",
-        "an argument is written with `:`",
-        place.token.span,
-        help=f"write `{place.tokens[place.index - 1].text}: {value_after(place)}`",
-    )
-
-
-@mistake(read="^expr$", at=ASSIGNMENTS)
-def dotted_setting(place: Place) -> Diagnostic | None:
-    """`optim.lr = 1e-6`."""
-    if place.index != 3 or place.type_at(-2) != "DOT":
-        return None
-    return error(
-        "E0141",
-        "a setting has a plain name",
-        place.first.span,
-        help=f"write `{place.first.text} {{ {place.tokens[2].text} = … }}`",
-    )
+# `optim.lr = 1e-6`.
+row(
+    "E0141",
+    "a setting has a plain name",
+    "write `{0.first.text} {{ {0.before.text} = … }}`",
+    read="^expr$",
+    at=ASSIGNMENTS,
+    when=lambda place: place.index == 3 and place.type_at(-2) == "DOT",
+    mark=lambda place: place.first.span,
+)
 
 
 @mistake(read="(^|EQUAL )expr$", at=ASSIGNMENTS)
 def settings_on_one_line(place: Place) -> Diagnostic | None:
-    """`lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
+    """Report `lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
     if place.opener() or place.type_at(-1) != "NAME" or place.type_at(-2) != "NUMBER":
         return None
     name = place.tokens[place.index - 1]
@@ -479,39 +505,31 @@ def settings_on_one_line(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(at=ASSIGNMENTS)
-def equals_in_value(place: Place) -> Diagnostic | None:
-    """`[b = 1]`."""
-    if not place.after_value:
-        return None
-    return error(
-        "E0141",
-        f"`{place.token.text}` does not fit in a value",
-        place.token.span,
-        help="write `==` to compare",
-    )
+# `[b = 1]`.
+row(
+    "E0141",
+    "`{0.text}` does not fit in a value",
+    "write `==` to compare",
+    at=ASSIGNMENTS,
+    when=lambda place: place.after_value,
+)
 
 
 # A value is wanted
 
-
-@mistake(at=KEYWORDS)
-def keyword_as_value(place: Place) -> Diagnostic | None:
-    """`a = import`."""
-    if not place.wants_value:
-        return None
-    word = place.token
-    return error(
-        "E0143",
-        f"`{word.text}` is a keyword, not a value",
-        word.span,
-        help=keyword_advice(word),
-    )
+# `a = import`.
+row(
+    "E0143",
+    "`{0.text}` is a keyword, not a value",
+    "{0.keyword_advice}",
+    at=KEYWORDS,
+    when=lambda place: place.wants_value,
+)
 
 
 @mistake(at=["LBRACE"])
 def block_without_parent(place: Place) -> Diagnostic | None:
-    """`experiment e = { … }`."""
+    """Report `experiment e = { … }`."""
     if not place.wants_value:
         return None
     advice = "write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`"
@@ -543,7 +561,7 @@ def no_value_begins(place: Place) -> Diagnostic | None:
 
 @mistake(read="(EQUAL|COLON)$")
 def no_value_follows_name(place: Place) -> Diagnostic | None:
-    """`a =` or `f(n:)`."""
+    """Report `a =` or `f(n:)`."""
     before = place.before
     if before is None or not place.wants_value:
         return None
@@ -551,13 +569,13 @@ def no_value_follows_name(place: Place) -> Diagnostic | None:
     head = f"{name}:" if before.text == ":" else f"{name} {before.text}"
     advice = f"write `{head} VALUE`"
     if place.ends_line() and place.type_at(1) in LITERALS | {"LSQB", "LPAR", "MINUS"}:
-        advice = f"move the value up: `{head} {value_after(place)}`"
+        advice = f"move the value up: `{head} {quote_value(place)}`"
     return error("E0140", f"no value follows `{head}`", behind(before), help=advice)
 
 
 @mistake()
 def no_value_follows_operator(place: Place) -> Diagnostic | None:
-    """`1 +` or `not`."""
+    """Report `1 +` or `not`."""
     before = place.before
     if before is None or before.type not in OPERATORS | KEYWORDS or not place.wants_value:
         return None
@@ -567,60 +585,58 @@ def no_value_follows_operator(place: Place) -> Diagnostic | None:
     return error("E0140", f"no value follows `{before.text}`", behind(before), help=advice)
 
 
-@mistake(at=["COMMA"])
-def comma_without_value(place: Place) -> Diagnostic | None:
-    """`[1,,2]`."""
-    if not place.wants_value:
-        return None
-    return error(
-        "E0142", "nothing comes before this `,`", place.token.span, help="delete it, or write the value"
-    )
+# `[1,,2]`.
+row(
+    "E0142",
+    "nothing comes before this `,`",
+    "delete it, or write the value",
+    at=["COMMA"],
+    when=lambda place: place.wants_value,
+)
 
-
-@mistake()
-def no_value(place: Place) -> Diagnostic | None:
-    """Anything else where a value has to stand."""
-    if not place.wants_value:
-        return None
-    return error(
-        "E0140",
-        f"a value is wanted here, and this is {describe(place.token)}",
-        place.span(),
-        help="a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
-    )
+# Any other token in the place of a value.
+row(
+    "E0140",
+    "a value is wanted here, and this is {0.described}",
+    "a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
+    when=lambda place: place.wants_value,
+    mark=Place.span,
+)
 
 
 # A value is complete
 
+# `1 < len(y) < 3`.
+row(
+    "E0144",
+    "comparisons cannot be chained",
+    "compare twice: `a < b and b < c`",
+    at=COMPARISONS,
+    when=lambda place: place.after_whole_value,
+)
 
-@mistake(at=COMPARISONS)
-def chained_comparison(place: Place) -> Diagnostic | None:
-    """`1 < len(y) < 3`."""
-    if not place.after_whole_value:
-        return None
-    return error(
-        "E0144", "comparisons cannot be chained", place.token.span, help="compare twice: `a < b and b < c`"
-    )
+# `1 if correct(y)`.
+row(
+    "E0140",
+    "this choice has no `else`",
+    "write `A if CONDITION else B`",
+    read="(?<!IN )disjunction IF disjunction$",
+    mark=Place.span,
+)
 
-
-@mistake(read="(?<!IN )disjunction IF disjunction$")
-def choice_without_else(place: Place) -> Diagnostic:
-    """`1 if correct(y)`."""
-    return error("E0140", "this choice has no `else`", place.span(), help="write `A if CONDITION else B`")
-
-
-@mistake(at=["FOR", "IF", "ELSE"])
-def word_behind_value(place: Place) -> Diagnostic | None:
-    """`[z for z in group]`: such a word goes elsewhere."""
-    if not place.after_value:
-        return None
-    word = place.token
-    return error("E0130", f"`{word.text}` does not fit here", word.span, help=keyword_advice(word))
+# `[z for z in group]`: such a word goes elsewhere.
+row(
+    "E0130",
+    "`{0.text}` does not fit here",
+    "{0.keyword_advice}",
+    at=["FOR", "IF", "ELSE"],
+    when=lambda place: place.after_value,
+)
 
 
 @mistake()
 def suffix_apart(place: Place) -> Diagnostic | None:
-    """`16 K tokens`."""
+    """Report `16 K tokens`."""
     if not place.after_value or place.type_at(-2) != "NUMBER" or place.type_at(-1) != "NAME":
         return None
     number, suffix = place.tokens[place.index - 2 : place.index]
@@ -635,15 +651,15 @@ def suffix_apart(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(read="(?<!postfix )LPAR expr$", at=["COMMA"])
-def tuple_in_brackets(place: Place) -> Diagnostic:
-    """`(1, 2)`."""
-    return error("E0130", "( ) holds one value", place.token.span, help="a list is written `[a, b]`")
+# `(1, 2)`.
+row(
+    "E0130", "( ) holds one value", "a list is written `[a, b]`", read="(?<!postfix )LPAR expr$", at=["COMMA"]
+)
 
 
 @mistake(at=VALUES | {"LBRACE"})
 def two_values(place: Place) -> Diagnostic | None:
-    """`a = b c = d` or `[b c]`: a complete value and then another."""
+    """Report `a = b c = d` or `[b c]`: a complete value and then another."""
     before, token = place.before, place.token
     if before is None or not place.after_value:
         return None
@@ -663,15 +679,14 @@ def two_values(place: Place) -> Diagnostic | None:
     return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)
 
 
-@mistake(read="FOR name$")
-def comprehension_without_in(place: Place) -> Diagnostic:
-    """`mean(z for group)`."""
-    return error(
-        "E0130",
-        "this `for` has no `in`",
-        place.span(),
-        help="the form is `mean(len(z) for z in group)`",
-    )
+# `mean(z for group)`.
+row(
+    "E0130",
+    "this `for` has no `in`",
+    "the form is `mean(len(z) for z in group)`",
+    read="FOR name$",
+    mark=Place.span,
+)
 
 
 # Forms: an import, a param, a `let`, a `dense` and the head of a declaration
@@ -700,7 +715,7 @@ def broken_form(place: Place) -> Diagnostic | None:
 
 @mistake(read="^NAME name LPAR", where="item")
 def broken_parameters(place: Place) -> Diagnostic:
-    """`reward r(alpha) { … }`."""
+    """Report `reward r(alpha) { … }`."""
     return error(
         "E0130",
         f"{describe(place.token)} does not fit in these parameters",
@@ -712,7 +727,7 @@ def broken_parameters(place: Place) -> Diagnostic:
 
 @mistake(read="^NAME name$", at=["MINUS"], where="item")
 def name_with_hyphen(place: Place) -> Diagnostic | None:
-    """`experiment my-run = …`."""
+    """Report `experiment my-run = …`."""
     if place.type_at(1) not in ("NAME", "NUMBER"):
         return None
     kind, name, _, rest = place.tokens[:4]
@@ -726,7 +741,7 @@ def name_with_hyphen(place: Place) -> Diagnostic | None:
 
 @mistake(read="^NAME name$", where="item")
 def broken_head(place: Place) -> Diagnostic:
-    """`experiment e ppo { … }`."""
+    """Report `experiment e ppo { … }`."""
     kind, name = place.tokens[:2]
     head = f"{kind.text} {name.text}"
     advice = f"write `{head} = VALUE` or `{head} {{ … }}`"
@@ -762,13 +777,13 @@ def describe(token: Token) -> str:
 
 
 def quote_token(token: Token) -> str:
-    """Quote a token in a line of advice."""
+    """Return a token for a line of advice."""
     if token.type in ENDS:
         return "…"
     return clip_text(token.text) if "\n" not in token.text else "…"
 
 
-def value_after(place: Place) -> str:
+def quote_value(place: Place) -> str:
     """Quote the value that follows the token in a line of advice; `…` unless it is short."""
     token, unit = place.tokens[place.index + 1], place.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":
@@ -783,7 +798,7 @@ def behind(token: Token) -> Span:
 
 
 def keyword_advice(token: Token) -> str:
-    """Say what a keyword is for, where it stands and does not fit."""
+    """Return what a keyword is for, if it does not fit."""
     if token.type == "FOR":
         return "go through a group in a call: `mean(len(z) for z in group)`"
     if token.type in ("IF", "ELSE"):

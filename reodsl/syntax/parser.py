@@ -118,7 +118,7 @@ def parse_expression(source: Source) -> ExpressionResult:
 
 
 def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
-    """Whether a file is something else: its name says so, and it has more errors than items that can be read."""
+    """Return whether a file is no spec, by its name and by more errors than items that can be read."""
     errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     return PurePath(source.path).suffix not in ("", ".reo") and errors > items
 
@@ -216,7 +216,7 @@ class Reader:
 
     @property
     def may_be_deep(self) -> bool:
-        """Whether the tree could be deeper than the limit: brackets and the longest item without them say."""
+        """Return whether the tree may be deeper than the limit, by brackets and the longest item without them."""
         return max(self.depths, default=0) + self.longest >= MAX_NESTING
 
     def run(self) -> Any:

@@ -16,7 +16,7 @@ from reodsl.syntax.tree import Comment
 
 @dataclass(slots=True)
 class Token:
-    """A token of the parser. `payload` is a literal's value; `mended` says that text around it was changed."""
+    """A token of the parser. `payload` is a literal's value; `mended` means that text around it was changed."""
 
     type: str
     text: str
@@ -239,7 +239,7 @@ def _advice(text: str) -> str:
 
 
 def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
-    """Warn of `\\n` in a triple-quoted value (W0101): no escapes are read there, so it is two characters."""
+    r"""Warn of `\n` in a triple-quoted value (W0101): no escapes are read there, so it is two characters."""
     warnings = []
     for before, token in zip([None, *tokens], tokens, strict=False):
         if (

@@ -23,7 +23,7 @@ _BOMS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text and the path to show for it. Lines end in `\\n` alone; a byte order mark is gone."""
+    r"""A text and the path to show for it. Lines end in `\n` alone; a byte order mark is gone."""
 
     path: str
     text: str
@@ -65,7 +65,7 @@ def read_source(path: Path, shown: str | None = None) -> Source:
 
 
 def _is_of_system(path: Path) -> bool:
-    """Whether a path leads to a device or to a file of the kernel's: to open or to read these may do something.
+    """Return whether a path leads to a device or to a file of the kernel's: to open or to read these may do something.
 
     What is read of /proc/kmsg is gone from there. Links are followed, so that `/dev/stdin` is the file that it stands for.
     """

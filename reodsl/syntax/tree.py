@@ -41,7 +41,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class String:
-    """A text. `long` is the triple-quoted form: taken as it stands, no escapes, newlines allowed."""
+    """A text. `long` is the triple-quoted form: without escapes, newlines allowed."""
 
     value: str
     long: bool
@@ -385,7 +385,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`# …` as written; `own_line` when nothing stands before it on its line."""
+    """`# …` as written; `own_line` if its line has nothing else."""
 
     text: str
     own_line: bool
@@ -443,7 +443,7 @@ def depth_exceeding(node: Node, limit: int) -> Span | None:
 
 
 def same(left: Node, right: Node) -> bool:
-    """Whether two trees are equal but for spans, paths and the spelling of numbers."""
+    """Return whether two trees are equal but for spans, paths and the spelling of numbers."""
     stack: list[tuple[Any, Any]] = [(left, right)]
     while stack:
         one, other = stack.pop()

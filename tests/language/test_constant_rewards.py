@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.language import check_file
-from reodsl.language.intervals import Room, compared
+from reodsl.language.intervals import Room, compare_ranges
 from reodsl.language.reward import operators
 
 INF = float("inf")
@@ -137,7 +137,7 @@ def test_what_is_the_same_for_the_responses_that_there_can_be(
 def test_comparisons_of_ranges(
     op: str, left: tuple[float, float], right: tuple[float, float], expected: tuple[float, float]
 ) -> None:
-    assert compared(op, left, right) == expected
+    assert compare_ranges(op, left, right) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_a_condition_of_many_parts_is_read_in_their_number_and_not_its_square(
     while len(parts) > 1:
         parts = [f"({one} and {two})" for one, two in zip(parts[::2], parts[1::2], strict=True)]
     asked: list[float] = []
-    room = operators._room
+    room = operators._make_room
 
     def counted(op: str, limit: float) -> Room:
         asked.append(limit)
         return room(op, limit)
 
-    monkeypatch.setattr(operators, "_room", counted)
+    monkeypatch.setattr(operators, "_make_room", counted)
     path = tmp_path / "spec.reo"
     path.write_text(f"reward mine {{ 1 if {parts[0]} else 0 }}\n")
     assert [each.code for each in check_file(path).diagnostics] == ["W0302"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.language.checks.budgets import unresolved
+from reodsl.language.checks.budgets import find_unresolved
 
 GRID = (0, 64, 128, 1024, 2048)
 
@@ -21,9 +21,9 @@ GRID = (0, 64, 128, 1024, 2048)
     ],
 )
 def test_unresolved(splits: tuple[int, ...], expected: list[int]) -> None:
-    assert unresolved(splits, GRID, 2048) == expected
+    assert find_unresolved(splits, GRID, 2048) == expected
 
 
 def test_past_the_integral_nothing_is_looked_for() -> None:
-    assert unresolved((1100, 1200), GRID, 1024) == []
-    assert unresolved((1100, 1200), GRID, 1150) == []
+    assert find_unresolved((1100, 1200), GRID, 1024) == []
+    assert find_unresolved((1100, 1200), GRID, 1150) == []

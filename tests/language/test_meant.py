@@ -1,8 +1,7 @@
-"""A value of the wrong kind, and a setting that lacks: what to write instead is of this file, or says what to import."""
+"""A value of the wrong kind: the help says what was most likely meant."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -38,7 +37,7 @@ def help_of(result: Compiled, code: str) -> str:
     ("text", "code", "remedy"),
     [
         ("experiment x = vanilla { eval = [chain_suite] }", "E0301", "write `chain_suite`, without brackets"),
-        ("experiment x = vanilla { eval = chain_train }", "E0301", "write `eval = chain_suite`, for example"),
+        ("experiment x = vanilla { eval = chain_train }", "E0301", "write `eval = math_reg`, for example"),
         ('experiment x = vanilla { reward = "mine" }', "E0301", "a declaration is named without quotes: `mine`"),
         (
             'experiment x = vanilla { reward = python("style.py:score", seconds: 3 seconds) }',
@@ -105,33 +104,3 @@ def help_of(result: Compiled, code: str) -> str:
 )  # fmt: skip
 def test_what_was_meant(text: str, code: str, remedy: str, compiled: Callable[..., Compiled]) -> None:
     assert help_of(compiled(f"{HEAD}{SHORT}{text}\n"), code) == remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "examples"),
-    [
-        ("experiment x = short { reward = mine }", "data = chain_train"),
-        ("experiment x = short { data = chain_train }", "reward = mine"),
-        ("suite x = chain_suite\nsuite mine_too { samples = 2 }", None),
-        ("experiment x = ppo { eval = chain_suite }", None),
-    ],
-)
-def test_an_example_can_be_pasted(
-    text: str, examples: str | None, compiled: Callable[..., Compiled], codes: Callable[..., list[str]]
-) -> None:
-    spec = f"{HEAD}{SHORT}{text}\n"
-    helps = help_of(compiled(spec), "E0304")
-    example, *imports = re.findall("`([^`]+)`", helps)
-    assert examples in (None, example)
-    pasted = "\n".join([*imports, spec.rstrip().removesuffix("}"), f"  {example}", "}"])
-    assert not {"E0201", "E0301", "E0304"} & set(codes(pasted)), pasted
-
-
-def test_a_reward_that_needs_arguments_is_no_example(compiled: Callable[..., Compiled]) -> None:
-    reward = "reward mine(a: number in 0..1) { a * correct(y) }"
-    text = f"{HEAD}{SHORT}experiment x = short {{ data = chain_train }}\n".replace(
-        "reward mine { correct(y) }", reward
-    )
-    assert help_of(compiled(text.replace("reward = mine,", "reward = mine(a: 1),")), "E0304") == (
-        "add `reward = outcome`, with `from std.rewards import outcome`"
-    )

@@ -10,8 +10,7 @@ import pytest
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.language import Compiled, compile_file
-from reodsl.language.hints import WRITTEN
-from reodsl.language.reward.names import CALLED
+from reodsl.language.hints import FUNCTIONS_ELSEWHERE, METHODS
 from tests.language.conftest import HEAD, MINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,15 +46,17 @@ def test_an_objective_of_other_tools_leads_to_the_setting_for_it(
     assert (found.code, found.help) == ("E0203", helps)
 
 
-@pytest.mark.parametrize("name", sorted({helps: name for name, helps in CALLED.items()}.values()))
+@pytest.mark.parametrize(
+    "name", sorted({helps: name for name, helps in FUNCTIONS_ELSEWHERE.items()}.values())
+)
 def test_a_function_of_other_languages_leads_to_what_serves(
     errors: Callable[[str], list[Diagnostic]], name: str
 ) -> None:
     """What is said to be written is taken, of a number in place of `…`."""
     reward = "reward r {{\n  let a = len(y) / 1K tokens\n  {}\n}}\n"
     (found,) = errors(HEAD + MINE + reward.format(f"correct(y) + {name}(a)"))
-    assert (found.code, found.help) == ("E0213", CALLED[name])
-    (code,) = re.findall("`([^`]*)`", CALLED[name])
+    assert (found.code, found.help) == ("E0213", FUNCTIONS_ELSEWHERE[name])
+    (code,) = re.findall("`([^`]*)`", FUNCTIONS_ELSEWHERE[name])
     if "kl" in code:
         assert not errors(HEAD + MINE.replace("reward = outcome", f"reward = outcome\n  {code}"))
         return
@@ -120,16 +121,16 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(WRITTEN))
+@pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_method_in_place_of_a_value_is_told_how_it_is_written(
     errors: Callable[[str], list[Diagnostic]], name: str
 ) -> None:
     """Wherever it stands; and what the help says to write is taken."""
-    place = PLACES[sorted(WRITTEN).index(name) % len(PLACES)]
+    place = PLACES[sorted(METHODS).index(name) % len(PLACES)]
     for each in {place, PLACES[0]}:
         (found,) = errors(amended(each.format(name)))
-        assert found.help == WRITTEN[name], each
-    lines = [part for part in re.findall("`([^`]*)`", WRITTEN[name]) if "=" in part]
+        assert found.help == METHODS[name], each
+    lines = [part for part in re.findall("`([^`]*)`", METHODS[name]) if "=" in part]
     if name not in ("dpo", "ipo", "simpo"):  # These train on pairs, which the rest of the spec does not have.
         # Two experiments without a study are all that is wrong.
         assert [each.code for each in errors(amended("\n  ".join(lines)))] == ["E0214"], lines

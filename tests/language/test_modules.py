@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics.render import render
 from reodsl.language import check_file
-from reodsl.language.modules import library_names
+from reodsl.language.modules import list_library
 
 Golden = Callable[[str, str], None]
 
@@ -90,7 +90,7 @@ def test_a_long_chain_of_files_ends_in_a_finding(tmp_path: Path, monkeypatch: py
     assert "E0206" in {each.code for each in check_file("spec.reo").diagnostics}
 
 
-@pytest.mark.parametrize("module", library_names())
+@pytest.mark.parametrize("module", list_library())
 def test_every_module_of_the_library_is_sound(module: str) -> None:
     from reodsl.language.modules import LIBRARY
 

@@ -14,7 +14,16 @@ from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.units import STEPS, TOKENS, Dimension, Quantity, shown, times, unit_name, written
+from reodsl.language.units import (
+    STEPS,
+    TOKENS,
+    Dimension,
+    Quantity,
+    format_quantity,
+    multiply_units,
+    name_unit,
+    write_quantity,
+)
 from reodsl.language.values import Scope, Value, plain
 from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source
@@ -50,7 +59,7 @@ def test_numbers(text: str, number: float, unit: str) -> None:
     found = value(text)
     assert found is not None
     assert isinstance(found.data, Quantity)
-    assert (found.data.number, unit_name(found.data.unit)) == (number, unit)
+    assert (found.data.number, name_unit(found.data.unit)) == (number, unit)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ UNITS = st.sampled_from([(), TOKENS, STEPS])
 @given(st.integers(-(10**9), 10**9), UNITS)
 def test_what_is_written_is_read_back(number: int, unit: Dimension) -> None:
     quantity = Quantity(number, unit)
-    for text in (written(quantity), shown(quantity)):
+    for text in (write_quantity(quantity), format_quantity(quantity)):
         found = value(text)
         assert found is not None
         assert found.data == quantity
@@ -83,14 +92,14 @@ def test_what_is_written_is_read_back(number: int, unit: Dimension) -> None:
 
 @given(st.floats(1e-12, 1e12))
 def test_fractions_are_read_back(number: float) -> None:
-    found = value(shown(Quantity(number)))
+    found = value(format_quantity(Quantity(number)))
     assert found is not None
     assert plain(found) == number
 
 
 @given(UNITS, UNITS)
 def test_a_quotient_undoes_a_product(one: Dimension, two: Dimension) -> None:
-    assert times(times(one, two), two, -1) == one
+    assert multiply_units(multiply_units(one, two), two, -1) == one
 
 
 def test_a_setting_gives_a_bare_number_its_unit() -> None:

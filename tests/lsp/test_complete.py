@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.kinds import DECLARED, KINDS
-from reodsl.language.modules import _kept, library_names
+from reodsl.language.modules import _parse_kept, list_library
 from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.lsp.complete import Completion, completions
 from reodsl.lsp.hints import hints
@@ -91,7 +91,7 @@ def test_arguments_of_functions_and_rewards() -> None:
 
 def test_modules_after_from_and_names_after_import() -> None:
     found = offered("from std.|\n" + TEXT)
-    assert labels(found) >= {f"std.{name}" for name in library_names()}
+    assert labels(found) >= {f"std.{name}" for name in list_library()}
     assert found[0].span.column == len("from ") + 1
     names = offered("from std.rewards import outcome, re|\n" + TEXT)
     assert {"reo", "outcome", "length_group_norm"} <= labels(names)
@@ -192,7 +192,7 @@ def test_a_half_typed_reward_is_answered(at_: int) -> None:
 
 def test_what_is_typed_again_costs_what_has_changed(calls: Callable[[Callable[[], object]], int]) -> None:
     """The library is parsed once in a server's life, so an answer after a key is of the file alone."""
-    _kept.cache_clear()
+    _parse_kept.cache_clear()
     first = calls(lambda: completions(opened(TEXT), 10, 3))
     again = calls(lambda: completions(opened(TEXT + "# more\n"), 10, 3))
     assert again < 0.6 * first

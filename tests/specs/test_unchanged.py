@@ -41,7 +41,7 @@ def test_every_shipped_spec_keeps_its_meaning(
 def _meanings(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what each study of a file means, or each experiment of a file without studies."""
     program = load(path, {}, {})
-    targets = program.of_type(Study, "study") or program.of_type(Experiment, "experiment") or [None]
+    targets = program.list_type(Study, "study") or program.list_type(Experiment, "experiment") or [None]
     for target in targets:
         yield f"{path} {target or ''}".rstrip(), _meaning(path, target)
 

@@ -1,4 +1,4 @@
-"""Checks of what is legal and still wrong, from evaluated experiments and studies to findings."""
+"""Check what is legal and still wrong in evaluated experiments and studies."""
 
 from __future__ import annotations
 
@@ -8,64 +8,60 @@ from contextlib import suppress
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.language.bounds import Enough
 
-# isort: off
-# These files register their checks, which run in this order.
-from reodsl.language.checks import training, loss, rewards, budgets, comparable, data, vocabulary  # noqa: F401
-from reodsl.language.checks import studies, clusters, trained_amounts  # noqa: F401
-
-# isort: on
+# These files register their checks as they are imported.
+from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
     CASE_CHECKS,
     STAGE_CHECKS,
     STUDY_CHECKS,
     Case,
     StudyCase,
-    cases,
+    list_cases,
     run_checks,
 )
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.published import check_curves, check_published, check_tables
 from reodsl.language.checks.rewards import check_wording
-from reodsl.language.checks.studies import check_score, runnable
+from reodsl.language.checks.studies import check_runnable, check_score
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.program import Program
-from reodsl.language.resolve import grid_of
+from reodsl.language.resolve import sort_grid
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.values import Budgets, Compound, Definition, Frontier, Study
 
 
 def check_program(program: Program) -> None:
-    """Run every check; findings go into the program's context. A spec that passed a bound is not looked at further."""
+    """Run every check; findings go into the program's context. A spec that passed a bound is not checked further."""
     if program.main is not None and not program.context.ended:
         with suppress(Enough):
-            for reward in program.of_type(Definition, "reward").values():
+            for reward in program.list_type(Definition, "reward").values():
                 type_reward(program.context, reward, symbolic=True)
-            for selection in program.of_type(Definition, "selection").values():
+            for selection in program.list_type(Definition, "selection").values():
                 type_selection(program.context, selection, symbolic=True)
             for finding in _check(program):
                 program.context.report(finding)
 
 
 def _check(program: Program) -> Iterator[Diagnostic]:
-    ctx, listed = program.context, cases(program)
-    for wording in program.of_kind("wording").values():
+    ctx, listed = program.context, list_cases(program)
+    for wording in program.list_kind("wording").values():
         yield from check_wording(wording)
-    for table in program.of_type(Compound, "published").values():
+    for table in program.list_type(Compound, "published").values():
         yield from check_published(table)
-    for frontier in program.of_type(Frontier, "frontier").values():
+    for frontier in program.list_type(Frontier, "frontier").values():
         yield from check_curves(frontier)
     for case in listed:
         if not case.repeated:
             yield from _check_case(case)
     yield from check_tables(listed)
     yield from check_data(program)
-    for study in program.of_type(Study, "study").values():
+    for study in program.list_type(Study, "study").values():
         arms = [case for case in listed if case.study is study]
         findings = list(run_checks(STUDY_CHECKS, StudyCase(study, ctx, study, arms)))
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):
-            findings.extend(runnable(ctx, study))
+            findings.extend(check_runnable(ctx, study))
         yield from findings
     yield from check_unused(program)
 
@@ -77,7 +73,7 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
         split = stage.reward.split if stage.reward is not None else None
         points = len(split.schedule.budgets) if isinstance(split, Budgets) else 0
         case.ctx.spend("stages", stage.record.span)
-        case.ctx.spend("schedules", stage.record.span, len(grid_of(case.suite)) + points)
+        case.ctx.spend("schedules", stage.record.span, len(sort_grid(case.suite)) + points)
         yield from run_checks(STAGE_CHECKS, case, stage)
     yield from run_checks(CASE_CHECKS, case)
     if case.study is None and case.suite is not None:

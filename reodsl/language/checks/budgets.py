@@ -1,4 +1,4 @@
-"""Checks of budgets: against responses, the grid, and the rollouts that they are estimated from."""
+"""Check budgets: against responses, the grid, and the rollouts that they are estimated from."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
     Case,
-    Setting,
+    SettingView,
     StageCase,
     View,
     case_check,
     finding_at,
     ppo_check,
+    strip_names,
 )
-from reodsl.language.checks.comparable import check_vocabularies, content
+from reodsl.language.checks.data import check_vocabularies
 from reodsl.language.context import Context
-from reodsl.language.resolve import ancestry, grid_of
-from reodsl.language.reward.selection import questions_of
+from reodsl.language.resolve import sort_grid, walk_ancestry
+from reodsl.language.reward.selection import find_questions
 from reodsl.language.stages import complete_stages
-from reodsl.language.units import TOKENS, Quantity, shown, written
-from reodsl.language.values import Budgets, Experiment, Frontier, Record, Value, items_of, records_of
+from reodsl.language.units import TOKENS, Quantity, format_quantity, write_quantity
+from reodsl.language.values import Budgets, Experiment, Frontier, Record, Value, list_items, list_records
 
 GREEDY = ("temperature", 0), ("top_k", 1)
 """Settings of sampling that leave one token to draw."""
 
 
-def _tokens(count: float) -> str:
-    return written(Quantity(int(count), TOKENS))
+def _write_tokens(count: float) -> str:
+    return write_quantity(Quantity(int(count), TOKENS))
 
 
 @ppo_check
@@ -39,10 +40,10 @@ def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     for least, span in stage.typed.cuts:
         if least <= longest.number:
             continue
-        labels = [Label(span, shown(Quantity(int(least), TOKENS))), *longest.set_here]
+        labels = [Label(span, format_quantity(Quantity(int(least), TOKENS))), *longest.set_here]
         if span.path.startswith(LIBRARY_PATH):
             labels.insert(0, stage["reward"].label("this reward"))
-        helps = f"cut at {_tokens(longest.number)} or before, or raise `max_tokens`"
+        helps = f"cut at {_write_tokens(longest.number)} or before, or raise `max_tokens`"
         yield finding_at(error, "E0402", "the reward cuts responses past the longest one", labels, helps)
 
 
@@ -51,7 +52,7 @@ def check_shared_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report W0606: budgets estimated from arms with tokens of another vocabulary."""
     split = stage.typed.split
     if split is not None and split.kind == "question_budgets":
-        arms, at = items_of(split, "rollouts"), stage["reward"].place
+        arms, at = list_items(split, "rollouts"), stage["reward"].place
         yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, at)
 
 
@@ -63,13 +64,13 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         return
     last = split.schedule.l_max if isinstance(split, Budgets) else split.data("to")
     if split.kind == "oracle_budgets":
-        yield from _ends_early(split, int(last if last is not None else longest.number))
+        yield from _check_end(split, int(last if last is not None else longest.number))
     dense = stage.typed.dense is not None
     if last is None or not (last > longest.number or (last < longest.number and dense)):
         return
-    to, short = View(split)["to"], _tokens(longest.number)
+    to, short = View(split)["to"], _write_tokens(longest.number)
     via = [Label(span, text) for span, text in to.value.via] if to.slot is not None else []
-    labels = [to.label(shown(Quantity(last, TOKENS))), *via, *longest.set_here]
+    labels = [to.label(format_quantity(Quantity(last, TOKENS))), *via, *longest.set_here]
     end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
     if last > longest.number:
         helps, message = f"{end}, or raise `max_tokens`", "a budget lies past the longest response"
@@ -80,7 +81,7 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield finding_at(warning, "W0402", message, labels, helps)
 
 
-def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
+def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
     """Report E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
     frontier = split.sub("frontier")
     envelope = frontier.envelope if isinstance(frontier, Frontier) else None
@@ -88,7 +89,7 @@ def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
     if envelope is not None and end < longest:
         ends = View(envelope)["to"].label(f"ends at {end} tokens")
         labels = [Label(split.span, f"budgets up to {longest} tokens"), ends]
-        helps = f"write `to: {_tokens(longest)}` in the frontier, or `to: …` in `greedy`"
+        helps = f"write `to: {_write_tokens(longest)}` in the frontier, or `to: …` in `greedy`"
         message = "the frontier of these budgets ends before the longest response"
         yield finding_at(error, "E0408", message, labels, helps)
 
@@ -99,9 +100,9 @@ def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     split = stage.typed.split
     if split is None or split.kind != "question_budgets":
         return
-    values, sampled = items_of(split, "rollouts"), list[Record]()
-    for arm, each in zip(records_of(split, "rollouts"), values, strict=True):
-        stages = _stages_behind(case.ctx, arm)
+    values, sampled = list_items(split, "rollouts"), list[Record]()
+    for arm, each in zip(list_records(split, "rollouts"), values, strict=True):
+        stages = _list_stages(case.ctx, arm)
         if stages is None:
             return  # what it lacks is reported at its declaration
         rl = [recipe for recipe in stages if recipe.data("method") == "ppo"]
@@ -116,23 +117,23 @@ def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             return
         sampled += rl
     if sampled:
-        yield from _sampled_short(split, stage, sampled)
-        yield from _sampled_elsewhere(case, stage, values, sampled)
+        yield from _check_sampled_length(split, stage, sampled)
+        yield from _check_sampled_questions(case, stage, values, sampled)
 
 
-def _stages_behind(ctx: Context, record: Record) -> list[Record] | None:
+def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
     """Return the stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
-    for source, last in ancestry(record):
+    for source, last in walk_ancestry(record):
         if isinstance(source, Experiment) and source.is_trained:
             stages: list[Record] = [stage for _, stage in complete_stages(ctx, source)]
             return stages[: None if last is None else last + 1] or None
     return []
 
 
-def _sampled_short(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
+def _check_sampled_length(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
     """Report E0409: all arms end before the longest response."""
     to = split.fields.get("to") or stage.record.at("rollout.max_tokens")
-    longest = Setting("to", to, split.span).number
+    longest = SettingView("to", to, split.span).number
     ends = [end for each in sampled if (end := View(each)["rollout.max_tokens"]).slot is not None]
     most = max(ends, key=lambda end: end.number, default=None)
     if most is not None and most.number < longest:
@@ -142,21 +143,21 @@ def _sampled_short(split: Record, stage: StageCase, sampled: Sequence[Record]) -
             split.span,
             f"budgets up to {int(longest)} tokens",
             others=most.set_here,
-            help=f"name an arm with `max_tokens = {_tokens(longest)}`, or end both "
-            f"the budgets and the responses with them, at {_tokens(most.number)}",
+            help=f"name an arm with `max_tokens = {_write_tokens(longest)}`, or end both "
+            f"the budgets and the responses with them, at {_write_tokens(most.number)}",
         )
 
 
-def _sampled_elsewhere(
+def _check_sampled_questions(
     case: Case, stage: StageCase, values: Sequence[Value], sampled: Sequence[Record]
 ) -> Iterator[Diagnostic]:
     """Report W0404: no arm is trained on the stage's questions."""
     wanted = stage.record.sub("data")
     # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
-    every = questions_of(wanted)
+    every = find_questions(wanted)
     if wanted is None or every is None:
         return
-    if any(content(each.sub("data")) in (content(wanted), content(every)) for each in sampled):
+    if any(strip_names(each.sub("data")) in (strip_names(wanted), strip_names(every)) for each in sampled):
         return
     theirs = next((data for each in sampled if (data := each.sub("data")) is not None), None)
     yield warning(
@@ -173,7 +174,7 @@ def _sampled_elsewhere(
 @case_check
 def check_grid(case: Case) -> Iterator[Diagnostic]:
     """Report E0304, E0404, E0407: a grid without a forcing, or that does not fit `reg_to` and the longest response."""
-    grid = grid_of(case.suite)
+    grid = sort_grid(case.suite)
     suite, name = case.evaluation, case.evaluation.record.name
     if not grid:
         return
@@ -185,18 +186,18 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         findings.append(("E0304", message, [cut.label("cuts responses")], helps))
     if longest.slot is not None and grid[-1] > longest.number:
         labels = [cut.label(f"up to {grid[-1]} tokens"), *longest.set_here]
-        helps = f"end it at {_tokens(longest.number)}, or raise `max_tokens`"
+        helps = f"end it at {_write_tokens(longest.number)}, or raise `max_tokens`"
         findings.append(("E0407", "the grid goes on past the longest response", labels, helps))
     elif reg_to.slot is not None and longest.slot is not None and reg_to.number > longest.number:
         labels = [reg_to.label(f"{reg_to.number} tokens"), *longest.set_here]
-        helps = f"write `reg_to = {_tokens(longest.number)}`, or raise `max_tokens`"
+        helps = f"write `reg_to = {_write_tokens(longest.number)}`, or raise `max_tokens`"
         findings.append(("E0407", "REG integrates past the longest response", labels, helps))
     if grid[0] > 0:
         labels, helps = [cut.label(f"from {grid[0]} tokens")], "add it: `grid += [0 tokens]`"
         findings.append(("E0404", "the grid starts after 0, where REG's integral begins", labels, helps))
     if reg_to.slot is not None and grid[-1] < reg_to.number:
         labels = [cut.label(f"up to {grid[-1]} tokens"), *reg_to.set_here]
-        helps = f"let it go on to {_tokens(reg_to.number)}, or lower `reg_to`"
+        helps = f"let it go on to {_write_tokens(reg_to.number)}, or lower `reg_to`"
         findings.append(("E0404", "the grid stops before REG's integral does", labels, helps))
     for code, message, labels, helps in findings:
         yield finding_at(error, code, message, labels, helps)
@@ -205,13 +206,13 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
 @case_check
 def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
     """Report W0403: budgets that are trained on, and that the suite's grid does not resolve."""
-    grid = grid_of(case.suite)
+    grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None
         reg_to, longest = case.evaluation["reg_to"], stage["rollout.max_tokens"]
         if not isinstance(split, Budgets) or split.schedule.l_max > longest.number:
             continue
-        missed = unresolved(split.schedule.splits, grid, reg_to.number)
+        missed = find_unresolved(split.schedule.splits, grid, reg_to.number)
         if missed:
             budgets = ", ".join(str(budget) for budget in split.schedule.budgets)
             labels = [Label(split.span, f"budgets {budgets}"), case.evaluation["grid"].label("the grid")]
@@ -221,7 +222,7 @@ def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
             yield finding_at(warning, "W0403", message, labels, helps)
 
 
-def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
+def find_unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
     """Return the budgets up to `reg_to` that a grid from 0 up does not resolve.
 
     Between two of its points accuracy is interpolated. That says enough of one budget there, and cannot tell two apart;
@@ -238,7 +239,7 @@ def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[
 def check_benchmarks(case: Case) -> Iterator[Diagnostic]:
     """Report E0208: curves are kept by a benchmark's name."""
     seen: dict[str, Label] = {}
-    named = zip(records_of(case.suite, "benchmarks"), items_of(case.suite, "benchmarks"), strict=True)
+    named = zip(list_records(case.suite, "benchmarks"), list_items(case.suite, "benchmarks"), strict=True)
     for benchmark, each in named:
         first = seen.setdefault(benchmark.name, Label(each.span, "first here"))
         if first.span is not each.span:
@@ -254,7 +255,7 @@ def check_draws(case: Case) -> Iterator[Diagnostic]:
     if (suite.data("samples") or 1) < 2:
         return
     name = next((name for name, value in GREEDY if suite.data(name) == value), None)
-    forcing = suite.sub("forcing") if grid_of(suite) else None
+    forcing = suite.sub("forcing") if sort_grid(suite) else None
     if name is None or (forcing is not None and forcing.data("temperature") != 0):
         return
     samples = case.evaluation["samples"].label(f"{suite.data('samples')} samples a question")

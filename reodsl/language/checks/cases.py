@@ -1,4 +1,4 @@
-"""Cases: every experiment and arm of a spec with its stages complete and its rewards typed, ready to be checked.
+"""Prepare checks: every experiment and arm of a spec with its stages complete and its rewards typed.
 
 A check reads settings by their paths (`stage["batch.rollouts"].number`). One that is missing or wrong has been reported,
 so that reading it raises `Unknown`, and the check is skipped.
@@ -16,12 +16,13 @@ from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
-from reodsl.language.resolve import ancestry, arm_suite, own_suite
+from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import TypedSelection, type_selection
 from reodsl.language.stages import complete_stages
-from reodsl.language.units import Quantity, shown
+from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
+    Compound,
     Definition,
     Experiment,
     Record,
@@ -29,8 +30,9 @@ from reodsl.language.values import (
     Stage,
     Study,
     Value,
+    list_records,
     plain,
-    records_of,
+    walk,
 )
 
 LIBRARY_PATH = f"{STD}/"
@@ -42,7 +44,7 @@ class Unknown(Exception):
     """Raised where a check reads a setting that is missing or wrong."""
 
 
-class Setting(NamedTuple):
+class SettingView(NamedTuple):
     """A setting as a check reads it: its value, its place, and findings about it.
 
     `slot` is None where the setting is missing; it is then at `around`, its declaration.
@@ -89,7 +91,8 @@ class Setting(NamedTuple):
     @property
     def place(self) -> Span:
         """The place of the setting's value, or the declaration where it is a default."""
-        return place(self.slot, self.around)
+        slot = self.slot
+        return self.around if slot is None or slot.span is None else slot.value.span
 
     @property
     def set_here(self) -> list[Label]:
@@ -97,7 +100,7 @@ class Setting(NamedTuple):
         slot = self.slot
         if slot is None or not isinstance(slot.value.data, Quantity):
             return []
-        text = shown(slot.value.data)
+        text = format_quantity(slot.value.data)
         if slot.span is None:
             return [Label(self.around, f"{text}, by default")]
         via = (Label(span, words) for span, words in slot.value.via)
@@ -128,8 +131,8 @@ class View:
 
     record: Record
 
-    def __getitem__(self, path: str) -> Setting:
-        return Setting(path, self.record.at(path), self.record.span)
+    def __getitem__(self, path: str) -> SettingView:
+        return SettingView(path, self.record.at(path), self.record.span)
 
     def __contains__(self, path: str) -> bool:
         return self.record.at(path) is not None
@@ -137,7 +140,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class StageCase(View):
-    """One stage with all its settings that are sound, and its reward or selection in types where that is sound."""
+    """One stage with all its settings that are sound, and its reward or selection in types if that is sound."""
 
     part: Stage | None
     method: str
@@ -180,7 +183,7 @@ class Case:
     file_methods: frozenset[str] = frozenset()
 
     @property
-    def context(self) -> Setting:
+    def context(self) -> SettingView:
         """The longest sequence of its model. Raises `Unknown` where it has none."""
         if self.model is None:
             raise Unknown
@@ -198,24 +201,24 @@ class Case:
         return record.sub("cluster") or (self.study.sub("cluster") if self.study is not None else None)
 
 
-def root_model(record: Record | None) -> Record | None:
+def find_model(record: Record | None) -> Record | None:
     """Return the model that an experiment or a checkpoint goes back to."""
-    sources = (source for source, _ in islice(ancestry(record), LONGEST_CHAIN))
+    sources = (source for source, _ in islice(walk_ancestry(record), LONGEST_CHAIN))
     return next((source for source in sources if source.kind == "model"), None)
 
 
-def cases(program: Program) -> list[Case]:
+def list_cases(program: Program) -> list[Case]:
     """Return the experiments of the main file, then the arms of its studies."""
     alone = {
-        id(record): _case(program, name, record, own_suite(record), None)
-        for name, record in program.of_type(Experiment, "experiment").items()
+        id(record): _make_case(program, name, record, find_suite(record), None)
+        for name, record in program.list_type(Experiment, "experiment").items()
     }
     listed = list(alone.values())
-    for study in program.of_type(Study, "study").values():
+    for study in program.list_type(Study, "study").values():
         for arm in study.arms:
-            suite, same = arm_suite(study, arm), alone.get(id(arm.experiment))
+            suite, same = find_arm_suite(study, arm), alone.get(id(arm.experiment))
             if same is None or same.suite is not suite:
-                listed.append(_case(program, arm.name, arm.experiment, suite, study))
+                listed.append(_make_case(program, arm.name, arm.experiment, suite, study))
                 continue
             # The study's cluster is known here only.
             repeated = study.sub("cluster") is None
@@ -224,7 +227,9 @@ def cases(program: Program) -> list[Case]:
     return [replace(case, file_methods=methods) for case in listed]
 
 
-def _case(program: Program, name: str, record: Experiment, suite: Record | None, study: Study | None) -> Case:
+def _make_case(
+    program: Program, name: str, record: Experiment, suite: Record | None, study: Study | None
+) -> Case:
     stages: list[StageCase] = []
     if record.is_trained:
         for part, stage in complete_stages(program.context, record):
@@ -234,29 +239,24 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
             sound = stage.understood() if has_broken(program.context, stage) else stage
             stages.append(
-                StageCase(sound, part, str(sound.data("method")), typed, _selection(program, stage))
+                StageCase(sound, part, str(sound.data("method")), typed, _type_selection(program, stage))
             )
     broken = any("method" in each.record.broken for each in stages)
     methods = None if broken else frozenset(each.method for each in stages)
     return Case(
-        program.context, name, record, suite, tuple(stages), study, methods=methods, model=root_model(record)
+        program.context, name, record, suite, tuple(stages), study, methods=methods, model=find_model(record)
     )
 
 
-def _selection(program: Program, stage: Record) -> TypedSelection | None:
+def _type_selection(program: Program, stage: Record) -> TypedSelection | None:
     data = stage.sub("data")
     rule = data.sub("selection") if data is not None and data.kind == "selected" else None
     return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 
-def wordings_of(record: Record | None) -> list[Record]:
+def list_wordings(record: Record | None) -> list[Record]:
     """Return the wordings that a block of sampling settings or a pool names."""
-    return records_of(record, "wordings")
-
-
-def place(slot: Slot | None, fallback: Span) -> Span:
-    """Return the place of a setting's value, or the declaration where it is a default."""
-    return fallback if slot is None or slot.span is None else slot.value.span
+    return list_records(record, "wordings")
 
 
 def finding_at(
@@ -267,6 +267,21 @@ def finding_at(
     lead = in_user_files[0] if in_user_files else labels[0]
     others = [label for label in labels if label is not lead]
     return make(code, message, lead.span, lead.text, others=others, help=help)
+
+
+def strip_names(record: Record | None) -> object:
+    """Return a record's settings without names and places; two records that mean the same have equal ones."""
+    if record is None:
+        return None
+
+    def of(value: object) -> object:
+        if isinstance(value, Record):
+            return strip_names(value)
+        return tuple(of(each) for each in value) if isinstance(value, tuple) else value
+
+    settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
+    parts = tuple(strip_names(each) for each in record.parts) if isinstance(record, Compound) else None
+    return (record.kind, settings, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checks of a loss and its advantages: parts that nothing reads, and bounds that nothing reaches."""
+"""Check a loss and its advantages: parts that nothing reads, and bounds that nothing reaches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic
-from reodsl.language.checks.cases import Case, StageCase, ppo_check, wordings_of
+from reodsl.language.checks.cases import Case, StageCase, list_wordings, ppo_check
 
 NEEDS = {
     "cap": ("loss { clip = dual }", "bounds the ratio of negative advantages where the clip is `dual` alone"),
@@ -95,7 +95,7 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def _prefixes(stage: StageCase) -> list[object]:
-    return [wording.data("prefix") for wording in wordings_of(stage.record.sub("rollout"))]
+    return [wording.data("prefix") for wording in list_wordings(stage.record.sub("rollout"))]
 
 
 @ppo_check

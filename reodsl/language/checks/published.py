@@ -1,4 +1,4 @@
-"""Checks of published numbers: tables that fit their benchmarks, arms to compare them with, settings that papers print."""
+"""Check published numbers: tables that fit their benchmarks, arms to compare, settings that papers print."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, note, warning
-from reodsl.language.checks.cases import Case, place
-from reodsl.language.functions import curves_of
-from reodsl.language.resolve import ancestry, arm_suite, grid_of, model_name, own_suite
-from reodsl.language.suggest import there_is
+from reodsl.language.checks.cases import Case, SettingView, View
+from reodsl.language.functions import read_curves
+from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
+from reodsl.language.suggest import list_names
 from reodsl.language.values import (
     Arm,
     Compound,
@@ -18,9 +18,9 @@ from reodsl.language.values import (
     Record,
     Slot,
     Study,
-    as_written,
-    records_of,
+    list_records,
     walk,
+    write_value,
 )
 from reodsl.numbers.curves import check_benchmarks, check_curve
 from reodsl.numbers.reference import Reference, check_base, of_other_benchmarks, too_sparse
@@ -33,14 +33,15 @@ MEASURES = ("accuracy", "length", "reg", "reg_change")
 def check_curves(frontier: Frontier) -> Iterator[Diagnostic]:
     """Report curves of a published frontier that are none, at the setting."""
     for each in frontier.parts:
-        slot = each.fields["accuracy"]
         try:
             check_benchmarks([part.name for part in frontier.parts])
             check_curve(frontier.data("budgets"), each.data("accuracy"))
         except Problem as refused:
             fault = refused.diagnostics[0]
-            slot = frontier.fields["budgets"] if fault.message.startswith("budgets") else slot
-            yield error(fault.code, fault.message, place(slot, each.span), help=fault.help)
+            wrong = (
+                frontier.fields["budgets"] if fault.message.startswith("budgets") else each.fields["accuracy"]
+            )
+            yield SettingView("", wrong, each.span).error(fault.code, fault.message, help=fault.help or "")
             return
 
 
@@ -53,7 +54,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
     if isinstance(against, Frontier):
         yield from check_curves(against)
     allowed = score.data("approximate")
-    for fault, at in unfit(owner, against):
+    for fault, at in find_unfit(owner, against):
         message = f"REG is approximate: {fault.message}" if allowed else fault.message
         otherwise = "" if allowed else "; or write `approximate: true` in `reg(…)`, and the report says so"
         make = warning if allowed else error
@@ -68,7 +69,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
         )
 
 
-def unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
+def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
     """Yield why a frontier is not one of a study's or an experiment's arms, each kind of reason once, with its place.
 
     A frontier over arms has their models. Its benchmarks and budgets are those of all arms, as other checks have it.
@@ -76,41 +77,46 @@ def unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
     if not isinstance(against, Frontier) or any(check_curves(against)):
         return
     reasons: dict[str, tuple[Diagnostic, Label]] = {}
-    over = records_of(against.envelope, "of")
-    base = [_model(arm) for arm in over] if over else records_of(against, "base")
-    names = tuple(dict.fromkeys(model_name(each) for each in base if each is not None))
+    over = list_records(against.envelope, "of")
+    base = [_find_model(arm) for arm in over] if over else list_records(against, "base")
+    names = tuple(dict.fromkeys(name_model(each) for each in base if each is not None))
     for arm in owner.arms if isinstance(owner, Study) else (owner,):
-        model = _model(arm)
+        model = _find_model(arm)
         if model is None or not names:
             continue
-        other = check_base(Reference({}, names), [model_name(model)], f"`{arm.name}` goes back")
+        other = check_base(Reference({}, names), [name_model(model)], f"`{arm.name}` goes back")
         faults = [(other, model.span, "its model")]
-        suite = arm_suite(owner, arm) if isinstance(owner, Study) and isinstance(arm, Arm) else own_suite(arm)
+        suite = (
+            find_arm_suite(owner, arm)
+            if isinstance(owner, Study) and isinstance(arm, Arm)
+            else find_suite(arm)
+        )
         if suite is not None and against.envelope is None:
-            faults += _unmeasured(against, suite, arm.name, owner.part("score").data("to"))
+            faults += _compare_measures(against, suite, arm.name, owner.part("score").data("to"))
         for fault, span, text in faults:
             if fault is not None:
                 reasons.setdefault(fault.code, (fault, Label(span, text)))
     yield from reasons.values()
 
 
-def _model(arm: Record) -> Record | None:
+def _find_model(arm: Record) -> Record | None:
     """Return the model that an arm goes back to."""
-    *_, (model, _) = ancestry(arm)
+    *_, (model, _) = walk_ancestry(arm)
     return model if model.kind == "model" else None
 
 
-def _unmeasured(
+def _compare_measures(
     against: Frontier, suite: Record, name: str, to: int
 ) -> Iterator[tuple[Diagnostic | None, Span, str]]:
     """Yield what of an arm's benchmarks and budgets is not as a published frontier has it, each with its place."""
     budgets = [budget for budget in against.data("budgets") if budget <= to]
-    grid = [budget for budget in grid_of(suite) if budget <= to] or budgets
+    grid = [budget for budget in sort_grid(suite) if budget <= to] or budgets
     points = sorted({*grid, *budgets})
-    others = of_other_benchmarks(curves_of(against), _benchmarks(suite), f"`{name}`")
-    yield others, place(suite.fields.get("benchmarks"), suite.span), "its questions"
+    others = of_other_benchmarks(read_curves(against), _list_benchmarks(suite), f"`{name}`")
+    view = View(suite)
+    yield others, view["benchmarks"].place, "its questions"
     sparse = too_sparse(grid, points, f"the grid of `{name}`")
-    yield sparse, place(suite.fields.get("grid"), suite.span), "its grid"
+    yield sparse, view["grid"].place, "its grid"
     yield too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"
 
 
@@ -122,14 +128,16 @@ def check_published(table: Compound) -> Iterator[Diagnostic]:
     base = table.data("relative_to")
     twice = next((name for i, name in enumerate(benchmarks) if name in benchmarks[:i]), None)
     if twice is not None:
-        yield _misfit(table, "benchmarks", f"`{twice}` is there twice", "name each benchmark once")
+        yield _report_misfit(table, "benchmarks", f"`{twice}` is there twice", "name each benchmark once")
     if base is not None and base not in names:
-        yield _misfit(table, "relative_to", f"it has no row `{base}`", there_is(names, "its rows are"))
+        yield _report_misfit(
+            table, "relative_to", f"it has no row `{base}`", list_names(names, "its rows are")
+        )
     for row in rows:
         for name in MEASURES:
             given = row.data(name)
             if given is not None and len(given) != len(benchmarks):
-                yield _misfit(
+                yield _report_misfit(
                     row,
                     name,
                     f"{len(given)} numbers for {len(benchmarks)} benchmarks",
@@ -137,21 +145,19 @@ def check_published(table: Compound) -> Iterator[Diagnostic]:
                 )
         if row.get("reg_change") is not None and base is None:
             helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
-            yield _misfit(row, "reg_change", "nothing says what the change is relative to", helps)
+            yield _report_misfit(row, "reg_change", "nothing says what the change is relative to", helps)
         if not any(row.get(name) is not None for name in MEASURES):
-            yield _misfit(row, "title", "it holds no number", "add `accuracy = …`, for example")
+            yield _report_misfit(row, "title", "it holds no number", "add `accuracy = …`, for example")
 
 
-def _misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
-    return error(
-        "E0612",
-        f"the {'row' if record.kind == 'row' else 'published table'} `{record.name}` does not fit: {message}",
-        place(record.fields.get(name), record.span),
-        help=helps,
+def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
+    what = "row" if record.kind == "row" else "published table"
+    return View(record)[name].error(
+        "E0612", f"the {what} `{record.name}` does not fit: {message}", help=helps
     )
 
 
-def rows_of(study: Study, table: Record) -> list[Arm]:
+def list_rows(study: Study, table: Record) -> list[Arm]:
     """Return the arms that a table shows."""
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
@@ -161,44 +167,42 @@ def rows_of(study: Study, table: Record) -> list[Arm]:
 
 def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
     """Report E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
+    view = View(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
-        yield error(
+        yield view["columns"].error(
             "E0614",
             f"`{table.name}` shows REG on the balanced subset, and REG is of all questions",
-            place(table.fields.get("columns"), table.span),
             "`reg`",
-            others=[Label(place(table.fields.get("subset"), table.span), "the balanced subset")],
+            view["subset"].label("the balanced subset"),
             help="write `columns = [length, accuracy]`",
         )
     printed = table.sub("published")
     if not isinstance(printed, Compound):
         return
-    at = place(table.fields.get("published"), table.span)
-    arms = rows_of(study, table)
+    arms = list_rows(study, table)
     rows = {row.name for row in printed.parts}
     if not rows & {arm.name for arm in arms}:
-        yield error(
+        yield view["published"].error(
             "E0613",
             f"no arm of the table `{table.name}` is a row of `{printed.name}`",
-            at,
-            others=[Label(printed.span, there_is(sorted(rows), "its rows are"))],
+            "",
+            Label(printed.span, list_names(sorted(rows), "its rows are")),
             help="name the arms as the rows are named",
         )
         return
-    suites = [suite for arm in arms if (suite := arm_suite(study, arm)) is not None]
-    there = {name for suite in suites for name in _benchmarks(suite)} | {"mean"}
+    suites = [suite for arm in arms if (suite := find_arm_suite(study, arm)) is not None]
+    there = {name for suite in suites for name in _list_benchmarks(suite)} | {"mean"}
     if suites and not there & set(printed.data("benchmarks")):
-        yield error(
+        yield view["published"].error(
             "E0613",
             f"none of the benchmarks of `{printed.name}` is evaluated here",
-            at,
             "has " + ", ".join(printed.data("benchmarks")),
-            help=there_is(sorted(there), "evaluated are"),
+            help=list_names(sorted(there), "evaluated are"),
         )
-    yield from _baseline(study, table, printed)
+    yield from _check_baseline(study, table, printed)
 
 
-def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
+def _check_baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
     """Report E0613: changes of REG from one arm here, and from another in print."""
     score, base = study.sub("score"), printed.data("relative_to")
     relative = score.sub("relative_to") if score is not None else None
@@ -210,17 +214,17 @@ def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnos
         or relative.name == base
     ):
         return
-    yield error(
+    yield View(table)["published"].error(
         "E0613",
         f"changes of REG are relative to `{relative.name}` here, and to `{base}` in `{printed.name}`",
-        place(table.fields.get("published"), table.span),
-        others=[Label(place(score.fields.get("relative_to"), score.span), f"`{relative.name}`")],
+        "",
+        View(score)["relative_to"].label(f"`{relative.name}`"),
         help=f"write `relative_to: {base}`",
     )
 
 
-def _benchmarks(suite: Record) -> list[str]:
-    return [each.name for each in records_of(suite, "benchmarks")]
+def _list_benchmarks(suite: Record) -> list[str]:
+    return [each.name for each in list_records(suite, "benchmarks")]
 
 
 def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
@@ -228,7 +232,7 @@ def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
     compared: set[int] = set()
     for case in cases:
         # An arm that is an experiment as it stands may be beside the paper's numbers in its study alone.
-        if id(case.record) not in compared and _compared(case):
+        if id(case.record) not in compared and _is_compared(case):
             compared.add(id(case.record))
             yield from _check_table(case)
 
@@ -246,7 +250,7 @@ def _check_table(case: Case) -> Iterator[Diagnostic]:
     table = ""
     for path, slot in walk(case.record):
         root = slot.root
-        if root is slot or not root.doc.startswith(TABLE) or slot.span is None or _same(root, slot):
+        if root is slot or not root.doc.startswith(TABLE) or slot.span is None or _are_equal(root, slot):
             continue
         if slot.doc.startswith(TABLE):  # The table has a value of its own for this model.
             continue
@@ -256,7 +260,7 @@ def _check_table(case: Case) -> Iterator[Diagnostic]:
         labels.append(
             Label(
                 slot.value.span,
-                f"`{path}` is {as_written(slot.value)}; the table has {as_written(root.value)}",
+                f"`{path}` is {write_value(slot.value)}; the table has {write_value(root.value)}",
             )
         )
     if labels:
@@ -270,7 +274,7 @@ def _check_table(case: Case) -> Iterator[Diagnostic]:
         )
 
 
-def _compared(case: Case) -> bool:
+def _is_compared(case: Case) -> bool:
     """Return whether a case is compared with published numbers.
 
     It is scored against a published frontier, or a row of a table that names a published one has its name.
@@ -286,5 +290,5 @@ def _compared(case: Case) -> bool:
     return False
 
 
-def _same(one: Slot, two: Slot) -> bool:
-    return as_written(one.value) == as_written(two.value)
+def _are_equal(one: Slot, two: Slot) -> bool:
+    return write_value(one.value) == write_value(two.value)

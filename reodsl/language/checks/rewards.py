@@ -1,4 +1,4 @@
-"""Checks of a reward or a selection in its stage: what it reads is there, and it can differ between responses."""
+"""Check a reward or a selection in its stage: its inputs exist, and it can differ between responses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    list_wordings,
     ppo_check,
     stage_check,
-    wordings_of,
 )
 from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, Limits
-from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, questions_of, type_selection
-from reodsl.language.values import Definition, Record, records_of
+from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, find_questions, type_selection
+from reodsl.language.values import Definition, Record, list_records
 
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
@@ -110,7 +110,7 @@ def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     Wordings, taken in turn, make prompts that differ.
     """
     rule = stage["advantage.normalise"]
-    if rule.word in ("", "none") or wordings_of(stage.record.sub("rollout")):
+    if rule.word in ("", "none") or list_wordings(stage.record.sub("rollout")):
         return
     for name, same, text, helps in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),
@@ -146,7 +146,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield stage["data"].error("E0510", message, f"gives {selection.gives}", help=helps)
     if stage.pool is None:
         return
-    for wording in wordings_of(stage.pool):
+    for wording in list_wordings(stage.pool):
         if wording.get("budget") is not None:
             yield _budget_in(wording, "a pool asks every question alike")
     yield from _small(stage, data, stage.pool, selection)
@@ -154,7 +154,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _small(stage: StageCase, data: Record, record: Record, selection: TypedSelection) -> Iterator[Diagnostic]:
     """Report E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
-    pool, ways = View(record), max(1, len(wordings_of(record)))
+    pool, ways = View(record), max(1, len(list_wordings(record)))
     samples = pool["samples"].number * ways
     if selection.gives == "pairs" and samples < 2:
         message = "a pair takes two responses, and the pool has one for each question"
@@ -183,14 +183,14 @@ def _count_questions(data: Record) -> int | None:
     """Return how many questions data has, where the spec says so; duplicates count."""
     if data.data("questions") is not None:
         return int(data.data("questions"))
-    counts = [source.data("count") for source in records_of(data, "source")]
+    counts = [source.data("count") for source in list_records(data, "source")]
     return sum(counts) if counts and all(count is not None for count in counts) else None
 
 
 @ppo_check
 def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: wordings that rollouts do not share evenly."""
-    wordings, rollouts = wordings_of(stage.record.sub("rollout")), stage["batch.rollouts"]
+    wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
     if wordings and stage["rollout.wordings_per"].word == "rollout" and rollouts.number % len(wordings):
         yield rollouts.error(
             "E0511",
@@ -203,9 +203,11 @@ def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 @ppo_check
 def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: questions and wordings that lack what the reward reads of them."""
-    wordings, reward, uses = wordings_of(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
+    wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
     # Questions drawn from a task are a text and an answer.
-    tasks = [source.sub("task") for source in records_of(questions_of(stage.record.sub("data")), "source")]
+    tasks = [
+        source.sub("task") for source in list_records(find_questions(stage.record.sub("data")), "source")
+    ]
     bare = bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
     if "mode" in uses and not wordings:
         yield reward.error(
@@ -279,37 +281,37 @@ def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     data, rollout = stage.record.sub("data"), stage.record.sub("rollout")
     rule = data.sub("selection") if data is not None and pool is not None else None
     if pool is not None and isinstance(rule, Definition):
-        ways = max(1, len(wordings_of(pool)))
+        ways = max(1, len(list_wordings(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)
-        yield from ctx.once_of(str(limits), rule, lambda: _picking(ctx, rule, limits))
+        yield from ctx.compute_once(str(limits), rule, lambda: _picking(ctx, rule, limits))
     if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
     # A mode where all are asked alike is a mistake of its own (E0511).
-    known = _limits(rollout, len(wordings_of(rollout)) or INF, count)
-    yield from ctx.once_of(str(known), reward, lambda: _earning(ctx, reward, known))
+    known = _limits(rollout, len(list_wordings(rollout)) or INF, count)
+    yield from ctx.compute_once(str(known), reward, lambda: _earning(ctx, reward, known))
 
 
 def _picking(ctx: Context, rule: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_selection(trial, rule, limits=limits)
-    return list(_noted(trial, "E0316", "a pool", limits))
+    return list(_add_note(trial, "E0316", "a pool", limits))
 
 
 def _earning(ctx: Context, reward: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_reward(trial, reward, limits=limits)
-    return [each for code in ("W0301", "E0307") for each in _noted(trial, code, "training", limits)]
+    return [each for code in ("W0301", "E0307") for each in _add_note(trial, code, "training", limits)]
 
 
 def _limits(sampling: Record, ways: float, group: float) -> Limits:
     longest = sampling.data("max_tokens")
-    if any(wording.data("prefix") for wording in wordings_of(sampling)):
+    if any(wording.data("prefix") for wording in list_wordings(sampling)):
         longest = None  # what a response was made to begin with comes on top
     return Limits(INF if longest is None else longest, ways, group)
 
 
-def _noted(trial: Context, code: str, where: str, limits: Limits) -> Iterator[Diagnostic]:
+def _add_note(trial: Context, code: str, where: str, limits: Limits) -> Iterator[Diagnostic]:
     """Yield the findings of a code, with what they rest on."""
     known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []

@@ -1,26 +1,38 @@
-"""Checks of studies: frontiers over arms evaluated alike, scores that reach, tokens of one vocabulary, rows and seeds."""
+"""Check studies: arms that can be compared, frontiers and scores that reach, rows, seeds and clusters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.bounds import MOST_SEEDS
-from reodsl.language.checks.cases import Setting, StudyCase, View, finding_at, study_check
-from reodsl.language.checks.clusters import check_room
-from reodsl.language.checks.comparable import (
-    check_rows,
-    check_scored,
-    check_shared,
-    check_vocabularies,
-    difference,
-    key,
-    one_suite,
+from reodsl.language.checks.cases import (
+    Case,
+    SettingView,
+    StudyCase,
+    View,
+    case_check,
+    finding_at,
+    strip_names,
+    study_check,
 )
-from reodsl.language.checks.published import check_against, check_table_of, rows_of
+from reodsl.language.checks.data import check_vocabularies
+from reodsl.language.checks.published import check_against, check_table_of, list_rows
 from reodsl.language.context import Context
-from reodsl.language.resolve import ancestry, arm_suite, grid_of, own_suite, same_record, trained_checkpoint
+from reodsl.language.finish import has_broken
+from reodsl.language.resolve import (
+    are_same,
+    find_arm_suite,
+    find_source,
+    find_suite,
+    find_trained,
+    sort_grid,
+    walk_ancestry,
+)
+from reodsl.language.stages import complete_stages
+from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import (
     Arm,
     Experiment,
@@ -30,14 +42,20 @@ from reodsl.language.values import (
     Symbol,
     Value,
     describe,
-    items_of,
-    records_of,
+    list_items,
+    list_records,
+    plain,
+    write_value,
 )
+from reodsl.numbers.learning_rate import learning_rate_factor, warmup_steps
+
+CLOSE = 0.05
+"""The relative difference up to which two amounts count as equal."""
 
 
-def members(frontier: Frontier) -> list[tuple[Arm, Span]]:
+def list_members(frontier: Frontier) -> list[tuple[Arm, Span]]:
     """Return the arms in a frontier, and the places where it names them."""
-    named = items_of(frontier.envelope, "of")
+    named = list_items(frontier.envelope, "of")
     return [(each.data, each.span) for each in named if isinstance(each.data, Arm)]
 
 
@@ -46,43 +64,43 @@ def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0601, E0607, W0602: every frontier over the study's arms."""
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:
-            yield from _alike(case.study, frontier, frontier.envelope)
-            yield from _reaches(case.study, frontier, frontier.envelope)
-            yield from _judged(case, frontier)
+            yield from _check_suites(case.study, frontier, frontier.envelope)
+            yield from _check_reach(case.study, frontier, frontier.envelope)
+            yield from _check_self_scored(case, frontier)
 
 
-def _alike(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
+def _check_suites(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
     """Report E0601: the arms of a frontier share a suite, the one it names where it names one."""
     wanted, where = envelope.sub("on"), None
     if wanted is not None:
         where = Label(wanted.span, f"`on: {wanted.name}`")
-    for arm, at in members(frontier):
-        suite = arm_suite(study, arm)
+    for arm, at in list_members(frontier):
+        suite = find_arm_suite(study, arm)
         if suite is None:
             continue
         if wanted is None or where is None:
             wanted, where = suite, Label(at, f"on `{suite.name}`")
-        elif suite is not wanted and key(suite) != key(wanted):
+        elif suite is not wanted and make_key(suite) != make_key(wanted):
             yield error(
                 "E0601",
                 f"the frontier `{frontier.name}` is over arms that are evaluated differently",
                 at,
-                f"on `{suite.name}`, which differs in {difference(suite, wanted) or 'its benchmarks'}",
+                f"on `{suite.name}`, which differs in {describe_difference(suite, wanted) or 'its benchmarks'}",
                 others=[where],
-                help=one_suite(study, arm, wanted),
+                help=suggest_suite(study, arm, wanted),
             )
 
 
-def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
+def _check_reach(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
     """Report E0607: a frontier ends where its arms are evaluated."""
     end = envelope.data("to")
-    for suite in [arm_suite(study, arm) for arm, _ in members(frontier)[:1]]:
-        grid = grid_of(suite)
-        if suite is not None and _gridless(suite):
+    for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
+        grid = sort_grid(suite)
+        if suite is not None and _is_gridless(suite):
             what = f"the frontier `{frontier.name}` is over budgets"
-            yield _without_grid("E0607", what, suite, frontier.span, f"to {end} tokens")
+            yield _report_gridless("E0607", what, suite, frontier.span, f"to {end} tokens")
         elif suite is not None and grid and end > grid[-1]:
-            yield Setting("to", envelope.fields.get("to"), frontier.span).error(
+            yield SettingView("to", envelope.fields.get("to"), frontier.span).error(
                 "E0607",
                 "the frontier goes on past the evaluation's grid",
                 f"{end} tokens",
@@ -91,7 +109,7 @@ def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Dia
             )
 
 
-def _judged(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
+def _check_self_scored(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
     """Report W0602: an arm trained on the measure itself, inside the frontier that scores it."""
     if "score.against" not in case or case.against.name != frontier.name:
         return
@@ -104,7 +122,7 @@ def _judged(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
         and reward.split is not None
         and reward.split.kind not in ("steps_split", "exits_split")
     }
-    for arm, at in members(frontier):
+    for arm, at in list_members(frontier):
         if arm.name in trained_on_it:
             yield warning(
                 "W0602",
@@ -125,7 +143,7 @@ def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
     study, warned = case.study, False
     for frontier in study.frontiers:
         what = f"the frontier `{frontier.name}`"
-        for each in check_vocabularies(what, items_of(frontier.envelope, "of"), None, frontier.span):
+        for each in check_vocabularies(what, list_items(frontier.envelope, "of"), None, frontier.span):
             warned = True
             yield each
     printed = any(table.sub("published") is not None for table in study.tables)
@@ -138,7 +156,7 @@ def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
 def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0608, E0616: the study's score."""
     suites = [
-        (arm.name, suite) for arm in case.study.arms if (suite := arm_suite(case.study, arm)) is not None
+        (arm.name, suite) for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None
     ]
     yield from check_score(case.study, suites)
     yield from check_shared(case.study, case.study.arms)
@@ -150,9 +168,9 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     against = score.sub("against") if score is not None else None
     if score is None or against is None:
         return
-    to, ends = Setting("to", score.fields.get("to"), owner.span), View(against)["budgets"]
+    to, ends = SettingView("to", score.fields.get("to"), owner.span), View(against)["budgets"]
     if isinstance(against, Frontier) and against.envelope is not None:
-        ends = Setting("to", against.envelope.fields.get("to"), against.span)
+        ends = SettingView("to", against.envelope.fields.get("to"), against.span)
         end = ends.number
     else:
         end = max(against.data("budgets"))
@@ -166,10 +184,10 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             help=f"write `to: {end} tokens`, or let the frontier go on",
         )
     for name, suite in suites:
-        grid = grid_of(suite)
-        if _gridless(suite):
+        grid = sort_grid(suite)
+        if _is_gridless(suite):
             what, at = f"REG of `{name}` is over budgets", View(owner)["score"].place
-            yield _without_grid("E0608", what, suite, at, f"to {to.number} tokens")
+            yield _report_gridless("E0608", what, suite, at, f"to {to.number} tokens")
             return
         if grid and to.number > grid[-1]:
             labels = [
@@ -182,12 +200,12 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             return
 
 
-def _gridless(suite: Record) -> bool:
+def _is_gridless(suite: Record) -> bool:
     """Return whether a suite grades whole responses alone."""
     return suite.get("grid") is None and "grid" not in suite.broken
 
 
-def _without_grid(code: str, what: str, suite: Record, at: Span, text: str) -> Diagnostic:
+def _report_gridless(code: str, what: str, suite: Record, at: Span, text: str) -> Diagnostic:
     return error(
         code,
         f"{what}, and `{suite.name}` evaluates whole responses alone",
@@ -214,11 +232,11 @@ def check_columns(case: StudyCase) -> Iterator[Diagnostic]:
 def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0609: a chart over budgets of arms that are evaluated at none."""
     for chart in case.study.charts:
-        for arm in records_of(chart, "lines") if chart.data("x") == "budget" else ():
-            suite = arm_suite(case.study, arm) if isinstance(arm, Arm) else None
-            if suite is not None and _gridless(suite):
+        for arm in list_records(chart, "lines") if chart.data("x") == "budget" else ():
+            suite = find_arm_suite(case.study, arm) if isinstance(arm, Arm) else None
+            if suite is not None and _is_gridless(suite):
                 what, at = f"`{chart.name}` is over budgets", View(chart)["x"].place
-                yield _without_grid("E0609", what, suite, at, "`budget`")
+                yield _report_gridless("E0609", what, suite, at, "`budget`")
                 break
 
 
@@ -228,12 +246,12 @@ def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
     study = case.study
     for table in study.tables:
         yield from check_table_of(study, table)
-        yield from check_rows(study, table, rows_of(study, table))
+        yield from check_rows(study, table, list_rows(study, table))
     if not (study.tables or study.frontiers or study.sub("report")):
         yield from check_rows(study, None, study.arms)
     for frontier in study.frontiers if "score.against" in case else ():
         if case.against.name == frontier.name:
-            yield from check_scored(study, study.arms, [arm for arm, _ in members(frontier)])
+            yield from check_scored(study, study.arms, [arm for arm, _ in list_members(frontier)])
 
 
 @study_check
@@ -258,8 +276,8 @@ def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
 @study_check
 def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0617: a checkpoint for all seeds that nothing trained, or that no arm goes back to."""
-    for named in items_of(case.study, "replicate_from"):
-        checkpoint = trained_checkpoint(named.data if isinstance(named.data, Record) else None)
+    for named in list_items(case.study, "replicate_from"):
+        checkpoint = find_trained(named.data if isinstance(named.data, Record) else None)
         if checkpoint is None:
             yield error(
                 "E0617",
@@ -269,7 +287,7 @@ def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
                 help="a model is the same for all seeds anyway: name checkpoints of experiments, as in"
                 " `replicate_from = [checkpoint(start)]`",
             )
-        elif not any(_goes_back(arm, *checkpoint) for arm in case.study.arms):
+        elif not any(_is_ancestor(arm, *checkpoint) for arm in case.study.arms):
             yield error(
                 "E0617",
                 f"no arm of `{case.study.name}` goes back to {describe(named)}",
@@ -279,10 +297,10 @@ def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
             )
 
 
-def _goes_back(arm: Arm, experiment: Experiment, stage: int | None) -> bool:
+def _is_ancestor(arm: Arm, experiment: Experiment, stage: int | None) -> bool:
     """Return whether an arm is that checkpoint, or a later one, or starts from it."""
-    for source, end in ancestry(arm):
-        if same_record(source, experiment):
+    for source, end in walk_ancestry(arm):
+        if are_same(source, experiment):
             return end is None or (stage is not None and end >= stage)
     return False
 
@@ -293,9 +311,9 @@ def check_unreported(case: StudyCase) -> Iterator[Diagnostic]:
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
     if not (rows or study.charts) or any(each is None or isinstance(each.data, Symbol) for each in rows):
         return
-    reported = {each.name for table in study.tables for each in records_of(table, "rows")}
-    reported |= {each.name for chart in study.charts for each in records_of(chart, "lines")}
-    reported |= {arm.name for frontier in study.frontiers for arm, _ in members(frontier)}
+    reported = {each.name for table in study.tables for each in list_records(table, "rows")}
+    reported |= {each.name for chart in study.charts for each in list_records(chart, "lines")}
+    reported |= {arm.name for frontier in study.frontiers for arm, _ in list_members(frontier)}
     for arm in study.arms:
         if arm.name not in reported:
             yield warning(
@@ -307,16 +325,326 @@ def check_unreported(case: StudyCase) -> Iterator[Diagnostic]:
             )
 
 
-def runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
+def make_key(suite: Record) -> object:
+    """Return a key that is equal for suites of the same settings, but for those that the price alone reads."""
+    fields = {name: slot for name, slot in suite.fields.items() if name != "expected_length"}
+    return repr(strip_names(replace(suite, fields=fields)))
+
+
+def describe_difference(one: Record, two: Record, *, but: Sequence[str] = ()) -> str:
+    """Return the settings in which two suites differ, in words; empty where they differ in `but` alone."""
+    names = [name for name in one.fields if repr(_strip_field(one, name)) != repr(_strip_field(two, name))]
+    return ", ".join(f"`{name}`" for name in names if name not in (*but, "expected_length"))
+
+
+def _strip_field(record: Record, name: str) -> object:
+    value = record.get(name)
+    data = plain(value) if value is not None else None
+    if isinstance(data, tuple):
+        return tuple(strip_names(each) if isinstance(each, Record) else each for each in data)
+    return strip_names(data) if isinstance(data, Record) else data
+
+
+def suggest_suite(study: Study, arm: Arm, wanted: Record) -> str:
+    """Return what to write so that an arm is evaluated on the same suite as others."""
+    shared = study.sub("eval")
+    if shared is not None and strip_names(shared) == strip_names(wanted):
+        return f"take `eval` out of `{arm.name}`: it has the study's suite then, `{shared.name}`"
+    if shared is not None:
+        return f"give `{arm.name}` the same suite: `eval = {wanted.name}`"
+    return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
+
+
+def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
+    """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
+
+    Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
+    """
+    suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(study, arm)) is not None]
+    rows = list_items(table, "rows")
+    spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
+    for arm, suite in suites[1:]:
+        first, wanted = suites[0]
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording",))
+        if not names:
+            continue
+        balanced = table is not None and table.data("subset") == "balanced"
+        tables = "two" if table is not None else "different"
+        yield (error if balanced else warning)(
+            "E0601" if balanced else "W0605",
+            f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
+            spans.get(arm.name, arm.span),
+            f"on `{suite.name}`, which differs in {names}",
+            others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
+            help=f"{suggest_suite(study, arm, wanted)}; or show them in {tables} tables",
+        )
+        return
+
+
+def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
+    """Report W0607: a suite of the study that no arm is evaluated on, for each has its own."""
+    setting, shared = View(study)["eval"], study.sub("eval")
+    if not setting.given or shared is None or not arms:
+        return
+    suites = [find_arm_suite(study, arm) for arm in arms]
+    if any(suite is shared for suite in suites):
+        return
+    wanted = make_key(shared)
+    if not any(suite is not None and make_key(suite) == wanted for suite in suites):
+        yield setting.warning(
+            "W0607",
+            f"no arm is evaluated on `{shared.name}`: each has a suite of its own, which goes before the study's",
+            "changes nothing",
+            help=f"take it out, or give it to the arms: `arm {arms[0].name} = … {{ eval = {shared.name} }}`",
+        )
+
+
+def check_scored(study: Study, arms: Sequence[Arm], members: Sequence[Arm]) -> Iterator[Diagnostic]:
+    """Report E0601: an arm scored against a frontier of arms that were evaluated differently; wordings may differ."""
+    first = next((arm for arm in members if find_arm_suite(study, arm) is not None), None)
+    wanted = find_arm_suite(study, first) if first is not None else None
+    inside = {arm.name for arm in members}
+    for arm in arms if wanted is not None and first is not None else ():
+        suite = find_arm_suite(study, arm)
+        if suite is None or arm.name in inside or wanted is None or first is None:
+            continue
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording",))
+        if names:
+            yield error(
+                "E0601",
+                f"`{arm.name}` is scored against a frontier of arms that are evaluated differently",
+                arm.span,
+                f"on `{suite.name}`, which differs in {names}",
+                others=[Label(first.span, f"on `{wanted.name}`")],
+                help=suggest_suite(study, arm, wanted),
+            )
+
+
+def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
+    """Report E0615 for every experiment of the study whose cluster is not part of the study's.
+
+    A study without a cluster is all on this machine, whatever its experiments run on by themselves.
+    """
+    whole = study.sub("cluster")
+    if whole is None:
+        return
+    seen: dict[int, Record] = {}
+    for arm in study.arms:
+        for experiment in _list_trained(ctx, arm.experiment, seen):
+            part = experiment.sub("cluster")
+            why = _explain_room(part, whole) if part is not None else ""
+            if part is None or not why:
+                continue
+            yield View(experiment)["cluster"].error(
+                "E0615",
+                f"`{experiment.name}` runs on {_describe(part)}, "
+                f"and the study `{study.name}`, which {why}, on {_describe(whole)}",
+                f"{_describe(part)}, set here",
+                View(study)["cluster"].label(f"{_describe(whole)}, set here"),
+                help=f"give the study `cluster = {part.name}`, or the experiment `cluster = {whole.name}`",
+            )
+
+
+@study_check
+def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report W0615: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
+    study, whole, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
+    if whole is None:
+        trained = (each for arm in study.arms for each in _list_trained(case.ctx, arm.experiment, seen))
+        named = [each for each in trained if each.sub("cluster") is not None]
+        if named:
+            yield _report_local(study, named)
+        return
+    for arm in study.arms:
+        ours = arm.experiment.sub("cluster")
+        if ours is None or arm.experiment.is_trained or _are_equal(ours, whole):
+            continue
+        yield View(arm.experiment)["cluster"].warning(
+            "W0615",
+            f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, {_describe(whole)}",
+            "has no effect",
+            help="take it out, or set the study's `cluster`",
+        )
+
+
+def _report_local(study: Record, named: list[Record]) -> Diagnostic:
+    first = named[0].fields["cluster"].value
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    places = [View(each)["cluster"].label("has no effect here") for each in named[:3]]
+    return warning(
+        "W0615",
+        f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
+        study.span,
+        "no `cluster`",
+        others=places,
+        help=f"give the study `cluster = {write_value(first)}`",
+    )
+
+
+@case_check
+def check_staged(case: Case) -> Iterator[Diagnostic]:
+    """Report W0615 for the cluster of a stage: all stages run on that of their experiment."""
+    whole = case.record.sub("cluster")
+    for stage in case.stages:
+        named = stage.record.sub("cluster")
+        if named is None or stage.part is None or (whole is not None and _are_equal(named, whole)):
+            continue
+        yield stage["cluster"].warning(
+            "W0615",
+            f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
+            "has no effect",
+            help=f"set `cluster` in `{case.name}`, or make the stage an experiment from which the rest starts",
+        )
+
+
+def _are_equal(one: Record, whole: Record) -> bool:
+    return strip_names(one) == strip_names(whole)
+
+
+def _explain_room(part: Record, whole: Record) -> str:
+    """Return why a cluster is not part of another; nothing where it is."""
+    if part.data("gpu") != whole.data("gpu"):
+        return f"has no {part.data('gpu')}"
+    if _count_gpus(part) > _count_gpus(whole):
+        return "has fewer GPUs"
+    return "has smaller nodes" if part.data("gpus_per_node") > whole.data("gpus_per_node") else ""
+
+
+def _count_gpus(cluster: Record) -> int:
+    return int(cluster.data("nodes") * cluster.data("gpus_per_node"))
+
+
+def _describe(cluster: Record) -> str:
+    return f"{cluster.data('nodes')} x {cluster.data('gpus_per_node')} {cluster.data('gpu')}"
+
+
+def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
+    """Yield the experiments behind a checkpoint, each once: those it starts from, and those that sample its data."""
+    source, _ = find_source(record)
+    if not isinstance(source, Experiment) or id(source) in seen:
+        return
+    seen[id(source)] = source
+    if not source.is_trained:
+        yield from _list_trained(ctx, source.sub("base"), seen)
+        return
+    yield source
+    for _, stage in complete_stages(ctx, source):
+        yield from _list_trained(ctx, stage.sub("base"), seen)
+        data = stage.sub("data")
+        pool = data.sub("pool") if data is not None and data.kind == "selected" else None
+        yield from _list_trained(ctx, pool.sub("of") if pool is not None else None, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """The amounts that an arm's reinforcement learning takes in all of its stages, by the spec."""
+
+    steps: int
+    summed_rate: float
+    questions: int
+    responses: int
+
+    def shares(self, of: Amounts) -> dict[str, tuple[float, float]]:
+        """Return the amounts that are not another's, each with the other's, by what they count."""
+        pairs = {
+            "steps": (self.steps, of.steps),
+            "summed learning rate": (self.summed_rate, of.summed_rate),
+            "questions": (self.questions, of.questions),
+            "responses": (self.responses, of.responses),
+        }
+        return {
+            name: (here, there)
+            for name, (here, there) in pairs.items()
+            if abs(here - there) > CLOSE * max(here, there)
+        }
+
+
+@study_check
+def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report W0608: arms that begin at one checkpoint and learn from rewards for unequal amounts.
+
+    What ends at a plateau is not known before the run, and SFT, preferences and other starts are not compared.
+    """
+    study = case.study
+    if study.data("unequal") is not None:
+        return
+    groups: dict[object, list[tuple[Arm, Amounts]]] = {}
+    for arm in study.arms:
+        trained = _count_amounts(case.ctx, arm)
+        if trained is not None:
+            groups.setdefault(trained[0], []).append((arm, trained[1]))
+    baseline = case["score.relative_to"]
+    compared = baseline.slot.value.data if baseline.slot is not None else None
+    for members in groups.values():
+        usual = Counter(amounts for _, amounts in members).most_common(1)[0][0]
+        first, wanted = next(
+            (each for each in members if isinstance(compared, Record) and each[0].name == compared.name),
+            next(each for each in members if each[1] == usual),
+        )
+        unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(wanted))]
+        if unequal:
+            arm, shares = unequal[0]
+            others = ", ".join(f"`{each.name}`" for each, _ in unequal[1:])
+            yield warning(
+                "W0608",
+                f"`{arm.name}` and `{first.name}` are compared, and train for unequal amounts",
+                arm.span,
+                "; ".join(
+                    f"{name}: {here:.4g} against {there:.4g}" for name, (here, there) in shares.items()
+                ),
+                others=[Label(first.span, "what it is compared with")],
+                notes=[f"so are {others}"] if others else [],
+                help='train both for as long, or say in the study why they differ: `unequal = "…"`',
+            )
+
+
+def _count_amounts(ctx: Context, arm: Arm) -> tuple[object, Amounts] | None:
+    """Return where an arm's training begins and how much it takes; None where it is not RL alone, or not known."""
+    checkpoint = find_trained(arm)
+    if checkpoint is None:
+        return None
+    experiment, last = checkpoint
+    stages = [stage for _, stage in complete_stages(ctx, experiment)][: None if last is None else last + 1]
+    parts = [part for stage in stages if (part := _count_stage(ctx, stage)) is not None]
+    if not stages or len(parts) < len(stages):
+        return None
+    start, at = find_source(experiment.sub("base"))
+    if start is None:
+        return None
+    steps, rates, questions, responses = (sum(each) for each in zip(*parts, strict=True))
+    origin = (start.owner, start.name, at)
+    return origin, Amounts(int(steps), float(rates), int(questions), int(responses))
+
+
+def _count_stage(ctx: Context, stage: Record) -> tuple[int, float, int, int] | None:
+    """Return a stage's steps, summed learning rate, questions and responses; None where the spec does not fix them."""
+    optim, batch = stage.sub("optim"), stage.sub("batch")
+    steps = stage.data("steps")
+    if stage.data("method") != "ppo" or has_broken(ctx, stage) or stage.sub("until") is not None:
+        return None
+    if optim is None or batch is None or not isinstance(steps, int):
+        return None
+    warmup = optim.get("warmup")
+    amount = warmup.data if warmup is not None and isinstance(warmup.data, Quantity) else None
+    rising = 0.0 if amount is None else float(amount.number)
+    if amount is not None and amount.unit == PLAIN:
+        rising = warmup_steps(rising, steps)
+    decay_from = optim.data("decay_from") if optim.data("decay") == "linear" else None
+    factors = (learning_rate_factor(step, steps, rising, decay_from) for step in range(steps))
+    questions = steps * batch.data("prompts")
+    return steps, optim.data("lr") * sum(factors), questions, questions * batch.data("rollouts")
+
+
+def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
     """Return an error for a study or an experiment without a suite, and for experiments whose cluster is not the study's."""
     if not isinstance(record, Study):
-        return () if own_suite(record) is not None else (_no_suite(record, ()),)
-    arms = [arm for arm in record.arms if arm_suite(record, arm) is None]
-    bare = (_no_suite(record, arms),) if arms else ()
+        return () if find_suite(record) is not None else (_report_no_suite(record, ()),)
+    arms = [arm for arm in record.arms if find_arm_suite(record, arm) is None]
+    bare = (_report_no_suite(record, arms),) if arms else ()
     return (*bare, *check_room(ctx, record))
 
 
-def _no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
+def _report_no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
     what = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
     return error(
         "E0304",

@@ -1,4 +1,4 @@
-"""Checks of how a stage trains: its method, optimiser, batches, lag, data and model."""
+"""Check how a stage trains: its method, optimiser, batches, lag, data and model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language.checks.cases import (
     Case,
-    Setting,
+    SettingView,
     StageCase,
     View,
     case_check,
     finding_at,
-    place,
     ppo_check,
     stage_check,
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
-from reodsl.language.units import TOKENS, Quantity, written
-from reodsl.language.values import Budgets, Record, Until, records_of
+from reodsl.language.units import TOKENS, Quantity, write_quantity
+from reodsl.language.values import Budgets, Record, Until, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
@@ -106,7 +105,7 @@ def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     watched = until.plateau if isinstance(until, Until) else until
     if watched is None:
         return
-    window = Setting("window", watched.fields.get("window"), stage.record.span)
+    window = SettingView("window", watched.fields.get("window"), stage.record.span)
     steps = stage["steps"]
     width, most = window.number, steps.number
     if 2 * width > most:
@@ -138,7 +137,7 @@ def check_untrained(case: Case) -> Iterator[Diagnostic]:
 @stage_check
 def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0508: SFT trains on worked solutions, which every source of its data has to have."""
-    for source in records_of(stage.record.sub("data"), "source") if stage.method == "sft" else ():
+    for source in list_records(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
         # What a function of the user's gives is known once it is run.
         if (
@@ -189,7 +188,7 @@ def check_segments(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0526: segments that cut nothing, or too finely."""
     segment = stage["segment"]
-    length, text = segment.number, written(Quantity(int(segment.number), TOKENS))
+    length, text = segment.number, write_quantity(Quantity(int(segment.number), TOKENS))
     most = stage["rollout.max_tokens"]
     if most.slot is not None and length >= most.number:
         yield segment.error(
@@ -197,7 +196,7 @@ def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             f"a segment of {text} cuts no response",
             "has no effect",
             *most.set_here,
-            help=f"write a segment below {written(Quantity(int(most.number), TOKENS))}, or take it out",
+            help=f"write a segment below {write_quantity(Quantity(int(most.number), TOKENS))}, or take it out",
         )
     split = stage.typed.split
     if not isinstance(split, Budgets):
@@ -205,7 +204,7 @@ def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     ends = (0, *split.schedule.budgets, split.schedule.l_max)
     gap = min(b - a for a, b in pairwise(sorted(set(ends))))
     if length < gap:
-        shortest = written(Quantity(gap, TOKENS))
+        shortest = write_quantity(Quantity(gap, TOKENS))
         yield segment.error(
             "E0526",
             f"a segment of {text} is shorter than any gap between two budgets: each section would be sampled by several"
@@ -308,7 +307,7 @@ def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield error(
             "E0606",
             f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
-            place(case.record.fields.get("cluster"), stage.record.span),
+            SettingView("cluster", case.record.fields.get("cluster"), stage.record.span).place,
             f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
             others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {each} bytes")],
             help="take more GPUs, or a smaller model"

@@ -1,4 +1,4 @@
-"""Unused imports and declarations, in files that run something."""
+"""Check for unused imports and declarations, in files that run something."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from reodsl.ir.expression import TRACK, Expression, History, Name
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
-from reodsl.language.evaluate import bind_argument, declared_type, evaluate
+from reodsl.language.evaluate import bind_argument, evaluate, read_type
 from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import (
     FUNCTIONS,
@@ -22,15 +22,15 @@ from reodsl.language.reward.names import (
     Limits,
     LocalFunction,
     Typed,
-    constant,
     fail,
+    make_constant,
 )
 from reodsl.language.reward.operators import name_value
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
-from reodsl.language.schema import unit_of
-from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, unit_words
+from reodsl.language.schema import read_unit
+from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
 from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
@@ -90,12 +90,12 @@ def type_reward(
     """
 
     def read() -> TypedReward:
-        env, scope = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
-        return _body(ctx, record, env, scope, limits or Limits())
+        env, scope = make_environment(ctx, record, Environment(), symbolic=symbolic, at=at)
+        return _type_body(ctx, record, env, scope, limits or Limits())
 
     if limits is not None:
         return attempt(read)
-    return ctx.once_of("symbolic" if symbolic else "typed", record, lambda: attempt(read))
+    return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
 
 
 @dataclass(slots=True)
@@ -113,7 +113,9 @@ class _Read:
     sound: bool = True
 
 
-def _body(ctx: Context, reward: Definition, env: Environment, scope: Scope, limits: Limits) -> TypedReward:
+def _type_body(
+    ctx: Context, reward: Definition, env: Environment, scope: Scope, limits: Limits
+) -> TypedReward:
     item = reward.item
     body, reading = Body(ctx, scope, env, limits=limits), _Read()
     find_splits(body, reward.body)
@@ -130,12 +132,12 @@ def _body(ctx: Context, reward: Definition, env: Environment, scope: Scope, limi
             reading.ends[1] if count > 1 else item.name.span,
             "a second value" if count > 1 else "no value",
             help="to go on in the next line, put the whole value in ( )"
-            if count > 1 and any(map(_goes_on, reward.body.items))
+            if count > 1 and any(map(_continues, reward.body.items))
             else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
     if not reading.sound:
         raise Failed
-    _unread(ctx, reward)
+    _report_unread(ctx, reward)
     report_constant(ctx, item.name.name, reading.values, dict(reading.lets))
     report_blind(ctx, item.name.name, reading.values, dict(reading.lets))
     return TypedReward(
@@ -151,7 +153,7 @@ def _body(ctx: Context, reward: Definition, env: Environment, scope: Scope, limi
     )
 
 
-def _goes_on(item: tree.BlockItem) -> bool:
+def _continues(item: tree.BlockItem) -> bool:
     """Return whether a line begins with a sign, like one that continues the line above."""
     first = item.expr if isinstance(item, tree.ExprStatement) else None
     while isinstance(first, tree.Binary):
@@ -173,7 +175,7 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: _Read) -> None:
             _read_value(body, item.expr, so_far)
         case tree.Dense():
             so_far.ends.append(item.span)
-            value = _dense(body, item)
+            value = _type_dense(body, item)
             so_far.dense = value.data
             so_far.values.append((value, item.body.span))
         case _:
@@ -182,7 +184,7 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: _Read) -> None:
 
 def _is_free(body: Body, name: tree.Ident, *taken: Container[str]) -> bool:
     """Return whether a name means nothing else in a reward, and report it if it does."""
-    free = own_name(body.ctx, name)
+    free = is_own_name(body.ctx, name)
     if any(name.name in each for each in taken):
         _report_duplicate(body.ctx, name)
         free = False
@@ -295,7 +297,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
     lets, units = list[tuple[str, Expression]](), dict[Span, Dimension]()
     with suppress(Failed):
-        env, scope = environment(ctx, record, Environment(), symbolic=True)
+        env, scope = make_environment(ctx, record, Environment(), symbolic=True)
         body = Body(ctx, scope, env)
         for item in record.body.items:
             if isinstance(item, tree.Let):
@@ -308,7 +310,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
 
 def _read_value(body: Body, expr: tree.Expr, so_far: _Read) -> None:
     """Read the value of a whole response, or the parts that it is the sum of. Raises `Failed`."""
-    if terms := part_terms(expr):
+    if terms := split_terms(expr):
         so_far.parts = type_parts(body, terms, so_far.values)
         return
     value = type_expression(body, expr)
@@ -328,7 +330,7 @@ def _refuse_item(body: Body, item: tree.BlockItem) -> NoReturn:
     body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
-def _unread(ctx: Context, reward: Definition) -> None:
+def _report_unread(ctx: Context, reward: Definition) -> None:
     """Report W0203: lets and parameters that nothing in the reward reads."""
     item = reward.item
     if ctx.trying or item.name.span in ctx.read:
@@ -350,7 +352,7 @@ def _unread(ctx: Context, reward: Definition) -> None:
             )
 
 
-def _dense(body: Body, part: tree.Dense) -> Typed:
+def _type_dense(body: Body, part: tree.Dense) -> Typed:
     """Return the value of a line. Raises `Failed`."""
     if body.splits.broken:
         raise Failed
@@ -365,9 +367,9 @@ def _check_plain(ctx: Context, value: Typed, span: Span) -> None:
     if value.unit != PLAIN:
         ctx.fail(
             "E0302",
-            f"a reward is a plain number, and this is {unit_words(value.unit)}",
+            f"a reward is a plain number, and this is {describe_unit(value.unit)}",
             span,
-            unit_words(value.unit),
+            describe_unit(value.unit),
             help=("multiply" if dict(value.unit).get("tokens", 0) < 0 else "divide")
             + " by a length, such as `mean(len(z) for z in group)`",
         )
@@ -382,7 +384,7 @@ class Term:
     call: tree.Call
 
 
-def part_terms(expr: tree.Expr) -> list[Term]:
+def split_terms(expr: tree.Expr) -> list[Term]:
     """Return the terms of a sum of `z(…)`, each perhaps multiplied by a number; none for any other expression."""
     terms: list[Term] = []
     return terms if _collect(expr, False, terms) else []
@@ -404,10 +406,10 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
 
 def type_parts(body: Body, terms: list[Term], values: list[tuple[Typed, Span]]) -> tuple[TypedPart, ...]:
     """Type the parts; a weight is one number. The measures go to `values`. Raises `Failed`."""
-    return tuple(try_all(lambda term: _part(body, term, values), terms))
+    return tuple(try_all(lambda term: _type_part(body, term, values), terms))
 
 
-def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart:
+def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart:
     weight = 1.0
     if term.weight is not None:
         value = type_expression(body, term.weight)
@@ -436,7 +438,7 @@ def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart
     return TypedPart(measured.data, -weight if term.negative else weight, on)
 
 
-def own_name(ctx: Context, name: tree.Ident) -> bool:
+def is_own_name(ctx: Context, name: tree.Ident) -> bool:
     """Return whether a let or a parameter has a name that means nothing else in a reward."""
     if name.name not in TAKEN:
         return True
@@ -450,7 +452,7 @@ def own_name(ctx: Context, name: tree.Ident) -> bool:
     return False
 
 
-def environment(
+def make_environment(
     ctx: Context, definition: Definition, env: Environment, *, symbolic: bool, at: Span | None = None
 ) -> tuple[Environment, Scope]:
     """Return the names that are the parameters of a reward or a selection. Raises `Failed` if one is missing."""
@@ -460,7 +462,7 @@ def environment(
     good = True
     for param in item.params or ():
         name = param.name.name
-        good = own_name(ctx, param.name) and good
+        good = is_own_name(ctx, param.name) and good
         if name not in args and param.default is not None:
             try:
                 args[name] = bind_argument(ctx, definition, param, param.default, Scope(definition.module))
@@ -471,11 +473,11 @@ def environment(
             value = args[name]
             scope_names[name] = lambda value=value: value  # type: ignore[misc]
             if isinstance(value.data, Quantity):
-                env.values[name] = constant(float(value.data.number), value.data.unit)
+                env.values[name] = make_constant(float(value.data.number), value.data.unit)
             else:
                 env.others[name] = value
         elif symbolic:
-            _open_param(ctx, definition, param, env)
+            _define_open(ctx, definition, param, env)
         else:
             ctx.error(
                 "E0310",
@@ -491,8 +493,8 @@ def environment(
     return env, Scope(definition.module).inner(scope_names)
 
 
-def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
-    type_ = attempt(partial(declared_type, ctx, param.type))
+def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
+    type_ = attempt(partial(read_type, ctx, param.type))
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):
         if param.range is not None:
@@ -504,7 +506,7 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
                     low, high = numbers
         # No name of the language begins so.
         open_name = Name(name=f"?{param.name.name}")
-        env.values[param.name.name] = Typed(open_name, unit_of(type_), low, high, open=True)
+        env.values[param.name.name] = Typed(open_name, read_unit(type_), low, high, open=True)
     elif type_ is not None:
         env.others[param.name.name] = None
     else:

@@ -1,4 +1,4 @@
-"""The words of a reward, and what typing one shares: typed expressions, the names in scope, and how to report."""
+"""Hold the words of a reward and the state of typing one: typed expressions and the names in scope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reodsl.ir.expression import Expression, Number, Own, Statistic, WeightRule
 from reodsl.ir.functions import Function
 from reodsl.language.context import Context
 from reodsl.language.intervals import Interval, Room
-from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, unit_words
+from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
 from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
 
@@ -23,7 +23,7 @@ INF = math.inf
 class Typed:
     """An expression, its unit, and the range of its values.
 
-    Conditions are 1 or 0. `open` marks a parameter without an argument, which stands for any value in its range.
+    Conditions are 1 or 0. `open` marks a parameter without an argument, which may have any value in its range.
     """
 
     data: Expression
@@ -40,12 +40,12 @@ class Typed:
 
     @property
     def constant(self) -> bool:
-        """Whether this is a number that is known."""
+        """Return whether this is a known number."""
         return isinstance(self.data, Number)
 
 
-def constant(number: float, unit: Dimension) -> Typed:
-    """A number that is known."""
+def make_constant(number: float, unit: Dimension) -> Typed:
+    """Return a number that is known."""
     return Typed(Number(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
 
 
@@ -79,19 +79,19 @@ class Environment:
 
     @property
     def size(self) -> int:
-        """How many names there are, all of which a copy copies."""
+        """Return the number of names; a copy copies all of them."""
         return len(self.values) + len(self.responses) + len(self.others) + len(self.functions)
 
     def with_value(self, name: str, value: Typed) -> Environment:
-        """This environment with one more number in it."""
+        """Return this environment with one more number in it."""
         return replace(self, values={**self.values, name: value})
 
     def with_place(self, name: str, value: Typed) -> Environment:
-        """This environment with one more variable over `splits` in it."""
+        """Return this environment with one more variable over `splits` in it."""
         return replace(self, values={**self.values, name: value}, places=self.places + 1)
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> Environment:
-        """This environment with one more response in it, of `group` or of `ref`."""
+        """Return this environment with one more response in it, of `group` or of `ref`."""
         sampled = self.sampled | {canonical} if over == "ref" else self.sampled - {canonical}
         # `replace` takes ten times as long, and rewards have statistics by the thousand.
         return Environment(
@@ -113,7 +113,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is known of the responses where a reward or a selection is used: tokens, wordings, and how many there are."""
+    """The bounds of responses at the use of a reward or a selection: tokens, wordings, and the size of the group."""
 
     longest: float = INF
     wordings: float = INF
@@ -122,7 +122,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Splits:
-    """Where a reward looks at responses: what its `dense` line runs over, else what its first statistic over splits does.
+    """The splits of a reward: those of its `dense` line, else those of its first statistic over splits.
 
     `over` is None while nothing names them. `variable` is the name in the `dense` line; `record` is what they are, or None
     where that depends on an argument. `high` is their last place at most, and `broken` marks those that are wrong.
@@ -137,12 +137,12 @@ class Splits:
 
 @dataclass(slots=True)
 class Body:
-    """The state that typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `facts` holds
-    the range that conditions around it leave a value, `tests` what follows where a let holds and where it does not.
+    """The state of typing one reward.
 
-    `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
-    response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
-    tokens that it can be. `terms` are the first ones of the user's functions.
+    `variable` is the name of the split at hand in a `dense` line. `facts` holds the range that conditions around an
+    expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
+    body of a selection. `track` is the name of the track at hand, and `tracked` the response of its statistic. `cuts` are
+    the places at which responses are cut, each with the fewest tokens. `terms` are the first of the user's functions.
     """
 
     ctx: Context
@@ -164,7 +164,7 @@ class Body:
     terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
 
     def within(self, env: Environment, facts: Mapping[Expression, Room] | None = None) -> Body:
-        """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
+        """Return the same reward with other names, and perhaps other facts; its uses and cuts are shared."""
         return Body(
             self.ctx,
             self.scope,
@@ -202,20 +202,20 @@ def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what
             "E0302",
             f"{what} wants equal units",
             left,
-            unit_words(one.unit),
-            others=[Label(right, unit_words(two.unit))],
-            help=_evened(one, two),
+            describe_unit(one.unit),
+            others=[Label(right, describe_unit(two.unit))],
+            help=_suggest_units(one, two),
         )
 
 
-def _evened(one: Typed, two: Typed) -> str:
-    """How to give two expressions one unit: a written number gets it, a length is divided by another."""
+def _suggest_units(one: Typed, two: Typed) -> str:
+    """Return how to give two expressions one unit: a written number gets it, a length is divided by another."""
     for side, other in ((one, two), (two, one)):
         if side.unit == PLAIN and isinstance(side.data, Number):
             if other.unit == TOKENS and not side.data.value.is_integer():
                 # No response has a part of a token: the number is a share, or a weight.
                 return "make the length a plain number: `len(y) / 1 token`, or divide it by another length"
-            return f"give the number its unit: `{shown(Quantity(side.data.value, other.unit))}`"
+            return f"give the number its unit: `{format_quantity(Quantity(side.data.value, other.unit))}`"
     if PLAIN in (one.unit, two.unit):
         return "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
     return "bring both to one unit, or divide each by a length to get plain numbers"
@@ -229,37 +229,5 @@ FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *N
 
 HISTORIES = ("quantile", "steps", "monitor", "step")
 """Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""
-
-_INSTEAD: Mapping[str, str] = {
-    'a reward measures no text; a function of yours does: `python("style.py:score", y)`': (
-        "contains includes startswith endswith starts_with ends_with match matches regex re search find split words text "
-        "sentences lines strip lower replace similarity bleu rouge format has_format format_reward repetition ngrams judge"
-    ),
-    "a reward knows no probabilities of tokens; what holds a model near its start is `kl = 1e-3` in the experiment": (
-        "logprob logprobs log_prob log_probs logp log_p prob probability likelihood nll loglikelihood log_likelihood "
-        "perplexity ppl entropy kl confidence logits"
-    ),
-    "write `len(y)`": "length num_tokens n_tokens token_count tokens size",
-    "write `correct(y)`": "accuracy acc is_correct right verify grade pass",
-    "write `mean(len(z) for z in group)`": "avg average",
-    "square it: `std(correct(z) for z in group)^2`": "var variance",
-    "count them: `count(z for z in group if correct(z)) > 0`": "any exists",
-    "count the others: `count(z for z in group if not correct(z)) == 0`": "all",
-    "write `log(…)`": "ln",
-    "divide by the base's: `log(…) / log(2)`": "log2 log10",
-    "write `(…)^2`": "pow power square",
-    "write `2 * sigmoid(2 * (…)) - 1`": "tanh",
-    "write `max(…, 0)`": "relu",
-    "write `log(1 + exp(…))`": "softplus",
-    "write `cos((…) - pi / 2)`": "sin",
-    "write `(1 if … > 0 else 0)`": "sign",
-    "write `floor((…) + 0.5)`": "round",
-    "write `-floor(-(…))`": "ceil",
-    "write `clip(…, 0, 1)`": "clamp bound minmax",
-    "write `(1 if correct(y) else 0)`": "where iif cond select",
-    "write `z(correct(y))`, a whole part of a sum": "normalize normalise zscore standardize whiten",
-}
-CALLED: Mapping[str, str] = {name: helps for helps, names in _INSTEAD.items() for name in names.split()}
-"""The functions of other tools and what serves here, where no spelling leads to it."""
 
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})

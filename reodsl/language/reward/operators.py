@@ -1,4 +1,4 @@
-"""Operators and functions of rewards: from typed operands to the typed result, with the range of its values.
+"""Type operators and functions of rewards: from typed operands to the result, with the range of its values.
 
 All of them raise `Failed` if there is no result.
 """
@@ -13,45 +13,53 @@ from typing import Literal, NoReturn, TypeAlias
 from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import Aggregate, Binary, Call, Expression, If, Name, Number, Unary
 from reodsl.ir.functions import FUNCTIONS, Function
-from reodsl.language.intervals import Room, compared, contains_zero, product, quotient
-from reodsl.language.reward.names import INF, Body, Typed, check_unit, constant, fail
-from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, times, written
+from reodsl.language.intervals import Room, compare_ranges, contains_zero, divide, multiply
+from reodsl.language.reward.names import INF, Body, Typed, check_unit, fail, make_constant
+from reodsl.language.units import (
+    PLAIN,
+    TOKENS,
+    Dimension,
+    Quantity,
+    format_quantity,
+    multiply_units,
+    write_quantity,
+)
 from reodsl.syntax import tree
 
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
-def negative(value: Typed) -> Typed:
+def negate(value: Typed) -> Typed:
     """Return `-x`."""
     if value.constant:
-        return constant(-value.low, value.unit)
+        return make_constant(-value.low, value.unit)
     return Typed(Unary(fn="neg", value=value.data), value.unit, -value.high, -value.low)
 
 
-def opposite(test: Typed) -> Typed:
+def invert(test: Typed) -> Typed:
     """Return `not x`."""
     return Typed(Unary(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
-def both_or_either(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
+def connect(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
     """Return `left and right` or `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
-    if op == "and" and _excluded(facts(body, left.data), facts(body, right.data)):
+    if op == "and" and _exclude(list_facts(body, left.data), list_facts(body, right.data)):
         ends = 0.0, 0.0
-    if op == "or" and _excluded(facts(body, left.data, False), facts(body, right.data, False)):
+    if op == "or" and _exclude(list_facts(body, left.data, False), list_facts(body, right.data, False)):
         ends = 1.0, 1.0
     return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
-def facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, Room]:
+def list_facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, Room]:
     """Return the room of each value that a condition is about, where it holds or where it does not."""
     if isinstance(test, Unary) and test.fn == "not":
-        return facts(body, test.value, not holds)
+        return list_facts(body, test.value, not holds)
     if isinstance(test, Binary) and test.fn in ("and", "or"):
-        left, right = facts(body, test.left, holds), facts(body, test.right, holds)
+        left, right = list_facts(body, test.left, holds), list_facts(body, test.right, holds)
         if (test.fn == "and") == holds:
-            return together(left, right)
+            return combine_facts(left, right)
         return {each: room.join(right[each]) for each, room in left.items() if each in right}
     rooms: dict[Expression, Room] = {test: Room(1, 1) if holds else Room(0, 0)}
     if isinstance(test, Name):
@@ -59,23 +67,23 @@ def facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, 
     if isinstance(test, Binary) and test.fn in _TURNED:
         fn = test.fn if holds else _OPPOSITE[test.fn]
         for op, one, two in ((fn, test.left, test.right), (_TURNED[fn], test.right, test.left)):
-            rooms[Binary(fn="-", left=one, right=two)] = _room(op, 0.0)
+            rooms[Binary(fn="-", left=one, right=two)] = _make_room(op, 0.0)
             if isinstance(two, Number):
-                rooms[one] = _room(op, two.value)
+                rooms[one] = _make_room(op, two.value)
     return rooms
 
 
-def together(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> dict[Expression, Room]:
+def combine_facts(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> dict[Expression, Room]:
     """Return the facts of two conditions that both hold."""
     return {**one, **{each: room.meet(one.get(each, Room())) for each, room in two.items()}}
 
 
-def _excluded(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> bool:
+def _exclude(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> bool:
     """Return whether two conditions never hold at once: together they leave a value no room."""
-    return any(room.empty for room in together(one, two).values())
+    return any(room.empty for room in combine_facts(one, two).values())
 
 
-def _room(op: str, limit: float) -> Room:
+def _make_room(op: str, limit: float) -> Room:
     """Return the room of a value that is compared with a constant."""
     match op:
         case "!=":
@@ -99,11 +107,11 @@ def name_value(body: Body, name: str, value: Typed) -> Typed:
     """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
     it = Name(name=name)
     if value.condition:
-        body.tests[it] = facts(body, value.data), facts(body, value.data, False)
+        body.tests[it] = list_facts(body, value.data), list_facts(body, value.data, False)
     return Typed(it, value.unit, value.low, value.high, value.condition)
 
 
-def narrowed(body: Body, value: Typed) -> Typed:
+def narrow(body: Body, value: Typed) -> Typed:
     """Return a value with the range that it has where the conditions around it hold."""
     room = body.facts.get(value.data) if body.facts and not value.constant else None
     if room is None:
@@ -112,7 +120,7 @@ def narrowed(body: Body, value: Typed) -> Typed:
     return replace(value, low=low, high=high)
 
 
-def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
+def calculate(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
     """Return `left op right` for + - * / ^. E0302 if the units do not go together, E0307 if it may be no number."""
     data = Binary(fn=expr.op, left=left.data, right=right.data)
     if expr.op in "+-":
@@ -124,27 +132,27 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
         )
         if expr.op == "-" and left.data == right.data:
             low, high = 0.0, 0.0
-        return _folded(Typed(data, left.unit, low, high), left, right)
+        return _fold(Typed(data, left.unit, low, high), left, right)
     if expr.op == "*":
-        low, high = product(left.interval, right.interval)
+        low, high = multiply(left.interval, right.interval)
         if low == high and math.isinf(low):
             _refuse_endless(body, expr)
-        return _folded(Typed(data, times(left.unit, right.unit), low, high), left, right)
+        return _fold(Typed(data, multiply_units(left.unit, right.unit), low, high), left, right)
     if expr.op == "/":
         if contains_zero(right.interval):
-            right = narrowed(body, right)
+            right = narrow(body, right)
             if contains_zero(right.interval) and body.facts.get(right.data, Room()).zero:
                 _refuse_zero(body, expr, left, right)
-        low, high = quotient(left.interval, right.interval)
+        low, high = divide(left.interval, right.interval)
         if left.data == right.data:
             low, high = 1.0, 1.0
         elif _is_share(left.data, right.data):
             low, high = 0.0, 1.0
-        return _folded(Typed(data, times(left.unit, right.unit, -1), low, high), left, right)
-    return _power(body, expr, left, right)
+        return _fold(Typed(data, multiply_units(left.unit, right.unit, -1), low, high), left, right)
+    return _calculate_power(body, expr, left, right)
 
 
-def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
+def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
     if left.unit or right.unit:
         fail(body, "E0302", "a power is of plain numbers", expr, "divide by a length first")
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
@@ -161,17 +169,17 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
             "E0307",
             "a negative power of what may be 0 divides by zero",
             expr,
-            f"keep the base above 0: `max(…, {_bound(left)})`"
+            f"keep the base above 0: `max(…, {_write_bound(left)})`"
             if left.high > 0
             else "divide by something else",
         )
     data = Binary(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
-        value = _raised(left.low, right.low)
+        value = _raise_power(left.low, right.low)
         if math.isinf(value):
             _refuse_endless(body, expr)
         return Typed(data, PLAIN, value, value)
-    if _may_be_endless(left, right):
+    if _may_overflow(left, right):
         fail(
             body,
             "E0307",
@@ -180,23 +188,23 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
             "bound it: `min(…, 10)`, or divide first",
         )
     if left.low == left.high > 0:
-        ends = _raised(left.low, right.low), _raised(left.low, right.high)
+        ends = _raise_power(left.low, right.low), _raise_power(left.low, right.high)
         return Typed(data, PLAIN, min(ends), max(ends))
     low = 0.0 if left.low >= 0 else -INF
     return Typed(data, PLAIN, low, INF)
 
 
-def _may_be_endless(base: Typed, exponent: Typed) -> bool:
+def _may_overflow(base: Typed, exponent: Typed) -> bool:
     """Return whether known bounds make a power that no number can hold; False for unknown bounds."""
     if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
         return False
     largest = max(abs(base.low), abs(base.high))
-    return math.isinf(_raised(largest, exponent.high)) or (
-        base.low > 0 and math.isinf(_raised(base.low, exponent.low))
+    return math.isinf(_raise_power(largest, exponent.high)) or (
+        base.low > 0 and math.isinf(_raise_power(base.low, exponent.low))
     )
 
 
-def _raised(base: float, exponent: float) -> float:
+def _raise_power(base: float, exponent: float) -> float:
     """Return a power of two constants, or infinity if no number can hold it."""
     try:
         return math.pow(base, exponent)
@@ -208,10 +216,10 @@ def _refuse_endless(body: Body, expr: tree.Binary) -> NoReturn:
     fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
 
 
-def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
+def _fold(result: Typed, left: Typed, right: Typed) -> Typed:
     """Return a constant if both sides are constants, so that the spelling of a number leaves no trace."""
     if left.constant and right.constant and result.low == result.high and math.isfinite(result.low):
-        return constant(result.low, result.unit)
+        return make_constant(result.low, result.unit)
     return result
 
 
@@ -225,22 +233,22 @@ def _is_share(part: Expression, whole: Expression) -> bool:
         and any(
             isinstance(each, Aggregate)
             and (each.fn, each.over, each.var) == ("count", part.over, part.var)
-            and _conjuncts(each.where) <= _conjuncts(part.where)
+            and _split_conjuncts(each.where) <= _split_conjuncts(part.where)
             for each in wholes
         )
     )
 
 
-def _conjuncts(test: Expression | None) -> set[Expression]:
+def _split_conjuncts(test: Expression | None) -> set[Expression]:
     """Return the conditions that all hold where this one does."""
     if isinstance(test, Binary) and test.fn == "and":
-        return _conjuncts(test.left) | _conjuncts(test.right)
+        return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}
 
 
 def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> NoReturn:
     never = right.low == right.high == 0
-    helps, edits = ("divide by something else", ()) if never else _kept_from_zero(body, expr, left, right)
+    helps, edits = ("divide by something else", ()) if never else _keep_from_zero(body, expr, left, right)
     body.ctx.fail(
         "E0307",
         "this divides by zero" if never else "this may divide by zero",
@@ -251,53 +259,53 @@ def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> No
     )
 
 
-def _kept_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
+def _keep_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
     """Return how to keep a divisor from 0, in words and as edits: by a bound inside its range, or by a condition."""
     if isinstance(expr.right, tree.Name) and right.open and right.high > 0:
         kind, most = ("tokens", 2.0**20) if right.unit == TOKENS else ("number", 1e6)
         high = min(right.high, most)
         ends = (1.0 if right.unit == TOKENS else min(1e-6, high / 100), high)
-        shown_ends = "..".join(written(Quantity(end, right.unit)) for end in ends)
+        shown_ends = "..".join(write_quantity(Quantity(end, right.unit)) for end in ends)
         return f"give the parameter a range above 0: `{expr.right.name}: {kind} in {shown_ends}`", ()
     whole, divisor = body.ctx.written(expr.span), body.ctx.written(expr.right.span)
-    nothing = _amount(0.0, times(left.unit, right.unit, -1))
+    nothing = _write_amount(0.0, multiply_units(left.unit, right.unit, -1))
     test = divisor if isinstance(expr.right, (tree.Name, tree.Call, tree.Binary)) else f"({divisor})"
-    test = test if right.condition else f"{test} != {_amount(0.0, right.unit)}"
+    test = test if right.condition else f"{test} != {_write_amount(0.0, right.unit)}"
     where = Edit(expr.span, f"({whole} if {test} else {nothing})")
     tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
     if right.condition or right.low < 0 < right.high:
         return f"divide only where it is not 0: {tested}", (where,)
     function, side = ("max", "above") if right.high > 0 else ("min", "below")
-    bound = _bound(right)
+    bound = _write_bound(right)
     return (
         f"keep it {side} 0: `{function}(…, {bound})`, or divide only where it is not 0: {tested}",
         (Edit(expr.right.span, f"{function}({divisor}, {bound})"), where),
     )
 
 
-def _bound(value: Typed) -> str:
+def _write_bound(value: Typed) -> str:
     """Return a bound of a value of one sign that is inside its range and not 0."""
     size, sign = (value.high, 1) if value.high > 0 else (-value.low, -1)
-    return _amount(sign * (1.0 if size > 1 else size / 100), value.unit)
+    return _write_amount(sign * (1.0 if size > 1 else size / 100), value.unit)
 
 
-def _amount(number: float, unit: Dimension) -> str:
+def _write_amount(number: float, unit: Dimension) -> str:
     """Return how a number of a unit is written, which may be a power of one."""
-    text = shown(Quantity(number))
+    text = format_quantity(Quantity(number))
     for base, exponent in unit:
         text += f" {base}" if exponent > 0 else f" / 1 {base}"
         text += (f" * 1 {base}" if exponent > 0 else f" / 1 {base}") * (abs(exponent) - 1)
     return text
 
 
-def comparison(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed:
+def compare(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed:
     """Return `left op right` for == != < <= > >=: a condition. E0302 if the units differ."""
     check_unit(body, left, right, expr.left.span, expr.right.span, f"`{op}`")
-    low, high = compared(op, left.interval, right.interval)
+    low, high = compare_ranges(op, left.interval, right.interval)
     return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
 
 
-def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed:
+def choose(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed:
     """Return `then if test else other`. E0302 if the units differ."""
     check_unit(body, then, other, expr.then.span, expr.otherwise.span, "`if … else`")
     data = If(test=test.data, then=then.data, other=other.data)
@@ -317,17 +325,18 @@ def _report_still(
     (first, one), (last, _) = values[0], values[-1]
     helps, edits = "bound it inside its range, or write the number", list[Edit]()
     if name == "max" and len(moving) == len(literals) == 1 and 0 < moving[0].high <= 1:
-        bound = shown(Quantity(moving[0].high / 100, one.unit))
+        bound = format_quantity(Quantity(moving[0].high / 100, one.unit))
         helps = f"bound it inside its range: `max(…, {bound})`"
         edits.append(Edit(literals[0].span, bound))
+    ends = [format_quantity(Quantity(end, one.unit)) for end in moving[0].interval]
     body.ctx.report(
         warning(
             "W0303",
-            f"this `{name}` is always {shown(Quantity(low, one.unit))}",
+            f"this `{name}` is always {format_quantity(Quantity(low, one.unit))}",
             Span(
                 first.span.path, first.span.line, first.span.column, last.span.end_line, last.span.end_column
             ),
-            f"from {shown(Quantity(moving[0].low, one.unit))} to {shown(Quantity(moving[0].high, one.unit))} without it",
+            f"from {ends[0]} to {ends[1]} without it",
             help=helps,
             edits=edits,
         )
@@ -339,11 +348,11 @@ def _is_literal(expr: tree.Expr) -> bool:
     return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
 
 
-def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed:
+def apply_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed:
     """Type a function of numbers at as many as it takes. E0302 or E0307 if it has no value."""
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
-        return exponential(body, first_expr, first)
+        return exponentiate(body, first_expr, first)
     data = Call(fn=name, args=tuple(value.data for _, value in values))
     if function.plain and first.unit:
         fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
@@ -354,7 +363,7 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
         fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
     domain = function.domain
     if domain is not None and first.low <= 0:
-        first = narrowed(body, first)
+        first = narrow(body, first)
         values = [(first_expr, first)]
         if not domain.contains(first.low):
             helps = domain.mend if first.high > domain.bound else domain.otherwise
@@ -364,7 +373,7 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
     return Typed(data, PLAIN if function.plain else first.unit, low, high)
 
 
-def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed:
+def exponentiate(body: Body, argument: tree.Expr, value: Typed) -> Typed:
     """Return `e^x` of an `argument` whose type is `value`."""
     if value.unit:
         fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")

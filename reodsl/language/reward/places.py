@@ -1,4 +1,4 @@
-"""Where a reward looks at responses: the splits of its `dense` line, or those that its statistics run over."""
+"""Find the splits of a reward: those of its `dense` line, or those that its statistics run over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.names import Body, Typed, fail
-from reodsl.language.units import TOKENS, unit_words
+from reodsl.language.units import TOKENS, describe_unit
 from reodsl.language.values import Budgets, Record
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
@@ -26,7 +26,7 @@ def find_splits(body: Body, block: tree.Block) -> None:
         _name_splits(body, line.over, "the splits of `dense`")
         return
     # A reward is read anew for each of its uses, and its text is looked through once.
-    statistics = body.ctx.once_of(
+    statistics = body.ctx.compute_once(
         "statistics", block, lambda: [node for node in walk(block) if isinstance(node, tree.Comprehension)]
     )
     named = next((each.over for each in statistics if are_splits(body, each.over)), None)
@@ -49,7 +49,7 @@ def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
     if name in body.env.values:
         helps = f"declare it as `{name}: budgets`"
         body.ctx.fail("E0301", f"`{name}` is a number, and {what} are budgets", over.span, help=helps)
-    if _open(body, over):
+    if _is_open(body, over):
         return
     value = evaluate_splits(body.ctx, over, body.scope, what)
     if not isinstance(value.data, Record):
@@ -59,13 +59,13 @@ def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
         splits.high = float(value.data.schedule.l_max)
 
 
-def _open(body: Body, over: tree.Expr) -> bool:
+def _is_open(body: Body, over: tree.Expr) -> bool:
     """Return whether splits depend on a parameter without an argument."""
     match over:
         case tree.Name(name):
             return name in body.env.others and body.env.others[name] is None
         case tree.Call(function=tree.Name("reached"), args=(tree.Arg(value=inner),)):
-            return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _open(body, inner)
+            return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _is_open(body, inner)
     return False
 
 
@@ -103,11 +103,11 @@ def check_splits(body: Body, over: tree.Expr) -> None:
         return None
     if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
         return None
-    if not _open(body, over):
+    if not _is_open(body, over):
         value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")
         if not isinstance(value.data, Record):
             raise Failed
-        if splits.record is not None and _alike(splits.record, value.data):
+        if splits.record is not None and _are_alike(splits.record, value.data):
             return None
     body.ctx.fail(
         "E0301",
@@ -120,18 +120,18 @@ def check_splits(body: Body, over: tree.Expr) -> None:
     return False
 
 
-def _alike(one: Record, two: Record) -> bool:
+def _are_alike(one: Record, two: Record) -> bool:
     if isinstance(one, Budgets) and isinstance(two, Budgets):
         return one.schedule == two.schedule and one.data("reached") == two.data("reached")
     return one is two or (one.kind == two.kind and one.span == two.span)
 
 
-def place(body: Body, name: str) -> Typed:
+def make_place(body: Body, name: str) -> Typed:
     """Return a variable over the splits: a number of tokens."""
     return Typed(Name(name=name), TOKENS, 1.0, body.splits.high)
 
 
-def new_name(body: Body) -> str:
+def make_name(body: Body) -> str:
     """Return a new name for a variable over the splits."""
     return f"M{body.env.places or ''}"
 
@@ -146,17 +146,17 @@ def is_at_hand(value: Typed) -> bool:
     return isinstance(value.data, Name) and value.data.name == "L"
 
 
-def before(body: Body, value: Typed, at: tree.Expr) -> Typed:
+def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
     """Return the last split before a number of tokens, or 0 before the first. Raises `Failed`."""
     if value.unit != TOKENS:
         helps = "write `before(L)`, `before(M)` or `before(len(y))`"
         body.ctx.fail(
-            "E0302", "`before` is of a number of tokens", at.span, unit_words(value.unit), help=helps
+            "E0302", "`before` is of a number of tokens", at.span, describe_unit(value.unit), help=helps
         )
     if is_at_hand(value):
         return Typed(Previous(), TOKENS, 0.0, body.splits.high)
     body.ctx.spend("rewards", at.span)
-    variable = new_name(body)
+    variable = make_name(body)
     data = Aggregate(
         fn="max",
         var=variable,

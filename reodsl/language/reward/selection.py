@@ -9,10 +9,10 @@ from typing import Literal, NoReturn
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression
 from reodsl.language.context import Context, Failed, attempt
-from reodsl.language.reward.body import define_let, environment
-from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
-from reodsl.language.reward.typing import condition, type_expression
-from reodsl.language.suggest import advice
+from reodsl.language.reward.body import define_let, make_environment
+from reodsl.language.reward.names import Body, Environment, Limits, fail, make_constant
+from reodsl.language.reward.typing import type_condition, type_expression
+from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN
 from reodsl.language.values import Definition, Record
 from reodsl.syntax import tree
@@ -67,7 +67,7 @@ class TypedSelection:
         return "pairs" if self.picks[0].trace is None else "traces"
 
 
-def questions_of(data: Record | None) -> Record | None:
+def find_questions(data: Record | None) -> Record | None:
     """Return the questions behind data to train on: its own, or those of the pool that it is selected from."""
     if data is None or data.kind != "selected":
         return data
@@ -81,13 +81,15 @@ def type_selection(
     """Return the body of a selection in types, or None if it is wrong, which is reported; `limits` are those of the pool."""
 
     def read() -> TypedSelection | None:
-        return attempt(lambda: _selection(ctx, record, symbolic, limits or Limits()))
+        return attempt(lambda: _type_selection(ctx, record, symbolic, limits or Limits()))
 
-    return read() if limits is not None else ctx.once_of("symbolic" if symbolic else "typed", record, read)
+    return (
+        read() if limits is not None else ctx.compute_once("symbolic" if symbolic else "typed", record, read)
+    )
 
 
-def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection:
-    env, scope = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
+def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection:
+    env, scope = make_environment(ctx, record, Environment(responses={}), symbolic=symbolic)
     body = Body(ctx, scope, env, limits=limits, selects=True)
     lets: list[tuple[str, Expression]] = []
     own_settings: list[tree.Setting] = []
@@ -98,7 +100,7 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
             case tree.Let():
                 define_let(body, item, lets)
             case tree.Setting(name=tree.Ident("drop")):
-                drop = _share(body, item)
+                drop = _type_share(body, item)
             case tree.Setting():
                 own_settings.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
@@ -106,13 +108,13 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
                 for each in item.block.items:
                     if not isinstance(each, tree.Setting):
                         _refuse_item(ctx, each)
-                picks.append(attempt(partial(_pick, body, item.name, settings)))
+                picks.append(attempt(partial(_type_pick, body, item.name, settings)))
             case _:
                 _refuse_item(ctx, item)
     if not picks and drop is None and [each.name.name for each in own_settings] == ["where"]:
-        return TypedSelection(tuple(lets), (), keep=_holds(body, own_settings[0].value))
+        return TypedSelection(tuple(lets), (), keep=_type_condition(body, own_settings[0].value))
     if own_settings:
-        picks.insert(0, attempt(partial(_pick, body, record.item.name, own_settings)))
+        picks.insert(0, attempt(partial(_type_pick, body, record.item.name, own_settings)))
     if not picks:
         ctx.fail(
             "E0313",
@@ -145,7 +147,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[TypedPick], d
         )
 
 
-def _share(body: Body, item: tree.Setting) -> float:
+def _type_share(body: Body, item: tree.Setting) -> float:
     """Return the share of all picks that is dropped. Raises `Failed`."""
     value = type_expression(body, item.value)
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
@@ -158,11 +160,11 @@ def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
     ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
-def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick:
+def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick:
     given = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:
-            helps = advice(item.name.name, PICK, "it may have")
+            helps = suggest(item.name.name, PICK, "it may have")
             body.ctx.fail("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
     roles = [role for role in ROLES if role in given]
     if roles not in (["trace"], ["preferred", "rejected"]):
@@ -177,9 +179,9 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPi
     chosen: dict[str, TypedChoice | None] = {}
     inner = body
     for role in roles:
-        chosen[role] = attempt(partial(_choice, inner, given[role].value, role))
+        chosen[role] = attempt(partial(_type_choice, inner, given[role].value, role))
         inner = replace(inner, env=inner.env.with_response(role, role))
-    where = attempt(partial(_holds, inner, given["where"].value)) if "where" in given else None
+    where = attempt(partial(_type_condition, inner, given["where"].value)) if "where" in given else None
     margin = attempt(partial(type_expression, inner, given["margin"].value)) if "margin" in given else None
     pick = TypedPick(**chosen, where=where, margin=margin.data if margin is not None else None)
     if any(getattr(pick, name) is None for name in given):
@@ -199,15 +201,15 @@ def _refuse_pick(body: Body, expr: tree.Expr, why: str, help: str) -> NoReturn:
     fail(body, "E0316", f"this picks nothing: {why}", expr, help)
 
 
-def _holds(body: Body, expr: tree.Expr) -> Expression:
+def _type_condition(body: Body, expr: tree.Expr) -> Expression:
     """Return a condition that can hold. Raises `Failed`."""
-    test = condition(body, expr)
+    test = type_condition(body, expr)
     if test.high == 0:
         _refuse_pick(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
     return test.data
 
 
-def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
+def _type_choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
@@ -231,9 +233,9 @@ def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
             "write `trace = each(z for z in group if correct(z))`, or choose by `argmin` and `argmax`",
         )
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
-    plain = constant(0.0, PLAIN)
+    plain = make_constant(0.0, PLAIN)
     key = plain if name == "each" else attempt(partial(type_expression, inner, over.expr))
-    where = _holds(inner, over.condition) if over.condition is not None else None
+    where = _type_condition(inner, over.condition) if over.condition is not None else None
     if key is None:
         raise Failed
     return TypedChoice(fn, "z", key.data, where)

@@ -33,9 +33,9 @@ from reodsl.ir.functions import FUNCTIONS as NUMBERS
 from reodsl.ir.functions import Function
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.context import Failed, attempt, try_all
-from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, number
+from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
+from reodsl.language.hints import FUNCTIONS_ELSEWHERE
 from reodsl.language.reward.names import (
-    CALLED,
     FUNCTIONS,
     HISTORIES,
     INF,
@@ -47,32 +47,32 @@ from reodsl.language.reward.names import (
     LocalFunction,
     Typed,
     check_unit,
-    constant,
     fail,
+    make_constant,
 )
 from reodsl.language.reward.operators import (
-    both_or_either,
-    calculated,
-    choice,
-    comparison,
-    exponential,
-    facts,
-    narrowed,
-    negative,
-    number_function,
-    opposite,
-    together,
+    apply_function,
+    calculate,
+    choose,
+    combine_facts,
+    compare,
+    connect,
+    exponentiate,
+    invert,
+    list_facts,
+    narrow,
+    negate,
 )
 from reodsl.language.reward.places import (
     are_splits,
-    before,
     check_splits,
+    find_before,
     is_at_hand,
     is_place,
-    new_name,
-    place,
+    make_name,
+    make_place,
 )
-from reodsl.language.suggest import advice
+from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.language.values import plain
 from reodsl.syntax import tree
@@ -82,7 +82,7 @@ DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
 
 
-def condition(body: Body, expr: tree.Expr) -> Typed:
+def type_condition(body: Body, expr: tree.Expr) -> Typed:
     """Return an expression that is true or false. Raises `Failed`."""
     value = type_expression(body, expr)
     if value.condition:
@@ -101,7 +101,7 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
         value = _type(body, expr)
         # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
         leaf = isinstance(value.data, (Name, Length, Correct, Given))
-        return narrowed(body, value) if leaf else value
+        return narrow(body, value) if leaf else value
     finally:
         body.depth -= 1
 
@@ -109,31 +109,31 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
 def _type(body: Body, expr: tree.Expr) -> Typed:
     match expr:
         case tree.Number():
-            return _number(body, expr)
+            return _type_number(body, expr)
         case tree.Name():
-            return _name(body, expr)
+            return _type_name(body, expr)
         case tree.Unary():
             value = type_expression(body, expr.operand)
-            return value if expr.op == "+" else negative(value)
+            return value if expr.op == "+" else negate(value)
         case tree.Binary(op="^", left=tree.Name("e")) if "e" not in body.env.values:
-            return exponential(body, expr.right, type_expression(body, expr.right))
+            return exponentiate(body, expr.right, type_expression(body, expr.right))
         case tree.Binary():
             left, right = try_all(partial(type_expression, body), (expr.left, expr.right))
-            return calculated(body, expr, left, right)
+            return calculate(body, expr, left, right)
         case tree.Compare():
             if expr.op == "in":
                 fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
             left, right = try_all(partial(type_expression, body), (expr.left, expr.right))
-            return comparison(body, expr, expr.op, left, right)
+            return compare(body, expr, expr.op, left, right)
         case tree.Logic():
-            left, right = try_all(partial(condition, body), (expr.left, expr.right))
-            return both_or_either(body, expr.op, left, right)
+            left, right = try_all(partial(type_condition, body), (expr.left, expr.right))
+            return connect(body, expr.op, left, right)
         case tree.Not():
-            return opposite(condition(body, expr.operand))
+            return invert(type_condition(body, expr.operand))
         case tree.IfElse():
-            return _if_else(body, expr)
+            return _type_choice(body, expr)
         case tree.Call():
-            return _call(body, expr)
+            return _type_call(body, expr)
         case tree.Attribute(value=tree.Name("x")) if body.selects:
             helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
             fail(body, "E0301", "a selection knows no number of a question", expr, helps)
@@ -156,12 +156,12 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
 
 
-def _number(body: Body, expr: tree.Number) -> Typed:
-    quantity = number(body.ctx, expr)
-    return constant(float(quantity.number), quantity.unit)
+def _type_number(body: Body, expr: tree.Number) -> Typed:
+    quantity = read_number(body.ctx, expr)
+    return make_constant(float(quantity.number), quantity.unit)
 
 
-def _name(body: Body, expr: tree.Name) -> Typed:
+def _type_name(body: Body, expr: tree.Name) -> Typed:
     name = expr.name
     env = body.env
     if name in env.values:
@@ -193,9 +193,9 @@ def _name(body: Body, expr: tree.Name) -> Typed:
     if declared is not None and isinstance(declared[1], tree.Param):
         value = body.ctx.declared(*declared)
         if isinstance(value.data, Quantity):
-            return constant(float(value.data.number), value.data.unit)
+            return make_constant(float(value.data.number), value.data.unit)
     if declared is None and name == "pi" and name not in body.scope.module.imports:
-        return constant(math.pi, PLAIN)
+        return make_constant(math.pi, PLAIN)
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
         near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
         body.ctx.fail(
@@ -210,7 +210,7 @@ def _name(body: Body, expr: tree.Name) -> Typed:
             help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
         )
     if declared is None and name not in body.scope.module.imports:
-        place, near = "reward", advice(name, [*env.names(), *FUNCTIONS], "there is")
+        place, near = "reward", suggest(name, [*env.names(), *FUNCTIONS], "there is")
         if body.track is not None:
             place = "track"
             near = "it knows constants, `step`, tracks above it, and what its statistic runs over"
@@ -226,17 +226,17 @@ def _name(body: Body, expr: tree.Name) -> Typed:
     )
 
 
-def _if_else(body: Body, expr: tree.IfElse) -> Typed:
-    test = condition(body, expr.condition)
+def _type_choice(body: Body, expr: tree.IfElse) -> Typed:
+    test = type_condition(body, expr.condition)
 
     def type_branch(holds: bool) -> Typed:
-        inner = body.within(body.env, together(body.facts, facts(body, test.data, holds)))
+        inner = body.within(body.env, combine_facts(body.facts, list_facts(body, test.data, holds)))
         return type_expression(inner, expr.then if holds else expr.otherwise)
 
-    return choice(body, expr, test, *try_all(type_branch, (True, False)))
+    return choose(body, expr, test, *try_all(type_branch, (True, False)))
 
 
-def _call(body: Body, expr: tree.Call) -> Typed:
+def _type_call(body: Body, expr: tree.Call) -> Typed:
     """Return a call inside a reward in types."""
     if not isinstance(expr.function, tree.Name):
         fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
@@ -248,12 +248,12 @@ def _call(body: Body, expr: tree.Call) -> Typed:
         and isinstance(first, tree.Comprehension)
         and name in (*STATISTICS, "quantile")
     ):
-        return _history(body, expr, first, name)
+        return _type_history(body, expr, first, name)
     statistic = next((each for each in STATISTICS if each == name), None)
     if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
-        return _statistic(body, expr, expr.args[0].value, statistic)
+        return _type_statistic(body, expr, expr.args[0].value, statistic)
     if name in body.env.functions:
-        return _local(body, expr, body.env.functions[name])
+        return _type_local(body, expr, body.env.functions[name])
     if name in body.env.inside:
         fail(
             body,
@@ -265,15 +265,15 @@ def _call(body: Body, expr: tree.Call) -> Typed:
     if name in body.env.broken:
         raise Failed
     if name in RESPONSE:
-        return _measure(body, expr, name)
+        return _type_measure(body, expr, name)
     if name == "before":
-        return _before(body, expr)
+        return _type_before(body, expr)
     for rule in WEIGHTS:
         if rule == name:
-            return _weight(body, expr, rule)
+            return _type_weight(body, expr, rule)
     for function in NUMERIC:
         if function == name:
-            return _numeric(body, expr, function)
+            return _type_numeric(body, expr, function)
     if name == "z":
         fail(
             body,
@@ -284,7 +284,9 @@ def _call(body: Body, expr: tree.Call) -> Typed:
         )
     if statistic is not None:
         fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
-    helps = CALLED.get(name.lower()) or advice(name, [*FUNCTIONS, *body.env.functions], "functions are")
+    helps = FUNCTIONS_ELSEWHERE.get(name.lower()) or suggest(
+        name, [*FUNCTIONS, *body.env.functions], "functions are"
+    )
     if name == "quantile":
         helps = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
@@ -294,7 +296,7 @@ def _call(body: Body, expr: tree.Call) -> Typed:
     )
 
 
-def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
+def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
     """Return a call of the reward's own function: its body in types, with the arguments for its parameters."""
     written = f"{function.name}({', '.join(each.name for each in function.params)})"
     if len(expr.args) != len(function.params):
@@ -343,7 +345,7 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
         raise
 
 
-def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
+def _take_only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
     """Return the one argument of a function. Raises `Failed` where there is another number of them."""
     if len(expr.args) == 1 and expr.args[0].name is None:
         value = expr.args[0].value
@@ -353,7 +355,7 @@ def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
     raise Failed
 
 
-def _response(body: Body, expr: tree.Expr) -> str:
+def _find_response(body: Body, expr: tree.Expr) -> str:
     """Return the response that a name is of. Raises `Failed` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
@@ -362,7 +364,7 @@ def _response(body: Body, expr: tree.Expr) -> str:
     )
 
 
-def _own_code(body: Body, expr: tree.Call) -> Typed:
+def _type_own_code(body: Body, expr: tree.Call) -> Typed:
     """Return the number that a function of the user's gives a response."""
     example = 'python("style.py:score", y)'
     nameless = [arg for arg in expr.args if not arg.name]
@@ -383,7 +385,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed:
             first,
             f"write {OWN_CODE.words}: `{example}`, for example",
         )
-    of = _response(body, second.value)
+    of = _find_response(body, second.value)
     if body.selects or of in body.env.sampled or body.track is not None:
         what = "a selection's responses" if body.selects else "the starting model's responses"
         what = "the responses of a track" if body.track is not None else what
@@ -394,7 +396,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed:
             expr,
             f"call it on those of a reward: `{example}`",
         )
-    term = _limited(body, expr, second, Own(function=function, of=of))
+    term = _limit(body, expr, second, Own(function=function, of=of))
     known, place = body.terms.setdefault(function, (term, expr.span))
     if known.limits != term.limits:
         body.ctx.fail(
@@ -407,7 +409,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed:
     return Typed(term, PLAIN, -INF, INF)
 
 
-def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
+def _limit(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
     """Return the term with the limits that the call names, in their units and ranges; as it is where it names none."""
     if len(expr.args) == 2:
         return plain_term
@@ -418,38 +420,40 @@ def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -
     return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
 
 
-def _measure(body: Body, expr: tree.Call, name: str) -> Typed:
+def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
     if name == "python":
-        return _own_code(body, expr)
-    argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
+        return _type_own_code(body, expr)
+    argument = _take_only(
+        body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))"
+    )
     if name == "answer":
         fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
     if name == "mode":
-        of = _response(body, argument)
+        of = _find_response(body, argument)
         body.uses.add("mode")
         if of in body.env.sampled:
             helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
             fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
         return Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
-        return Typed(Length(of=_response(body, argument)), TOKENS, 1.0, body.limits.longest)
+        return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
         isinstance(argument, tree.Call)
         and isinstance(argument.function, tree.Name)
         and argument.function.name == "answer"
     ):
-        argument = _only(body, argument, "answer", "answer(y[:L])")
+        argument = _take_only(body, argument, "answer", "answer(y[:L])")
         if isinstance(argument, tree.Slice):
-            return _cut(body, argument, "forced")
+            return _type_cut(body, argument, "forced")
     if isinstance(argument, tree.Slice):
-        return _cut(body, argument, "bare")
-    return Typed(Correct(of=_response(body, argument)), PLAIN, 0.0, 1.0, True)
+        return _type_cut(body, argument, "bare")
+    return Typed(Correct(of=_find_response(body, argument)), PLAIN, 0.0, 1.0, True)
 
 
-def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
+def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
     if expr.lower is not None or expr.upper is None:
         fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
-    of = _response(body, expr.value)
+    of = _find_response(body, expr.value)
     at = type_expression(body, expr.upper)
     if at.unit != TOKENS:
         fail(
@@ -484,9 +488,9 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
     return Typed(answer, PLAIN, 0.0, 1.0, True)
 
 
-def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
+def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
     """Return the coefficient of a split: of the one at hand, or of the one that a statistic is at."""
-    argument = _of_splits(body, expr, rule)
+    argument = _take_splits(body, expr, rule)
     value = type_expression(body, argument)
     if is_at_hand(value):
         body.uses.add("weight")
@@ -498,15 +502,15 @@ def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
     fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
 
 
-def _before(body: Body, expr: tree.Call) -> Typed:
+def _type_before(body: Body, expr: tree.Call) -> Typed:
     """Return the last split before a number of tokens."""
-    argument = _of_splits(body, expr, "before")
-    return before(body, type_expression(body, argument), argument)
+    argument = _take_splits(body, expr, "before")
+    return find_before(body, type_expression(body, argument), argument)
 
 
-def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
+def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
     """Return the one argument of a call that needs splits. Raises `Failed` where there are none."""
-    argument = _only(body, expr, name, f"{name}(L)")
+    argument = _take_only(body, expr, name, f"{name}(L)")
     if body.splits.broken:
         raise Failed
     if body.splits.over is None or body.track is not None:
@@ -521,7 +525,7 @@ def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
     return argument
 
 
-def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
+def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     values: list[tuple[tree.Expr, Typed | None]] = []
     for arg in expr.args:
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
@@ -537,12 +541,12 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     typed = [(each, value) for each, value in values if value is not None]
     if len(typed) < len(values):
         raise Failed
-    return number_function(body, name, typed)
+    return apply_function(body, name, typed)
 
 
-def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
+def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
     """Return a statistic over responses or splits. Raises `Failed`."""
-    source = _source(body, over.over)
+    source = _find_source(body, over.over)
     if source is None:
         _refuse_source(body, name, over.over)
     if source == "ref" and "y" not in body.env.responses:
@@ -563,8 +567,8 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
         )
     if source == "splits":
         check_splits(body, over.over)
-    inner, variable = _over(body, over, source)
-    value, where, given = _inside(body, inner, name, over, expr.args[1:])
+    inner, variable = _enter_statistic(body, over, source)
+    value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
     if over.condition is not None and not given and name not in ("sum", "count"):
         unit = " tokens" if value.unit == TOKENS else ""
         body.ctx.fail(
@@ -573,7 +577,7 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
             over.condition.span,
             "may leave nothing",
             help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
-            edits=(_last(expr, f", empty: 1{unit}"),),
+            edits=(_append_argument(expr, f", empty: 1{unit}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     compared = empty if name != "count" else None
@@ -587,27 +591,29 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
         where=where.data if where is not None else None,
         empty=empty.data if empty is not None else None,
     )
-    low, high = _range_of(name, value, where is not None, body.limits.group if source == "group" else INF)
+    low, high = _bound_statistic(
+        name, value, where is not None, body.limits.group if source == "group" else INF
+    )
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
-def _inside(
+def _type_inside(
     body: Body, inner: Body, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
 ) -> tuple[Typed, Typed | None, list[tuple[Span, Typed]]]:
     """Return the value that a statistic is over, its condition, and what it is over nothing. Raises `Failed`."""
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
-    value = constant(1.0, PLAIN) if counted else attempt(partial(type_expression, inner, over.expr))
-    where = attempt(partial(condition, inner, over.condition)) if over.condition is not None else None
-    given = _empty(body, args, name)
+    value = make_constant(1.0, PLAIN) if counted else attempt(partial(type_expression, inner, over.expr))
+    where = attempt(partial(type_condition, inner, over.condition)) if over.condition is not None else None
+    given = _type_empty(body, args, name)
     if value is None or (over.condition is not None and where is None):
         raise Failed
     return value, where, given
 
 
-def _last(call: tree.Call, text: str) -> Edit:
+def _append_argument(call: tree.Call, text: str) -> Edit:
     """Return what writes one more argument into a call."""
     span = call.span
     return Edit(
@@ -618,15 +624,15 @@ def _last(call: tree.Call, text: str) -> Edit:
 OVER_STEPS = "steps(20 steps)"
 
 
-def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
+def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
     """Return a statistic of a track, over the responses of steps before or of the monitor set."""
-    window = _window(body, over.over)
+    window = _read_window(body, over.over)
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, tracked="z")
     shares = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
     rest = [arg for arg in expr.args[1:] if arg not in shares]
-    at = attempt(partial(_share_at, body, expr, name, shares))
-    value, where, given = _inside(body, inner, name, over, rest)
+    at = attempt(partial(_type_share, body, expr, name, shares))
+    value, where, given = _type_inside(body, inner, name, over, rest)
     if name == "quantile" and at is None:
         raise Failed
     unit = " tokens" if value.unit == TOKENS else ""
@@ -642,7 +648,7 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
             over.span,
             "may be nothing",
             help=f"say what it is then: `{name}(…, empty: 1{unit})`",
-            edits=(_last(expr, f", empty: 1{unit}"),),
+            edits=(_append_argument(expr, f", empty: 1{unit}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     if empty is not None and name != "count":
@@ -657,13 +663,13 @@ def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -
         where=where.data if where is not None else None,
         empty=empty.data if empty is not None else None,
     )
-    low, high = _range_of(name, value, True, INF)
+    low, high = _bound_statistic(name, value, True, INF)
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
-def _window(body: Body, over: tree.Expr) -> int:
+def _read_window(body: Body, over: tree.Expr) -> int:
     """Return how many steps a statistic of a track runs over, and 0 for the monitor set. Raises `Failed` otherwise."""
     match over:
         case tree.Name("monitor"):
@@ -687,7 +693,7 @@ def _window(body: Body, over: tree.Expr) -> int:
     raise Failed
 
 
-def _share_at(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> Typed | None:
+def _type_share(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> Typed | None:
     """Return the share of a quantile, or None for another statistic. Raises `Failed`."""
     if name != "quantile":
         for arg in given:
@@ -702,7 +708,7 @@ def _share_at(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> 
     return value
 
 
-def _source(body: Body, over: tree.Expr) -> Source | None:
+def _find_source(body: Body, over: tree.Expr) -> Source | None:
     """Return the source that a statistic runs over."""
     match over:
         case tree.Name("group"):
@@ -711,10 +717,10 @@ def _source(body: Body, over: tree.Expr) -> Source | None:
             return "ref"
     if body.track is not None or body.selects:
         return None
-    return "splits" if _named_splits(over) or are_splits(body, over) else None
+    return "splits" if _is_splits(over) or are_splits(body, over) else None
 
 
-def _named_splits(over: tree.Expr) -> bool:
+def _is_splits(over: tree.Expr) -> bool:
     return isinstance(over, tree.Name) and over.name == "splits"
 
 
@@ -740,7 +746,7 @@ def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
-def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
+def _enter_statistic(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
     """Return the inside of a statistic, where its variable is a response or a split, and its name in the result."""
     name = over.var.name
     if source != "splits":
@@ -749,12 +755,12 @@ def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, s
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
     body.ctx.spend("names", over.span, body.env.size)
-    variable = new_name(body)
-    return body.within(body.env.with_place(name, place(body, variable))), variable
+    variable = make_name(body)
+    return body.within(body.env.with_place(name, make_place(body, variable))), variable
 
 
-def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]]:
-    """Return what statistics over nothing are, and the place that says so. Raises `Failed` where it is wrong."""
+def _type_empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]]:
+    """Return the values of `empty`, with their places. Raises `Failed`."""
     typed = []
     for arg in args:
         if (
@@ -773,7 +779,7 @@ def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, 
     return typed
 
 
-def _range_of(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
+def _bound_statistic(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
     if name == "count":
         return (0.0 if filtered else 1.0), members
     if name == "std":

@@ -15,7 +15,7 @@ Lets: TypeAlias = Mapping[str, Expression]
 
 
 def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
-    """W0301: a reward, or each part of one, that is the same for every response of a question."""
+    """Report W0301: a reward, or each part of one, that is the same for every response of a question."""
     for value, span in values:
         if value.low != value.high and differs(value.data, lets):
             continue
@@ -33,7 +33,7 @@ def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]
 
 
 def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
-    """W0302: a reward that nowhere asks whether an answer is right."""
+    """Report W0302: a reward that never asks whether an answer is right."""
     whole = [value.data for value, _ in values]
     if (
         not values
@@ -54,12 +54,12 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
 
 
 def _asks(data: Expression, lets: Lets) -> bool:
-    """Whether correctness is measured anywhere in an expression, of whichever response, through its lets."""
+    """Return whether correctness is measured anywhere in an expression, of whichever response, through its lets."""
     return any(isinstance(each, (Correct, Forced, Bare)) for each in _all(data, lets))
 
 
 def differs(data: Expression, lets: Lets) -> bool:
-    """Whether anything in an expression is measured of the response itself, through its lets."""
+    """Return whether anything in an expression is measured of the response itself, through its lets."""
     return any(
         isinstance(each, (Length, Correct, Forced, Bare, Given, Own))
         and each.of == "y"
