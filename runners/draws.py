@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reodsl.ir.reward import Exits
-from runners.engine.streams import starts
+from runners.engine.streams import hash_seeds
 from runners.seeds import purpose
 
 
 def permutation(seed: int, count: int) -> NDArray[np.int64]:
     """An order of `count` things that depends on the seed alone."""
-    keys = starts(np.arange(count, dtype=np.uint64) ^ np.uint64(seed))
+    keys = hash_seeds(np.arange(count, dtype=np.uint64) ^ np.uint64(seed))
     return np.argsort(keys, kind="stable")
 
 

@@ -15,8 +15,8 @@ from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_generation, load_tokenizer, require_fit, save
-from runners.models.impossible import impossible
-from runners.models.taken import chooses_code, taken
+from runners.models.impossible import check_architecture
+from runners.models.taken import chooses_code, select_settings
 from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer
@@ -54,7 +54,7 @@ def model(job: Job) -> None:
     source, place = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
-            wrong = impossible(source, job.task.id)
+            wrong = check_architecture(source, job.task.id)
             if wrong is not None:
                 raise Problem(wrong)
             drawn = fresh(source, declared.context, int(job.task.payload["seed"]))
@@ -128,7 +128,7 @@ def copy_model(source: Path, place: Path) -> None:
             shutil.copyfile(path, place / path.name)
     settings = json.loads((source / "config.json").read_text("utf-8"))
     if chooses_code(settings):
-        (place / "config.json").write_text(json.dumps(taken(settings), indent=2) + "\n", "utf-8")
+        (place / "config.json").write_text(json.dumps(select_settings(settings), indent=2) + "\n", "utf-8")
 
 
 def from_package(source: Package, where: str) -> Loaded:

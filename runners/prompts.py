@@ -9,8 +9,8 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
-from runners.models.template import Failed, rendered
-from runners.models.tokenizer import encode, readable
+from runners.models.template import Failed, render_template
+from runners.models.tokenizer import encode, report_unreadable
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
@@ -33,14 +33,14 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
     turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     turns.append({"role": "user", "content": text})
     try:
-        filled = rendered(tokenizer, turns, tools_of(meta))
+        filled = render_template(tokenizer, turns, tools_of(meta))
     except Failed as fault:
         raise problem(
             "E0812",
             f"the model's chat template cannot render this prompt: {fault}",
             help="give the model a template of your own: `prompt { template = … }`",
         ) from fault
-    with readable():
+    with report_unreadable():
         ids = tokenizer(filled, add_special_tokens=False)["input_ids"]
     return (*(int(token) for token in ids), *prefix)
 

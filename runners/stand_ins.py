@@ -36,7 +36,7 @@ def stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
 
 
 def _double(model: Model, folder: Path, place: Path) -> StandIn:
-    from runners.models.double import double_of, draw_double, made_up
+    from runners.models.double import double_of, draw_double, make_up_model
     from runners.models.unpack import unpack
 
     stored = _folder_of(model, folder)
@@ -55,7 +55,7 @@ def _double(model: Model, folder: Path, place: Path) -> StandIn:
             words += ", with its own tokenizer"
         else:
             marks = tuple(mark for mark in (model.think_open, model.think_close) if mark)
-            draw_double(*made_up(marks, model.context), place, seed)
+            draw_double(*make_up_model(marks, model.context), place, seed)
             words = (
                 "no config and tokenizer are on this machine; a Qwen3 with two layers of width 64, a token for each byte"
                 " and a made-up chat template was run"

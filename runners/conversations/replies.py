@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
 from runners.conversations.calls import Call, calls_of
-from runners.models.template import Failed, rendered
+from runners.models.template import Failed, render_template
 
 _MARK = "reodsl"
 _PROBE: list[Call] = [{"name": "probe", "arguments": {"x": 1}}]
@@ -64,7 +64,7 @@ class Replies:
                 {"role": "tool", "tool_call_id": f"call{place}", "name": each["name"], "content": reply}
             )
         try:
-            text = rendered(self.tokenizer, turns)
+            text = render_template(self.tokenizer, turns)
         except Failed as fault:
             raise problem(
                 "E0812",

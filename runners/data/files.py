@@ -15,7 +15,7 @@ from reodsl.ir.data import Columns
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.plain import NotPlain, open_plain, stat_plain
 from runners.data.records import from_records, json_records, jsonl_records, spell_numbers
-from runners.data.table import mapped, questions_table, require_columns
+from runners.data.table import list_mapped, questions_table, require_columns
 
 LARGEST_FILE = 2 * 2**30
 """Bytes of a file that is read, and of the text in a Parquet file once unpacked."""
@@ -155,7 +155,7 @@ def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
     schema = scan.collect_schema()
     require_columns(list(_paths(schema)), columns, str(path))
     names = list(
-        dict.fromkeys(name if name in schema else name.partition(".")[0] for name in mapped(columns))
+        dict.fromkeys(name if name in schema else name.partition(".")[0] for name in list_mapped(columns))
     )
     # A small file may unpack to any size, so it is counted before it is read.
     rows = int(scan.select(pl.len()).collect().item())
@@ -205,7 +205,7 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
         else:
             rows.append(row)
     header = header or []
-    names = mapped(columns)
+    names = list_mapped(columns)
     place = {name: header.index(name) for name in names if name in header}
     data = {name: [row[index] for row in rows] for name, index in place.items()}
     return pl.DataFrame(data, schema=dict.fromkeys(place, pl.String))

@@ -11,7 +11,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.data import Columns
-from runners.data.table import join_answers, mapped, require_columns
+from runners.data.table import join_answers, list_mapped, require_columns
 
 
 def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -89,7 +89,7 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
                 help='each row is a record, as in `{"question": …, "answer": …}`',
             )
         present.update(dict.fromkeys(field_paths(row)))
-    names = [name for name in mapped(columns) if name not in columns.meta]
+    names = [name for name in list_mapped(columns) if name not in columns.meta]
     if rows:
         require_columns(list(present), columns, str(path))
     data = {

@@ -30,7 +30,7 @@ def question_id(question: str) -> str:
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def mapped(columns: Columns) -> list[str]:
+def list_mapped(columns: Columns) -> list[str]:
     """Return the source's column names that are read."""
     every = (columns.question, columns.answer, columns.trace, columns.id)
     return list(dict.fromkeys([name for name in every if name is not None] + list(columns.meta)))
@@ -98,7 +98,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
             )
     table = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in picked.items())
     if columns.id is None:
-        table = with_ids(table)
+        table = add_ids(table)
     if columns.meta:
         facts = frame.select(list(dict.fromkeys(columns.meta))).iter_rows(named=True)
         texts = [json.dumps(row, default=str) for row in facts]
@@ -112,7 +112,7 @@ def join_answers(several: Iterable[str | None]) -> str:
     return SEPARATOR.join(dict.fromkeys(text for text in several if text is not None and text.strip()))
 
 
-def with_ids(table: pl.DataFrame) -> pl.DataFrame:
+def add_ids(table: pl.DataFrame) -> pl.DataFrame:
     """Return `table` with column `id` made from its questions."""
     ids = [None if text is None else question_id(text) for text in table["question"]]
     return table.with_columns(pl.Series("id", ids, dtype=pl.String))

@@ -57,7 +57,7 @@ def _sglang(
     from contextlib import suppress
 
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.given import given
+    from runners.engine.sglang.given import list_given
     from runners.engine.sglang.hosts import colocated_settings, hosts
     from runners.engine.sglang.settings import Settings, patience
 
@@ -79,7 +79,7 @@ def _sglang(
         determinism=resources.determinism,
         patience=patience(),
     )
-    if beside is not None and not given():
+    if beside is not None and not list_given():
         settings = colocated_settings(settings, beside)
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))

@@ -35,17 +35,17 @@ def forced_seeds(seeds: NDArray[np.uint64], cuts: NDArray[np.int64]) -> NDArray[
     return _child(_child(seeds, purpose), cuts.astype(np.uint64))
 
 
-def as_seeds(seeds: Iterable[int]) -> NDArray[np.uint64]:
+def wrap_seeds(seeds: Iterable[int]) -> NDArray[np.uint64]:
     """Return integers of any size and sign as 64-bit seeds (modulo 2^64)."""
     return np.array([seed & _MASK for seed in seeds], dtype=np.uint64)
 
 
-def starts(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def hash_seeds(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return hashed starting states for `uniforms`, one for each seed."""
     return _mix(seeds + np.uint64(_GAMMA))
 
 
-def skipped(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def skip_uniforms(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the states of streams whose first `counts` uniforms are taken already."""
     return start + counts * np.uint64(_GAMMA)
 

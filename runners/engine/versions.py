@@ -17,14 +17,14 @@ _FILE = "versions.json"
 
 def record(aside: Path, package: str, version: str) -> None:
     """Note that `package` in this version worked for the task; nothing for an unknown version."""
-    versions = recorded(aside)
+    versions = read_record(aside)
     if version and version not in versions.get(package, []):
         versions.setdefault(package, []).append(version)
         aside.mkdir(parents=True, exist_ok=True)
         write_atomic(aside / _FILE, json.dumps(versions).encode())
 
 
-def recorded(aside: Path) -> dict[str, list[str]]:
+def read_record(aside: Path) -> dict[str, list[str]]:
     """Return all that was noted there, in its order, by package: of every attempt at the task."""
     try:
         return dict(json.loads((aside / _FILE).read_bytes()))

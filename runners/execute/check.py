@@ -25,8 +25,8 @@ from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.execute.questions import questions
 from runners.models.bounds import require_bounded
-from runners.models.impossible import impossible
-from runners.models.names import ADAPTER, INCOMPLETE, unread
+from runners.models.impossible import check_architecture
+from runners.models.names import ADAPTER, INCOMPLETE, explain_unread
 from runners.own import source_problem
 from runners.sandbox import lacking as lacking_means
 from runners.sandbox.refusal import PROGRAMS, cannot_confine
@@ -251,9 +251,9 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
 
 def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
     """Return E0962 if no Ray cluster can be at the address; its room matters only to tasks that ask for GPUs."""
-    from runners.execute.instance import unanswered
+    from runners.execute.instance import report_unanswered
 
-    return unanswered(machine.address) if machine.address else ()
+    return report_unanswered(machine.address) if machine.address else ()
 
 
 def _too_few(
@@ -298,7 +298,7 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             continue
         source, context = task.payload["model"]["source"], task.payload["model"]["context"]
         if source["kind"] == "architecture":
-            fault = impossible(Architecture.model_validate(source), task.id)
+            fault = check_architecture(Architecture.model_validate(source), task.id)
             if fault is not None:
                 yield fault
         elif source["kind"] == "folder":
@@ -319,14 +319,14 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
     there = os.path.isdir(place)
     lacking = [part for part in ("config.json", "tokenizer.json") if not os.path.isfile(place / part)]
     if there and not any(path for path in place.glob("*.safetensors") if path.name != ADAPTER):
-        other = unread(place)
+        other = explain_unread(place)
         if other is not None:
             yield other
             return
         lacking.insert(0, "weights: no *.safetensors file")
     if there and not lacking:
         outward = leads_out(place)
-        yield from _shut(place) if outward is None else [outward]
+        yield from _find_unreadable(place) if outward is None else [outward]
         return
     yield error(
         "E0803",
@@ -337,7 +337,7 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
     )
 
 
-def _shut(place: Path) -> Iterator[Diagnostic]:
+def _find_unreadable(place: Path) -> Iterator[Diagnostic]:
     """Report the files of a model folder that may not be read, as one error at the first of them."""
     for path in sorted([*place.glob("*.safetensors"), *place.glob("*.json")]):
         try:

@@ -13,7 +13,7 @@ from reodsl.diagnostics import Problem, error, first_line, problem
 from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
-from runners.execute.instance import imported, nodes, start_ray
+from runners.execute.instance import import_ray, nodes, start_ray
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import perform
 from runners.execute.placement import Bundle, bundles, cores_of, lacking
@@ -41,7 +41,7 @@ class Cluster:
         self.refused: list[tuple[str, Outcome]] = []
         self.groups: dict[str, Any] = {}
         self.looked = 0.0
-        ray = imported()
+        ray = import_ray()
         # Empty where Ray was there before: whoever started it ends it.
         self.session = ExitStack() if ray.is_initialized() else start_ray(address)
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -93,7 +93,7 @@ class Cluster:
         if not self.flying:
             time.sleep(timeout)
             return []
-        ray = imported()
+        ray = import_ray()
         ended, _ = ray.wait(list(self.flying), num_returns=1, timeout=timeout)
         outcomes = []
         for ref in ended:
@@ -106,7 +106,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End the tasks that still run, by force: they go on from their work folders next time."""
-        ray = imported()
+        ray = import_ray()
         for ref in self.flying:
             ray.cancel(ref, force=True)
         if self.flying:
@@ -133,7 +133,7 @@ class Cluster:
 
     def _see_the_store(self) -> None:
         """Check that every node sees the store at the same path."""
-        ray = imported()
+        ray = import_ray()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         look = ray.remote(max_retries=0)(sees)

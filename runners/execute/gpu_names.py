@@ -15,7 +15,7 @@ _SIZE = re.compile(r"\d+G(I?B)?|HBM\d\w*")
 """Words that tell of memory, as 80GB and HBM3."""
 
 
-def models(name: str) -> frozenset[str]:
+def model_words(name: str) -> frozenset[str]:
     """Return the words of a name that have a digit and are no memory size: H100 of `NVIDIA H100 80GB HBM3`."""
     words = re.split(r"[^A-Z0-9]+", name.upper())
     return frozenset(word for word in words if re.search(r"\d", word) and not _SIZE.fullmatch(word))
@@ -32,8 +32,10 @@ def gpu_here(driver: Path = _DRIVER) -> str:
 
 def other_gpus(cluster: Cluster, nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
     """Return W0971 if nodes have GPUs of another kind than the cluster says, by which it is priced."""
-    wanted = models(cluster.gpu)
-    others = [node for node in nodes if node.gpus and models(node.gpu) and not models(node.gpu) & wanted]
+    wanted = model_words(cluster.gpu)
+    others = [
+        node for node in nodes if node.gpus and model_words(node.gpu) and not model_words(node.gpu) & wanted
+    ]
     if not wanted or not others:
         return None
     kinds = ", ".join(dict.fromkeys(node.gpu for node in others))

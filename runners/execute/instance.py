@@ -26,7 +26,7 @@ _OBJECT_STORE = 80 * 1024 * 1024
 _KIND = "accelerator_type:"
 
 
-def imported() -> Any:
+def import_ray() -> Any:
     """Return Ray, which writes no messages. Raises E0962 if it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -46,7 +46,7 @@ def start_ray(address: str | None) -> ExitStack:
 
     Closing what it returns leaves Ray again. Raises E0962.
     """
-    ray = imported()
+    ray = import_ray()
     if address:
         answers(address)
     before = signal.getsignal(signal.SIGTERM)
@@ -100,7 +100,7 @@ def answers(address: str) -> None:
         raise _no_ray(str(caught), address) from caught
 
 
-def unanswered(address: str) -> tuple[Diagnostic, ...]:
+def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
     """Return the errors that `answers` raises."""
     try:
         answers(address)
@@ -136,14 +136,14 @@ def nodes() -> tuple[Node, ...]:
             each["Resources"].get("GPU", 0.0),
             next((name.removeprefix(_KIND) for name in each["Resources"] if name.startswith(_KIND)), ""),
         )
-        for each in imported().nodes()
+        for each in import_ray().nodes()
         if each["Alive"]
     )
 
 
 def nodes_at(address: str) -> tuple[Node, ...]:
     """Return the nodes of the Ray cluster at an address, which is left again. Raises E0962."""
-    ray = imported()
+    ray = import_ray()
     if ray.is_initialized():
         return nodes()
     with start_ray(address):

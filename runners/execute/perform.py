@@ -22,7 +22,7 @@ from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.store import Store
 from runners.clock import now, spent
-from runners.engine.versions import PLACE, recorded
+from runners.engine.versions import PLACE, read_record
 from runners.execute.order import Order, Outcome
 from runners.execute.usage import device_model, give_back_freed, mark, peak_memory
 from runners.models.names import AGAIN
@@ -153,7 +153,7 @@ def _made(
     order: Order, work: Path, seconds: float, processor: float | None, peak: int | None
 ) -> dict[str, Any]:
     """Return the circumstances of a result: for the report, for later prices and for people, no part of any identity."""
-    served = {package: " and ".join(each) for package, each in recorded(work / PLACE).items()}
+    served = {package: " and ".join(each) for package, each in read_record(work / PLACE).items()}
     return {
         "task": order.task.id,
         "inputs": order.inputs,

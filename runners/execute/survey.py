@@ -111,10 +111,10 @@ def _servers() -> Part:
         return Part(
             "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
         )
-    from runners.engine.sglang.given import Needs, given, settings_of
+    from runners.engine.sglang.given import Needs, list_given, settings_of
 
     says: list[str] = []
-    for address in given():
+    for address in list_given():
         try:
             # The spec decides how many processes a server may have, and how long a sequence.
             settings = settings_of(address, Needs(context=1, ranks=None))

@@ -81,13 +81,13 @@ def draw_double(config: Any, tokenizer: Any, place: Path, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
-            narrowed(config), dtype=torch.float32, trust_remote_code=False
+            narrow_config(config), dtype=torch.float32, trust_remote_code=False
         ).eval()
-    _make_likely(model, _written(tokenizer))
+    _make_likely(model, _list_written(tokenizer))
     save(model, tokenizer, place)
 
 
-def narrowed(config: Any) -> Any:
+def narrow_config(config: Any) -> Any:
     """Return a config of the same architecture, two narrow layers deep; vocabulary and context stay."""
     small = deepcopy(config)
     shared = config.num_key_value_heads < config.num_attention_heads
@@ -102,7 +102,7 @@ def narrowed(config: Any) -> Any:
     return small
 
 
-def made_up(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
+def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
     """Return a Qwen3 config and a tokenizer for an unknown model: one token a byte, with a chat template.
 
     `marks`, of thinking, are tokens of their own. `context` is the longest sequence.
@@ -134,7 +134,7 @@ def made_up(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
     return config, whole
 
 
-def _written(tokenizer: Any) -> list[int]:
+def _list_written(tokenizer: Any) -> list[int]:
     """Return the tokens that a double writes: the end, those of `TEXTS`, and the first of the vocabulary."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     for text in TEXTS:

@@ -23,9 +23,9 @@ from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from runners.models.bounds import require_bounded, require_small_tables
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
-from runners.models.taken import class_of, taken
+from runners.models.taken import class_of, select_settings
 from runners.models.tensors import tensor_shapes
-from runners.models.tokenizer import Watched, readable
+from runners.models.tokenizer import Watched, report_unreadable
 
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # Loading is a moment inside a task that shows its own progress.
@@ -70,7 +70,7 @@ def load_config(folder: Path) -> Any:
             if not isinstance(getattr(torch, settings.get(name) or "float32", None), torch.dtype):
                 raise ValueError(f"`{name}` is `{settings[name]}`, which is no type of numbers")
         with tempfile.TemporaryDirectory() as place:
-            (Path(place) / "config.json").write_text(json.dumps(taken(settings)), "utf-8")
+            (Path(place) / "config.json").write_text(json.dumps(select_settings(settings)), "utf-8")
             config = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
         # Values of any kind reach transformers, which raises whatever comes of them.
@@ -196,7 +196,7 @@ def load_tokenizer(folder: Path) -> Any:
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
     # Without one it reads config.json itself, with all of its settings.
     config = load_config(folder) if (folder / "config.json").is_file() else None
-    with readable(folder):
+    with report_unreadable(folder):
         tokenizer = AutoTokenizer.from_pretrained(
             folder, config=config, local_files_only=True, trust_remote_code=False
         )

@@ -6,7 +6,7 @@ from reodsl.diagnostics import Diagnostic, error
 from reodsl.ir.model import Architecture
 
 
-def impossible(source: Architecture, where: str) -> Diagnostic | None:
+def check_architecture(source: Architecture, where: str) -> Diagnostic | None:
     """Return why no model has these sizes (E0808), whole numbers of at least 1; None if there is one."""
     if source.heads % source.kv_heads:
         return error(

@@ -32,7 +32,7 @@ OTHERS = {
 """Older and other formats by a file that gives them away: what they are, and how to get safetensors from them."""
 
 
-def unread(folder: Path) -> Diagnostic | None:
+def explain_unread(folder: Path) -> Diagnostic | None:
     """Return why a folder without safetensors is not read: it has a pickle (E0804) or another format (E0814)."""
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:

@@ -40,15 +40,15 @@ def class_of(config: Mapping[str, Any]) -> Any:
     return CONFIG_MAPPING[name] if isinstance(name, str) and name in CONFIG_MAPPING else None
 
 
-def taken(config: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
+def select_settings(config: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
     """Return the settings that the architecture's own code in transformers has a name for, also of the configs inside it.
 
     Everything else would become an attribute of the config, and could take the place of a method. An architecture that
     transformers does not know has no setting but its name.
     """
     kind = kind or class_of(config)
-    names = SHARED | (_named(kind) if kind is not None else frozenset())
-    return {name: _inside(kind, name, value) for name, value in config.items() if name in names}
+    names = SHARED | (_find_names(kind) if kind is not None else frozenset())
+    return {name: _select_inside(kind, name, value) for name, value in config.items() if name in names}
 
 
 def chooses_code(config: Mapping[str, Any]) -> bool:
@@ -59,20 +59,23 @@ def chooses_code(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _inside(kind: Any, name: str, value: Any) -> Any:
+def _select_inside(kind: Any, name: str, value: Any) -> Any:
     """Return a setting's value, itself reduced to known settings if it is a config or has settings of single layers."""
     if not isinstance(value, dict):
         return value
     if name == LAYERS:
-        return {layer: taken(each, kind) if isinstance(each, dict) else each for layer, each in value.items()}
+        return {
+            layer: select_settings(each, kind) if isinstance(each, dict) else each
+            for layer, each in value.items()
+        }
     inner = getattr(kind, "sub_configs", {}).get(name)
     if inner is None:
         return value
-    return taken(value, class_of(value) if inner is AutoConfig else inner)
+    return select_settings(value, class_of(value) if inner is AutoConfig else inner)
 
 
 @cache
-def _named(kind: Any) -> frozenset[str]:
+def _find_names(kind: Any) -> frozenset[str]:
     """Return the settings that a class of configs declares and that its architecture's code reads, without `CODE`."""
     declared = {each.name for each in fields(kind)} | set(kind.attribute_map)
     code = "".join(file.read_text("utf-8") for file in Path(inspect.getfile(kind)).parent.glob("[cm]o*.py"))

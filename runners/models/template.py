@@ -22,7 +22,9 @@ class Failed(Exception):
     """A template that raised something, and its words."""
 
 
-def rendered(tokenizer: Any, turns: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()) -> str:
+def render_template(
+    tokenizer: Any, turns: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+) -> str:
     """Return a conversation up to where the model's turn begins, by the tokenizer's chat template.
 
     Raises Failed where the template does, and E0819 where it goes beyond its bounds.

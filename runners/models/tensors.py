@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, misread, problem
 from reodsl.store.plain import read_plain
-from runners.models.names import AGAIN, INCOMPLETE, unread
+from runners.models.names import AGAIN, INCOMPLETE, explain_unread
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _LARGEST_INDEX = 1 << 26
@@ -27,7 +27,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
         return _indexed(folder)
-    other = unread(folder)
+    other = explain_unread(folder)
     if other is not None:
         raise Problem(other)
     message = f"the model folder has no weights: `{_SINGLE}` is missing"

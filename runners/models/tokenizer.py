@@ -30,7 +30,7 @@ THINK = ("<think>", "</think>")
 
 
 @contextmanager
-def readable(folder: Path | None = None) -> Iterator[None]:
+def report_unreadable(folder: Path | None = None) -> Iterator[None]:
     """Refuse a tokenizer of `folder` that fails inside: E0805.
 
     The tokenizers library raises bare Exception, and where it panics what is no Exception at all.
@@ -98,7 +98,7 @@ class Watched:
                 done.set_exception(fault)
 
         threading.Thread(target=work, daemon=True).start()
-        with readable(self._folder):
+        with report_unreadable(self._folder):
             try:
                 return done.result(SECONDS * len(texts))
             except TimeoutError:
@@ -145,7 +145,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
     """Return the ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
-    with readable():
+    with report_unreadable():
         ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
         known = tokenizer.get_vocab()
@@ -169,7 +169,7 @@ def require_written(tokenizer: Any, text: str, what: str) -> None:
 
     `what` says what the text is for. Space around it, and how many spaces stand together, do not count.
     """
-    with readable():
+    with report_unreadable():
         ids = tokenizer.encode(text, add_special_tokens=False)
         back = decode(tokenizer, ids)
     unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids

@@ -113,11 +113,11 @@ def _weights(file: Gguf, config: Any, heads: int, kv_heads: int) -> Iterator[tup
         for theirs, ours in _LAYER.items():
             values = file.read(f"blk.{layer}.{theirs}.weight")
             if theirs in ("attn_q", "attn_k"):
-                values = _halves_apart(values, heads if theirs == "attn_q" else kv_heads)
+                values = _split_halves(values, heads if theirs == "attn_q" else kv_heads)
             yield f"model.layers.{layer}.{ours}.weight", values
 
 
-def _halves_apart(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+def _split_halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """Return each head's rows in first and second halves, as transformers rotates them; GGUF has them in pairs."""
     size, width = rows.shape
     paired = rows.reshape(heads, size // heads // 2, 2, width)

@@ -52,7 +52,7 @@ _PROBES = (
 )
 
 
-def rendered(template: str, values: dict[str, Any]) -> str:
+def render(template: str, values: dict[str, Any]) -> str:
     """Return what a chat template makes of the values, to the letter as transformers has it."""
     return str(_compiled(template).render(**values))
 
@@ -100,7 +100,7 @@ def _compiled(template: str) -> Any:
     return environment.from_string(template)
 
 
-def tried(folder: Path) -> float:
+def try_tokenizer(folder: Path) -> float:
     """Read a tokenizer, encode texts that it may stumble over, and return by how much its steps may lengthen a text."""
     from tokenizers import Tokenizer
 
@@ -110,7 +110,7 @@ def tried(folder: Path) -> float:
     settings = _settings(folder / "tokenizer.json")
     _require_low(settings)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    growth = max(lengthens(settings.get(part)) for part in ("normalizer", "pre_tokenizer", "decoder"))
+    growth = max(measure_growth(settings.get(part)) for part in ("normalizer", "pre_tokenizer", "decoder"))
     for text in (*_PROBES, *_stumbling(settings)) if growth < MOST_GROWTH else ():
         try:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
@@ -152,7 +152,7 @@ def _require_low(settings: dict[str, Any]) -> None:
         raise ValueError(f"a token is number {beyond:,}, and {LARGEST_ID:,} is the largest")
 
 
-def lengthens(part: Any) -> float:
+def measure_growth(part: Any) -> float:
     """Return by how much the steps of a part of a tokenizer can lengthen a text, at most.
 
     A step lengthens what one before it wrote only where it looks for a character that is in that.
@@ -215,13 +215,13 @@ def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
     """Do what a line asks for."""
     try:
         if "template" in request:
-            text = rendered(request["template"], request["values"])
+            text = render(request["template"], request["values"])
             return (
                 {"text": text}
                 if len(text) <= LONGEST
                 else {"beyond": f"gives more than {LONGEST:,} characters"}
             )
-        return {"growth": tried(Path(request["tokenizer"]))}
+        return {"growth": try_tokenizer(Path(request["tokenizer"]))}
     except MemoryError:
         return {"beyond": f"needs more than {memory_mib:,} MiB of memory"}
     except BaseException as fault:

@@ -22,7 +22,7 @@ class Chosen:
     margin: float = 0.0
 
 
-def chosen(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
+def choose(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
     """Return the choice of each pick: one thing, as many as meet its condition, or nothing."""
     numbers = _numbers(selection, group)
     return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
@@ -43,7 +43,7 @@ def _numbers(selection: Selection, group: Group) -> dict[str, float]:
     return numbers
 
 
-def kept(margins: list[float], drop: float) -> list[int]:
+def drop_lowest(margins: list[float], drop: float) -> list[int]:
     """Return the positions left, in order, without the share `drop` with the lowest margins; of equals the last go.
 
     As many go as the share has in whole: of 7 with 15%, one. What is not a number counts as lowest.
@@ -55,15 +55,15 @@ def kept(margins: list[float], drop: float) -> list[int]:
 
 def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> tuple[Chosen, ...]:
     if pick.trace is not None and pick.trace.fn == "each":
-        taken = [{"trace": at} for at in _met(name, pick.trace, group, {}, numbers)]
+        taken = [{"trace": at} for at in _find_met(name, pick.trace, group, {}, numbers)]
     else:
-        one = _one(name, pick, group, numbers)
+        one = _choose_one(name, pick, group, numbers)
         taken = [] if one is None else [one]
     weighed = [_weighed(name, pick, group, roles, numbers) for roles in taken]
     return tuple(each for each in weighed if each is not None)
 
 
-def _one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
+def _choose_one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
     """Return the positions of the one trace or pair of a pick, without its own conditions."""
     positions: dict[str, int] = {}
     responses: dict[str, Rollout] = {}
@@ -71,7 +71,7 @@ def _one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict
         choice: Choice | None = getattr(pick, role)
         if choice is None:
             continue
-        position = _best(name, choice, group, responses, numbers)
+        position = _find_best(name, choice, group, responses, numbers)
         if position is None or position in positions.values():
             return None
         positions[role], responses[role] = position, group.rollouts[position]
@@ -88,7 +88,7 @@ def _weighed(
     return Chosen(roles, margin)
 
 
-def _met(
+def _find_met(
     name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
 ) -> Iterator[int]:
     """Yield the positions of the responses that meet a choice's condition."""
@@ -98,12 +98,12 @@ def _met(
             yield position
 
 
-def _best(
+def _find_best(
     name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
 ) -> int | None:
     """Return the position with the least or greatest key, the first of equals; NaN is not a key."""
     best: tuple[float, int] | None = None
-    for position in _met(name, choice, group, responses, numbers):
+    for position in _find_met(name, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}
         key = measure(name, choice.key, group, names, numbers)
         key = -key if choice.fn == "argmax" else key

@@ -14,7 +14,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Selection
-from runners.select.choose import chosen, keeps, kept
+from runners.select.choose import choose, drop_lowest, keeps
 
 COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]
 
@@ -47,15 +47,15 @@ def select(job: Job) -> None:
     samples, prefixes = int(job.task.payload["samples"]), list(job.task.payload["prefixes"])
     folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
     if selection.keep is not None:
-        _keep(job, selection, sampled(folders, prefixes, samples))
+        _keep(job, selection, read_sampled(folders, prefixes, samples))
         return
     rows: list[dict[str, object]] = []
     margins: list[float] = []
     asked = lost = 0
     missed = [0] * len(selection.picks)
-    for question in sampled(folders, prefixes, samples):
+    for question in read_sampled(folders, prefixes, samples):
         asked += 1
-        picks = chosen(selection, question.group)
+        picks = choose(selection, question.group)
         lost += not any(picks)
         missed = [known + (not pick) for known, pick in zip(missed, picks, strict=True)]
         for taken in (each for pick in picks for each in pick):
@@ -67,7 +67,7 @@ def select(job: Job) -> None:
             rows.append(row)
             margins.append(taken.margin)
     picked = len(rows)
-    rows = [rows[at] for at in kept(margins, selection.drop)]
+    rows = [rows[at] for at in drop_lowest(margins, selection.drop)]
     if not rows:
         raise _nothing(job, asked)
     schema: dict[str, type[pl.DataType]] = dict.fromkeys(("id", "question", "answer", "meta"), pl.String)
@@ -112,7 +112,7 @@ def _nothing(job: Job, asked: int) -> Problem:
     )
 
 
-def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
+def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
     """Yield every question with its responses over all pools. A response's `mode` is the position of its wording."""
     tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
     parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]

@@ -130,7 +130,7 @@ def without_adapters(model: Any) -> Iterator[None]:
             module.applied = True
 
 
-def merged_state(model: Any) -> dict[str, Tensor]:
+def merge_state(model: Any) -> dict[str, Tensor]:
     """Return the `state_dict` of a model whose weights are the sums."""
     state = {name: value for name, value in model.state_dict().items() if not is_adapter(name)}
     with torch.no_grad():
@@ -140,7 +140,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     return state
 
 
-def take_off(model: Any) -> None:
+def remove_adapters(model: Any) -> None:
     """Remove the adapters of a model, whose weights are then those that training began with."""
     for name, module in list(model.named_modules()):
         if isinstance(module, Adapted):

@@ -27,7 +27,7 @@ from runners.models.tensors import weight_files
 from runners.train.adapters import adapt
 from runners.train.optimizers import load_optimizer_state, optimizer_state
 from runners.train.ranks import Ranks
-from runners.train.sharding import Scorer, fill, local, own_part, shard
+from runners.train.sharding import Scorer, fill, local, read_local_rows, shard
 
 Row = dict[str, float]
 _WHOLE, _INDEX = "standing.safetensors", "shards.json"
@@ -147,7 +147,7 @@ def _restore(
 def iter_local_shards(stored: Stored, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter."""
     for name in stored.names:
-        yield name, own_part(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
+        yield name, read_local_rows(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
 
 
 def _file(rank: int, world: int) -> str:

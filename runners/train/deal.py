@@ -20,7 +20,7 @@ def token_bound(device: torch.device) -> int:
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
 
 
-def by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
     """Return positions grouped by length, rising, with rows times longest at most `bound` in each group (or one row)."""
     groups: list[list[int]] = []
     for position in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
@@ -32,7 +32,7 @@ def by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
 
 
 def deal_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[list[int]]]:
-    """Return for each of `world` processes the groups of positions (as `by_length`) that it works through, as many for each.
+    """Return for each of `world` processes the groups of positions (`group_by_length`) that it runs, as many for each.
 
     Longest first, a row goes to the process with the fewest tokens so far. Where one has fewer groups than another its
     last ones are empty, because all processes have to go through the same passes.
@@ -46,7 +46,7 @@ def deal_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[lis
     dealt = []
     for rows in rows_of:
         rows.sort()
-        groups = by_length([lengths[i] for i in rows], bound)
+        groups = group_by_length([lengths[i] for i in rows], bound)
         dealt.append([[rows[i] for i in group] for group in groups])
     most = max(len(groups) for groups in dealt)
     return [groups + [[] for _ in range(most - len(groups))] for groups in dealt]
@@ -67,7 +67,7 @@ def deal_packed(
     best: list[list[list[int]]] = []
     wait, tried = math.inf, 0
     for count in range(least, max(least, len(lengths)) + 1):
-        groups = _balanced(lengths, costs, bound, count * world)
+        groups = _balance(lengths, costs, bound, count * world)
         if groups is None:
             continue
         rounds = [groups[at : at + world] for at in range(0, len(groups), world) if groups[at]]
@@ -81,7 +81,7 @@ def deal_packed(
     return [[sorted(round_[rank]) for round_ in best] for rank in range(world)]
 
 
-def _balanced(
+def _balance(
     lengths: Sequence[int], costs: Sequence[float], bound: int, count: int
 ) -> list[list[int]] | None:
     """Return positions in so many groups within the bound, dearest first; None where they do not fit.

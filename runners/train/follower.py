@@ -53,7 +53,7 @@ class Fault:
     trace: str = ""
 
 
-def gone(rank: int, world: int, words: str) -> Problem:
+def explain_end(rank: int, world: int, words: str) -> Problem:
     """Return the problem of a process that ended without a word of its own."""
     return problem(
         "E0938",
@@ -64,7 +64,7 @@ def gone(rank: int, world: int, words: str) -> Problem:
     )
 
 
-def silent(progress: Progress) -> None:
+def ignore_progress(progress: Progress) -> None:
     """Report nothing: the first process alone reports progress."""
 
 

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 def fuse(model: Any, device: torch.device) -> bool:
     """Give this model liger-kernel's norms, rotary positions and gated layers; return whether it has them now."""
-    if not compiles(device) or importlib.util.find_spec("liger_kernel") is None:
+    if not can_compile(device) or importlib.util.find_spec("liger_kernel") is None:
         return False
     liger = importlib.import_module("liger_kernel.transformers")
     modeling = sys.modules[type(model).__module__]
@@ -57,15 +57,15 @@ def _by_device(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable
 
 
 @cache
-def compiles(device: torch.device) -> bool:
+def can_compile(device: torch.device) -> bool:
     """Return whether Triton can compile for this device: it takes a C compiler besides."""
     named = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None and named is not None
 
 
-def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
+def compile_kernel(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
     """Return the function as one kernel for tensors of any number of rows, or as it is if it cannot be compiled."""
-    return _compiled(function) if compiles(device) else function
+    return _compiled(function) if can_compile(device) else function
 
 
 @cache

@@ -28,7 +28,7 @@ from reodsl.graph.job import Job
 from runners.engine.watch import looking
 from runners.meeting import Port, listen, meet, this_machine
 from runners.seats import seat, seat_of_trainer, shared_devices
-from runners.train.follower import Fault, Part, follow, function, gone, silent
+from runners.train.follower import Fault, Part, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
 
 _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
@@ -78,7 +78,7 @@ def train_together(job: Job, body: str) -> None:
     with tempfile.TemporaryDirectory(prefix="reodsl-meeting-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "file"
         parts = [
-            Part(replace(job, progress=silent), body, rank, world, file, 0 if on_ray() else rank)
+            Part(replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank)
             for rank in range(world)
         ]
         others: Others = Actors(parts) if on_ray() else Processes(parts)
@@ -86,7 +86,7 @@ def train_together(job: Job, body: str) -> None:
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            with watched(others), joined(0, world, others.store, parts[0].device, others.host) as ranks:
+            with watch_others(others), joined(0, world, others.store, parts[0].device, others.host) as ranks:
                 function(body)(job, ranks)
             patience = _FAREWELL
         except Problem:
@@ -101,7 +101,7 @@ def train_together(job: Job, body: str) -> None:
 
 
 @contextmanager
-def watched(others: Others) -> Iterator[None]:
+def watch_others(others: Others) -> Iterator[None]:
     """Let this process's engine, and its collectives on GPUs, stop when another process ends.
 
     Collectives between processors stop by themselves.
@@ -139,7 +139,7 @@ def _blame(others: Others, world: int) -> Exception | None:
     # Where one is killed, the rest report that it no longer answers, and may do so first.
     time.sleep(0.5)
     for rank, words in others.dead().items():
-        return gone(rank, world, words)
+        return explain_end(rank, world, words)
     faults = others.faults()
     for fault in faults.values():
         if fault.diagnostics:
@@ -213,7 +213,7 @@ class Actors:
             said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
             self.stop(0.0)
-            raise gone(part.rank, part.world, first_line(caught)) from caught
+            raise explain_end(part.rank, part.world, first_line(caught)) from caught
         return said
 
     def dead(self) -> dict[int, str]:

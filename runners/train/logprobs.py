@@ -11,7 +11,7 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from runners.rows import filled
-from runners.train.fused import compiled
+from runners.train.fused import compile_kernel
 from runners.train.kernels import product
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
@@ -29,7 +29,7 @@ class _TokenLogprobs(Function):
         logits = hidden.new_empty(0)
         for start in range(0, hidden.shape[0], chunk):
             logits = _logits(hidden[start : start + chunk], weight, temperature)
-            part, norm = compiled(_pick, logits.device)(logits, targets[start : start + chunk])
+            part, norm = compile_kernel(_pick, logits.device)(logits, targets[start : start + chunk])
             norms.append(norm)
             parts.append(part)
         norm = torch.cat(norms) if norms else hidden.new_empty(0)
@@ -49,7 +49,7 @@ class _TokenLogprobs(Function):
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
             logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
-            slopes = compiled(_slopes, logits.device)
+            slopes = compile_kernel(_slopes, logits.device)
             flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
             if d_weight is not None:

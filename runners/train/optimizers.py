@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
 from reodsl.numbers import learning_rate
-from runners.train.sharding import like, local, whole
+from runners.train.sharding import local, whole, wrap_rows
 
 
 class HostOptimizer(torch.optim.Optimizer):
@@ -135,7 +135,7 @@ def whole_optimizer_state(
     for name, value in optimizer_state(model, optimizers).items():
         parameter = model.get_parameter(name.split("/", 2)[2])
         # On the host they are this process's rows, as plain tensors.
-        yield name, whole(value if isinstance(value, DTensor) else like(value, parameter))
+        yield name, whole(value if isinstance(value, DTensor) else wrap_rows(value, parameter))
 
 
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:

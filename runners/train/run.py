@@ -28,7 +28,7 @@ from runners.exhaustion import explain_training_oom
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.seeds import purpose
-from runners.train.adapters import merged_state, take_off
+from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
     Row,
@@ -92,9 +92,9 @@ def train_among(job: Job, ranks: Ranks) -> None:
     loaded = Loaded(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_state(job.work, learner.model, learner.optimizers, ranks)
-    frozen = _frozen(stage, job, learner) if stage.method.frozen else None
+    frozen = _freeze_start(stage, job, learner) if stage.method.frozen else None
     steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, standing.steps))
-    stage = _passed(stage, steps.sequences)
+    stage = _limit_steps(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps)
     _finish(job, stage, loaded, learner, standing, steps, carried)
@@ -102,13 +102,13 @@ def train_among(job: Job, ranks: Ranks) -> None:
 
 def _sharded(stage: Stage, job: Job) -> bool:
     """Return whether even one process shards its model: for passes in bfloat16 that `lean_forward` does not have."""
-    if _passes_in(stage, job) == torch.float32:
+    if _choose_precision(stage, job) == torch.float32:
         return False
     lean = job.resources.device == "cpu" and stage.checkpointing != "on"
     return not lean or not lean_shape(load_config(job.inputs["start"] / "checkpoint"))
 
 
-def _passes_in(stage: Stage, job: Job) -> torch.dtype:
+def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
     """Return the precision of passes: the stage's, else the model's, else the one that suits the device."""
     device, chosen = job.resources.device, stage.precision
     if chosen == "auto":
@@ -122,33 +122,33 @@ def _passes_in(stage: Stage, job: Job) -> torch.dtype:
 def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     """Return the model on this process's device, sharded if others share it or its passes are in bfloat16."""
     device = job.resources.device
-    model, scorer = _placed(stage, job, ranks)
+    model, scorer = _place_model(stage, job, ranks)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
-    products = _passes_in(stage, job) if scorer is None else torch.float32
+    products = _choose_precision(stage, job) if scorer is None else torch.float32
     learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
     sizes = learner.sizes
     return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes))
 
 
-def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
+def _place_model(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
     """Return the stage's starting model on this process's device, and its pass if it is sharded."""
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     words = "while weights were put on the device"
     with explain_training_oom(load_config(start), device, None, 0, words):
-        return load_trained_model(start, device, _passes_in(stage, job), ranks, stage.lora, seed)
+        return load_trained_model(start, device, _choose_precision(stage, job), ranks, stage.lora, seed)
 
 
-def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
+def _freeze_start(stage: Stage, job: Job, learner: Learner) -> Learner:
     """Return the model as the stage found it, frozen, to compare the trained one with.
 
     What it runs is counted with what `learner` does. Beside adapters the weights are still there, and no others are held.
     """
     if learner.adapted:
         return replace(learner, optimizers=(), base=True)
-    model, scorer = _placed(stage, job, learner.ranks)
+    model, scorer = _place_model(stage, job, learner.ranks)
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
     return replace(frozen, tally=learner.tally)
 
@@ -161,7 +161,7 @@ def _open_stage(context: StageContext) -> StageRunner:
     return SftStage(context, method) if isinstance(method, Sft) else PreferenceStage(context, method)
 
 
-def _passed(stage: Stage, sequences: int) -> Stage:
+def _limit_steps(stage: Stage, sequences: int) -> Stage:
     """Return the stage with no more steps than its passes over the sequences take."""
     if stage.passes is None or isinstance(stage.method, Ppo):
         return stage
@@ -177,7 +177,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
         job.progress(Progress(standing.steps, stage.steps, left_out))
     if ranks.first:
         begin_steps(job.work, standing.rows)
-    while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
+    while standing.steps < stage.steps and not _has_levelled(stage.plateau, standing.rows):
         number = standing.steps
         factor = learning_rate_factor(number, stage.steps, stage.optim)
         set_learning_rate(learner.optimizers, factor)
@@ -219,7 +219,7 @@ def _left_out(facts: Mapping[str, int]) -> dict[str, float]:
     return kept | left_out if left_out else {}
 
 
-def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
+def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
     """Return whether the mean over the last window rose by at most `within` over the window before it."""
     if plateau is None or len(rows) < 2 * plateau.window:
         return False
@@ -267,7 +267,7 @@ def _finish(
     if learner.scorer is not None:
         weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
     elif learner.adapted:
-        weights = {name: value.to(cpu) for name, value in merged_state(loaded.model).items()}
+        weights = {name: value.to(cpu) for name, value in merge_state(loaded.model).items()}
     state = {}
     for name, tensor in whole_optimizer_state(learner.model, learner.optimizers):
         # One process has to hold them all; the others only help to put each together.
@@ -275,7 +275,7 @@ def _finish(
             state[name] = tensor.to(cpu)
     if not learner.ranks.first:
         return
-    take_off(loaded.model)
+    remove_adapters(loaded.model)
     save(
         loaded.model.to(cpu) if weights is None else loaded.model,
         loaded.tokenizer,

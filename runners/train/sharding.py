@@ -130,7 +130,7 @@ def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:
     return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
-def own_rows(count: int, ranks: Ranks) -> tuple[int, int]:
+def local_range(count: int, ranks: Ranks) -> tuple[int, int]:
     """Return the first of this process's rows and the one after the last, as FSDP2 cuts `count` of them.
 
     FSDP2 makes even parts, the last ones shorter or empty.
@@ -139,7 +139,7 @@ def own_rows(count: int, ranks: Ranks) -> tuple[int, int]:
     return min(ranks.rank * each, count), min((ranks.rank + 1) * each, count)
 
 
-def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
+def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
     """Return this process's rows of a stored tensor, laid out as its parameter; nothing else is read.
 
     It may lie in the file: copy what is to stay or change.
@@ -147,7 +147,7 @@ def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tens
     shape = stored.shape(name)
     if not shape or ranks.mesh is None:
         return stored.rows(name, 0, shape[0] if shape else 0)
-    return like(stored.rows(name, *own_rows(shape[0], ranks)), parameter)
+    return wrap_rows(stored.rows(name, *local_range(shape[0], ranks)), parameter)
 
 
 def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
@@ -161,19 +161,19 @@ def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor
     for name, empty in model.named_parameters(remove_duplicate=False):
         # A tied matrix stays one.
         if id(empty) not in parameters:
-            first, last = own_rows(empty.shape[0], ranks)
+            first, last = local_range(empty.shape[0], ranks)
             part = torch.empty(
                 (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
             )
             part.copy_(adapters[name][first:last] if name in adapters else stored.rows(name, first, last))
-            parameters[id(empty)] = nn.Parameter(like(part, empty), empty.requires_grad)
+            parameters[id(empty)] = nn.Parameter(wrap_rows(part, empty), empty.requires_grad)
         state[name] = parameters[id(empty)]
     for name, buffer in _buffers(model):
-        state[name] = own_part(stored, name, buffer, ALONE).to(buffer)
+        state[name] = read_local_rows(stored, name, buffer, ALONE).to(buffer)
     model.load_state_dict(state, assign=True)
 
 
-def like(part: Tensor, parameter: Tensor) -> Tensor:
+def wrap_rows(part: Tensor, parameter: Tensor) -> Tensor:
     """Wrap this process's rows as the sharded tensor that they are part of, laid out as `parameter` is."""
     if part.ndim == 0 or not isinstance(parameter, DTensor):
         return part

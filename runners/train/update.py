@@ -17,7 +17,7 @@ from reodsl.price.sizes import Sizes, from_config
 from runners.exhaustion import explain_training_oom
 from runners.rounded import HALF
 from runners.train import bfloat16
-from runners.train.adapters import is_adapted, merged_state, without_adapters
+from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
 from runners.train.batch import MicroBatch, TrainBatch, packed, padded
 from runners.train.deal import deal_packed, deal_padded, token_bound
@@ -202,7 +202,7 @@ class Learner:
         """
         self.rest()
         if self.scorer is None:
-            return merged_state(self.model) if self.adapted else self.model.state_dict()
+            return merge_state(self.model) if self.adapted else self.model.state_dict()
         state = whole_state(self.model, self.ranks, device or self.device, self.precision)
         self.rest()
         self.ranks.wait()

@@ -8,7 +8,7 @@ import pytest
 from runners.conversations import Turn, converse, force, turn_text, turns_before
 from runners.conversations.calls import calls_of
 from runners.engine.protocol import Inserted, Request, Response, Sampling
-from runners.engine.streams import as_seeds, forced_seed, starts, uniforms
+from runners.engine.streams import forced_seed, hash_seeds, uniforms, wrap_seeds
 from tests.conversations.counting import SAMPLING, Next, Words, talk
 from tests.engine.engine_reference import (
     STOP,
@@ -28,7 +28,7 @@ def model():
 
 def slow(model, request, sampling, one, facts):
     """A response token by token: its own tokens, their log-probabilities, what was inserted, its turns, and its end."""
-    stream, words = starts(as_seeds([request.seed])), Words()
+    stream, words = hash_seeds(wrap_seeds([request.seed])), Words()
     own, logprobs, inserted, turns, begun = [], [], [], [], 0
     sequence = list(request.prompt)
     while True:

@@ -20,7 +20,7 @@ from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
-from runners.models.impossible import impossible
+from runners.models.impossible import check_architecture
 from runners.models.tokenizer import encode, require_written, word_tokenizer
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.interpret import interpret
@@ -92,7 +92,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0712": lambda: load(SOLVED, ASKED),
     "E0713": lambda: load(File(path="numbered.csv", columns=Columns(id="id"))),
     "E0740": lambda: make_verifier("latex"),
-    "E0808": lambda: raised(impossible(UNEVEN, "mine.model")),
+    "E0808": lambda: raised(check_architecture(UNEVEN, "mine.model")),
     "E0809": lambda: word_tokenizer(["a", "b", "a"]),
     "E0810": lambda: encode(word_tokenizer(WORDS), "so times answer"),
     "E0815": lambda: require_written(word_tokenizer(WORDS), "<thought> so", "the model's `think.open`"),

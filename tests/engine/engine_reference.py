@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
-from runners.engine.streams import as_seeds, starts, uniforms
+from runners.engine.streams import hash_seeds, uniforms, wrap_seeds
 
 VOCAB = 40
 STOP = 1
@@ -201,7 +201,7 @@ def reference_continue(
     tokens: list[int] = []
     logprobs: list[float] = []
     behaviour: list[float] = []
-    stream = starts(as_seeds([seed]))
+    stream = hash_seeds(wrap_seeds([seed]))
     for step in range(sampling.max_tokens):
         logits = reference_logits(model, [*prefix, *tokens])[-1]
         drawn = reference_draw(logits.tolist(), float(uniforms(stream, step)[0]), sampling)

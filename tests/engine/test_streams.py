@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runners.engine.streams import as_seeds, derive, forced_seed, forced_seeds, starts, uniforms
+from runners.engine.streams import derive, forced_seed, forced_seeds, hash_seeds, uniforms, wrap_seeds
 
 MASK = (1 << 64) - 1
 
@@ -21,11 +21,11 @@ def test_starts_are_splitmix64() -> None:
     # The generator's first output from state 1234567, as the published test vectors give it.
     assert splitmix(1234567) == 6457827717110365317
     seeds = [0, 1, 1234567, MASK, -1, 1 << 70]
-    assert starts(as_seeds(seeds)).tolist() == [splitmix(seed & MASK) for seed in seeds]
+    assert hash_seeds(wrap_seeds(seeds)).tolist() == [splitmix(seed & MASK) for seed in seeds]
 
 
 def test_uniforms_follow_the_generator_from_each_start() -> None:
-    start = starts(as_seeds([7, 8]))
+    start = hash_seeds(wrap_seeds([7, 8]))
     for counter in (0, 1, 5):
         want = [
             ((splitmix((int(s) + counter * 0x9E3779B97F4A7C15) & MASK) >> 16) + 0.5) * 2.0**-48 for s in start
@@ -34,7 +34,7 @@ def test_uniforms_follow_the_generator_from_each_start() -> None:
 
 
 def test_uniforms_are_uniform_and_uncorrelated() -> None:
-    start = starts(as_seeds(range(2000)))
+    start = hash_seeds(wrap_seeds(range(2000)))
     table = np.stack([uniforms(start, counter) for counter in range(50)])
     assert table.min() > 0
     assert table.max() < 1
@@ -58,7 +58,7 @@ def test_derived_seeds_differ_by_key_and_order() -> None:
 
 
 def test_forced_seeds_are_those_of_each_pair() -> None:
-    seeds, cuts = as_seeds([3, -5, MASK]), np.array([0, 7, 4096])
+    seeds, cuts = wrap_seeds([3, -5, MASK]), np.array([0, 7, 4096])
     want = [forced_seed(seed, cut) for seed, cut in zip([3, -5, MASK], cuts.tolist(), strict=True)]
     assert forced_seeds(seeds, cuts).tolist() == want
     assert len(set(want)) == 3

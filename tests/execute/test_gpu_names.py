@@ -14,7 +14,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
 from runners.execute import instance
-from runners.execute.gpu_names import gpu_here, models, other_gpus
+from runners.execute.gpu_names import gpu_here, model_words, other_gpus
 from runners.execute.placement import Node
 from tests.graph import studies as make
 
@@ -38,7 +38,7 @@ def lab(gpu: str) -> Cluster:
     ],
 )
 def test_a_name_holds_the_number_of_a_model(name: str, found: set[str]) -> None:
-    assert models(name) == found
+    assert model_words(name) == found
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_ray_tells_of_its_nodes_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         {"NodeManagerHostname": "b", "Alive": True, "Resources": {"CPU": 4.0, "memory": 9.0}},
         {"NodeManagerHostname": "c", "Alive": False, "Resources": {}},
     ]
-    monkeypatch.setattr(instance, "imported", lambda: SimpleNamespace(nodes=lambda: there))
+    monkeypatch.setattr(instance, "import_ray", lambda: SimpleNamespace(nodes=lambda: there))
     assert instance.nodes() == (Node("a", 4.0, 2.0, "A100"), Node("b", 4.0, 0.0, ""))
 
 

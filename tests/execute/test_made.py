@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
-from runners.engine.versions import PLACE, record, recorded
+from runners.engine.versions import PLACE, read_record, record
 from tests.execute import toys
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -48,4 +48,4 @@ def test_a_note_that_cannot_be_read_is_none(bench: Bench) -> None:
     place = bench.folder / "work"
     record(place, "sglang", "1")
     (place / "versions.json").write_text("{")
-    assert recorded(place) == {}
+    assert read_record(place) == {}

@@ -9,7 +9,7 @@ import pytest
 from reodsl.ir.model import Architecture, WordTokenizer
 from runners.models.architecture import Architecture as Sizes
 from runners.models.architecture import build
-from runners.models.impossible import impossible
+from runners.models.impossible import check_architecture
 
 WORDS = WordTokenizer(words=("a", "<eos>", "<pad>"), eos="<eos>", pad="<pad>")
 SIZES = {"hidden": 16, "layers": 1, "heads": 4, "kv_heads": 2, "head_dim": 6, "intermediate": 24}
@@ -23,7 +23,7 @@ def source(**changes: int) -> Architecture:
 def test_what_is_let_through_runs(changes: dict[str, int]) -> None:
     import torch
 
-    assert impossible(source(**changes), "m.model") is None
+    assert check_architecture(source(**changes), "m.model") is None
     sizes: dict[str, Any] = {**SIZES, **changes}
     model = build(Sizes(family="qwen3", context=8, **sizes), 5, 0, eos=0, pad=1)
     assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.isfinite().all()
@@ -34,7 +34,7 @@ def test_what_is_let_through_runs(changes: dict[str, int]) -> None:
     [({"kv_heads": 3}, "4 heads cannot share 3"), ({"heads": 1}, "1 heads"), ({"head_dim": 5}, "is 5")],
 )
 def test_what_no_model_has_is_named(changes: dict[str, int], words: str) -> None:
-    found = impossible(source(**changes), "m.model")
+    found = check_architecture(source(**changes), "m.model")
     assert found is not None
     assert (found.code, found.where) == ("E0808", "m.model")
     assert words in found.message

@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING
 
 from reodsl.ir.model import Folder
 from runners.models.folder import load, load_config
-from runners.models.taken import CODE, chooses_code, taken
+from runners.models.taken import CODE, chooses_code, select_settings
 from tests.prepare.test_prepare import SOURCE, make
 
 CHOOSING: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_a_config_without_such_settings_is_copied_byte_for_byte(tmp_path: Path) 
 def test_configs_inside_a_config_are_taken_alike() -> None:
     inside = {"model_type": "gemma3_text", "hidden_size": 8, "attn_implementation": "evil", "unheard_of": 1}
     config = {"model_type": "gemma3", "text_config": inside, "auto_map": {}}
-    assert taken(config) == {
+    assert select_settings(config) == {
         "model_type": "gemma3",
         "text_config": {"model_type": "gemma3_text", "hidden_size": 8},
     }
@@ -83,8 +83,8 @@ def test_configs_inside_a_config_are_taken_alike() -> None:
         "model_type": "gemma4_text",
         "per_layer_config": {"0": {"head_dim": 4, "attn_implementation": "evil"}},
     }
-    assert taken(layers)["per_layer_config"] == {"0": {"head_dim": 4}}
-    assert taken({"model_type": "sorcery", "hidden_size": 8}) == {"model_type": "sorcery"}
+    assert select_settings(layers)["per_layer_config"] == {"0": {"head_dim": 4}}
+    assert select_settings({"model_type": "sorcery", "hidden_size": 8}) == {"model_type": "sorcery"}
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_all_that_an_architecture_reads_is_taken(family: str) -> None:
     declared = list(kind().to_dict())
     wanted = {*asked, *older, *declared} - CODE
     config = {name: 1 for name in wanted if not name.startswith("_")} | {"model_type": family}
-    assert taken(config) == config
+    assert select_settings(config) == config

@@ -10,7 +10,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
 from runners.models import bounded, template
-from runners.models.template import Failed, rendered, require_ending
+from runners.models.template import Failed, render_template, require_ending
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens
 from tests.models.test_bounds import QWEN
@@ -64,22 +64,22 @@ def test_a_template_is_rendered_to_the_letter(name: str, tools: list[dict[str, A
     wanted = tokenizer.apply_chat_template(
         TURNS, tools=tools or None, add_generation_prompt=True, tokenize=False
     )
-    assert rendered(tokenizer, TURNS, tools) == wanted
+    assert render_template(tokenizer, TURNS, tools) == wanted
 
 
 def test_tools_choose_among_several_templates() -> None:
     tokenizer = tokenizer_with({"default": "plain", "tool_use": "tools"})
-    assert rendered(tokenizer, TURNS) == "plain"
-    assert rendered(tokenizer, TURNS, TOOLS) == "tools"
+    assert render_template(tokenizer, TURNS) == "plain"
+    assert render_template(tokenizer, TURNS, TOOLS) == "tools"
     with pytest.raises(Failed, match="no default"):
-        rendered(tokenizer_with({"a": "a", "b": "b"}), TURNS)
+        render_template(tokenizer_with({"a": "a", "b": "b"}), TURNS)
 
 
 @pytest.mark.parametrize("name", FAILING)
 def test_what_a_template_raises_is_told(name: str) -> None:
     text, words = FAILING[name]
     with pytest.raises(Failed, match=words):
-        rendered(tokenizer_with(text), TURNS)
+        render_template(tokenizer_with(text), TURNS)
 
 
 LOOP = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4

@@ -21,7 +21,7 @@ from reodsl.diagnostics import Problem
 from runners.models import tokenizer as tokenizer_module
 from runners.models.folder import load_tokenizer
 from runners.models.tokenizer import decode, encode, require_bounded_steps, require_written, word_tokenizer
-from runners.models.worker import lengthens
+from runners.models.worker import measure_growth
 
 WORDS = ["answer", "\\boxed{", "}", "+7", "-7", "5", "6", ".", "so", "</think>"]
 TEXT = "<think> 5 +7 . so </think> answer \\boxed{ 6 } <eos>"
@@ -221,7 +221,7 @@ def test_published_steps_are_within_the_bounds(folder: Path) -> None:
     moses = [_replace(sought, written) for sought, written in MOSES]
     steps = _steps(*moses * 5, {"type": "NFKC"}, spaces, prepended, _replace(" ", "▁"))
     require_bounded_steps(changed(folder, steps))
-    assert lengthens(steps["normalizer"]) < 100
+    assert measure_growth(steps["normalizer"]) < 100
 
 
 def test_a_bound_on_lengths_is_one() -> None:
@@ -238,7 +238,7 @@ def test_a_bound_on_lengths_is_one() -> None:
             ]
         )
         text = "".join(random.choices("abcxyz", k=random.randint(1, 30)))
-        most = lengthens(_steps(*chosen)["normalizer"])
+        most = measure_growth(_steps(*chosen)["normalizer"])
         assert len(normalizer.normalize_str(text)) <= most * (len(text) + 1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-from runners.models.double import made_up
+from runners.models.double import make_up_model
 from tests.called import call
 from tests.specs.test_published_data import PUBLISHED
 
@@ -61,7 +61,7 @@ def cached_model(hub: Path) -> None:
     snapshot.mkdir(parents=True)
     (snapshot.parent.parent / "refs").mkdir()
     (snapshot.parent.parent / "refs" / "main").write_text("0a1b")
-    _, tokenizer = made_up(("<think>", "</think>"), 40960)
+    _, tokenizer = make_up_model(("<think>", "</think>"), 40960)
     tokenizer.save_pretrained(snapshot)
     config = {**QWEN3_4B, "vocab_size": len(tokenizer)}
     (snapshot / "config.json").write_text(json.dumps(config))

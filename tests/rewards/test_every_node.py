@@ -31,7 +31,7 @@ from reodsl.language.chosen_reward import choose_reward
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import evaluate, vectorise_metrics
-from runners.select.choose import chosen
+from runners.select.choose import choose
 from runners.train.tried import try_reward
 from tests.called import call
 from tests.rewards.reward_groups import arrays
@@ -402,7 +402,7 @@ def test_in_a_selection(what: str, tmp_path: Path) -> None:
     rule = selection(body, tmp_path)
     for group in GROUPS:
         slow = [wanted(case, group, each) for each in group.rollouts]
-        every, (least,), (most,) = chosen(rule, group)
+        every, (least,), (most,) = choose(rule, group)
         assert [each.margin for each in every] == pytest.approx(slow)
         assert least.roles == {"trace": slow.index(min(slow))}
         assert most.roles == {"trace": slow.index(max(slow))}

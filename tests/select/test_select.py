@@ -21,7 +21,7 @@ from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
-from runners.select.choose import chosen, keeps, kept
+from runners.select.choose import choose, drop_lowest, keeps
 from runners.select.run import select
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
@@ -40,7 +40,7 @@ def selection(*picks: Pick, lets: tuple[Let, ...] = ()) -> Selection:
 
 def picked(rule: Selection, asked: Group) -> list[dict[str, int] | None]:
     """What is chosen, one thing or nothing by each pick, without margins."""
-    taken = chosen(rule, asked)
+    taken = choose(rule, asked)
     assert all(len(pick) < 2 for pick in taken)
     return [pick[0].roles if pick else None for pick in taken]
 
@@ -105,10 +105,10 @@ def test_each_response_that_meets_the_conditions() -> None:
     margin = Unary(fn="neg", value=Length(of="trace"))
     every = Choice(fn="each", var="z", key=Number(value=0), where=RIGHT)
     rule = selection(Pick(trace=every, where=short, margin=margin), Pick(trace=SHORTEST))
-    each, one = chosen(rule, group((3, True), (9, True), (5, False), (7, True)))
+    each, one = choose(rule, group((3, True), (9, True), (5, False), (7, True)))
     assert [(taken.roles, taken.margin) for taken in each] == [({"trace": 0}, -3), ({"trace": 3}, -7)]
     assert [taken.roles for taken in one] == [{"trace": 0}]
-    assert chosen(rule, group((3, False))) == [(), ()]
+    assert choose(rule, group((3, False))) == [(), ()]
 
 
 def test_questions_are_kept_by_a_condition_on_their_group() -> None:
@@ -169,11 +169,11 @@ def test_dasts_margins_by_hand(tmp_path: Path) -> None:
     """
     rule = of_the_library(tmp_path)
     assert rule.drop == 0.25
-    (right,), (wrong,) = chosen(rule, group((10, True), (30, True), (8, False), (20, False)))
+    (right,), (wrong,) = choose(rule, group((10, True), (30, True), (8, False), (20, False)))
     assert (right.roles, wrong.roles) == ({"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2})
     assert (right.margin, wrong.margin) == pytest.approx((1 / 3, 0.36))
     # Nobody is right: L_r is the longest response, p = 0, L_b = 40; wrong answers score at most -0.1.
-    nothing, (both,) = chosen(rule, group((40, False), (20, False)))
+    nothing, (both,) = choose(rule, group((40, False), (20, False)))
     assert nothing == ()
     assert both.margin == pytest.approx(-0.1 - (-0.45 - 0.1))
 
@@ -191,7 +191,7 @@ def test_dasts_margins_by_hand(tmp_path: Path) -> None:
     ],
 )
 def test_the_lowest_margins_go(margins: list[float], drop: float, expected: list[int]) -> None:
-    assert kept(margins, drop) == expected
+    assert drop_lowest(margins, drop) == expected
 
 
 def test_what_is_dropped_is_counted(tmp_path: Path, pools: tuple[Path, Path]) -> None:

@@ -15,7 +15,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.training import Lora, Optimizer
 from runners.models.folder import load_model
 from runners.models.stored import Stored
-from runners.train.adapters import Adapted, adapt, is_adapter, merged_state, take_off
+from runners.train.adapters import Adapted, adapt, is_adapter, merge_state, remove_adapters
 from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.forward import lean_forward, plain_forward
 from runners.train.optimizers import build_optimizers
@@ -46,9 +46,9 @@ def adapted(layers="all", rank=3, alpha=6.0, noise=0.1, **changes):
 
 def merged(model):
     """A plain model with the sums for weights, all of which it trains."""
-    state = {name: value.clone() for name, value in merged_state(model).items()}
+    state = {name: value.clone() for name, value in merge_state(model).items()}
     plain = copy.deepcopy(model)
-    take_off(plain)
+    remove_adapters(plain)
     plain.load_state_dict(state)
     return plain.requires_grad_(True)
 

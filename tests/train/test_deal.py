@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.price.sizes import from_config
-from runners.train.deal import GPU_TOKENS, by_length, deal_packed, deal_padded
+from runners.train.deal import GPU_TOKENS, deal_packed, deal_padded, group_by_length
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(10, 200))
 def test_micro_batches_hold_every_row_once_within_the_bound(lengths, bound):
-    groups = by_length(lengths, bound)
+    groups = group_by_length(lengths, bound)
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= bound
@@ -28,7 +28,7 @@ def test_rows_are_dealt_once_and_every_process_has_as_many_groups(lengths, bound
     loads = [sum(lengths[i] for group in groups for i in group) for groups in parts]
     assert max(loads) - min(loads) <= max(lengths, default=0)
     if world == 1:
-        assert parts[0] == by_length(lengths, bound)
+        assert parts[0] == group_by_length(lengths, bound)
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(10, 200), st.integers(1, 5))

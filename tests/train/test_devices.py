@@ -15,7 +15,7 @@ from runners.train.deal import GPU_TOKENS, token_bound
 from runners.train.follower import Part
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import ALONE, joined
-from runners.train.run import _passes_in
+from runners.train.run import _choose_precision
 from runners.train.stages import sft_step
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
@@ -165,7 +165,7 @@ def test_the_engine_is_opened_on_the_tasks_device(bench, monkeypatch):
 
 def test_what_a_gpu_is_given(tmp_path):
     for device, precision in (("cpu", torch.float32), (NAME, torch.bfloat16), ("cuda", torch.bfloat16)):
-        assert _passes_in(sft(), job(tmp_path, Resources(device=device))) == precision
+        assert _choose_precision(sft(), job(tmp_path, Resources(device=device))) == precision
     assert token_bound(torch.device("cuda")) == GPU_TOKENS
     with simulated():
         assert peak_flops(torch.device(NAME)) is None

@@ -11,7 +11,7 @@ import torch
 from transformers.models.qwen3 import modeling_qwen3
 
 from runners.train import fused, logprobs
-from runners.train.fused import compiled, compiles, fuse
+from runners.train.fused import can_compile, compile_kernel, fuse
 from tests.train.models import small_model
 
 CUDA = torch.device("cuda")
@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setitem(sys.modules, "liger_kernel", package)
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
     monkeypatch.setattr(fused.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(fused, "compiles", lambda device: device.type == "cuda")
+    monkeypatch.setattr(fused, "can_compile", lambda device: device.type == "cuda")
     for name in ("apply_rotary_pos_emb", "Qwen3RMSNorm", "Qwen3MLP"):
         monkeypatch.setattr(modeling_qwen3, name, getattr(modeling_qwen3, name))
     return calls
@@ -71,8 +71,8 @@ def test_nothing_is_fused_on_a_processor(asked: list[dict[str, Any]]) -> None:
 
 
 def test_a_function_is_compiled_for_cuda_alone() -> None:
-    assert not compiles(torch.device("cpu"))
-    assert compiled(logprobs._pick, torch.device("cpu")) is logprobs._pick
+    assert not can_compile(torch.device("cpu"))
+    assert compile_kernel(logprobs._pick, torch.device("cpu")) is logprobs._pick
 
 
 def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:

@@ -10,10 +10,10 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.train import ppo_stage
-from runners.train.follower import Part, silent
+from runners.train.follower import Part, ignore_progress
 from runners.train.launch import Processes
 from runners.train.ranks import Ranks
-from runners.train.run import _frozen
+from runners.train.run import _freeze_start
 from runners.train.stages import StageRunner
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -82,9 +82,15 @@ def test_all_is_closed_where_one_cannot_be():
 def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten_with_it(bench):
     learner = Learner.of(small_model(), (), 0.0)
     start = {"start": bench.root / "base"}
-    frozen = _frozen(
+    frozen = _freeze_start(
         ppo(),
-        Job(Task("t", "train", {"seed": 1, "index": 0}, {}), start, *[bench.root] * 3, silent, Resources()),
+        Job(
+            Task("t", "train", {"seed": 1, "index": 0}, {}),
+            start,
+            *[bench.root] * 3,
+            ignore_progress,
+            Resources(),
+        ),
         learner,
     )
     frozen.tally.add([3], 1)
@@ -99,7 +105,7 @@ def body(job, ranks):
 
 @pytest.mark.heavy
 def test_a_process_that_is_through_ends_in_order(tmp_path):
-    job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, silent, Resources(trainers=1))
+    job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, ignore_progress, Resources(trainers=1))
     # One that meets itself alone, beside this one, which never comes.
     part = Part(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)
     others = Processes([part, part])

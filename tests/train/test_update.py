@@ -21,7 +21,7 @@ from runners.rollout.questions import Question
 from runners.seeds import purpose
 from runners.train import logprobs
 from runners.train import update as module
-from runners.train.adapters import adapt, merged_state
+from runners.train.adapters import adapt, merge_state
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
@@ -427,4 +427,4 @@ def test_weights_are_whole_by_the_names_of_transformers():
     assert merged.keys() == whole.keys()
     changed = {name for name, value in whole.items() if not torch.equal(merged[name], value)}
     assert changed == {name for name in whole if name.endswith("_proj.weight")}
-    assert all(torch.equal(merged[name], value) for name, value in merged_state(plain).items())
+    assert all(torch.equal(merged[name], value) for name, value in merge_state(plain).items())

@@ -11,7 +11,7 @@ from runners.engine.embedded.branches import Branches, answer
 from runners.engine.embedded.cohort import Cohort, prefill
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import Forced, Request, Response, Sampling
-from runners.engine.streams import as_seeds, forced_seeds, starts
+from runners.engine.streams import forced_seeds, hash_seeds, wrap_seeds
 
 Key = tuple[Request, tuple[int, ...]]
 
@@ -136,7 +136,7 @@ def _branches(
     else:
         ends = [(requests[job.index].prompt + responses[job.index].tokens[: job.cut])[-1] for job in flat]
         tokens, position = np.array(ends, dtype=np.int64)[:, None], position - 1
-    seeds = as_seeds(requests[job.index].seed for job in flat)
+    seeds = wrap_seeds(requests[job.index].seed for job in flat)
     drawn = np.array([requests[job.index].drawn for job in flat], dtype=np.int64)
     return Branches(
         slot=slot,
@@ -144,5 +144,5 @@ def _branches(
         end=start + position,
         position=position,
         tokens=tokens,
-        streams=starts(forced_seeds(seeds, drawn + cut)),
+        streams=hash_seeds(forced_seeds(seeds, drawn + cut)),
     )

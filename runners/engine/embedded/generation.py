@@ -14,7 +14,7 @@ from reodsl.diagnostics import problem
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.streams import as_seeds, skipped, starts, uniforms
+from runners.engine.streams import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.watch import look
 
 # A prompt and the requests that have it.
@@ -173,8 +173,8 @@ def generate(
     As rows finish, the next cohort is admitted.
     """
     waiting = groups_of(requests)
-    drawn = as_seeds(request.drawn for request in requests)
-    streams = skipped(starts(as_seeds(request.seed for request in requests)), drawn)
+    drawn = wrap_seeds(request.drawn for request in requests)
+    streams = skip_uniforms(hash_seeds(wrap_seeds(request.seed for request in requests)), drawn)
     limits = np.array([request.limit(sampling) for request in requests], dtype=np.int64)
     stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
     running: list[Running] = []

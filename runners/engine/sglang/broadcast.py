@@ -13,7 +13,7 @@ import torch
 from torch import distributed as dist
 
 from runners.engine.sglang.buckets import State, buckets, untied
-from runners.engine.sglang.control import Lines, together, update_session
+from runners.engine.sglang.control import Lines, call_all, update_session
 from runners.engine.sglang.server import Address
 from runners.meeting import gloo_at, listen
 
@@ -40,7 +40,7 @@ def send(state: State, servers: Sequence[Address], ranks: int, version: int) -> 
                 "weight_version": str(version),
             }
             taking = partial(lines.ask, "/update_weights_from_distributed", message)
-            together([taking, partial(group.send, bucket.flat)])
+            call_all([taking, partial(group.send, bucket.flat)])
 
 
 class _Own:
@@ -92,7 +92,7 @@ def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
             joined.append(_Own(backend, store, world, name))
 
     try:
-        together([partial(lines.ask, "/init_weights_update_group", messages), join])
+        call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
         yield joined[0]
     finally:
         # A server that is gone has none; the earlier failure is reported.

@@ -62,7 +62,7 @@ class Lines:
         each = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
         faults = [fault for fault in self._loop.run(self._ask_all(path, each, reads)) if fault is not None]
         if faults:
-            raise worst(faults)
+            raise choose_failure(faults)
 
     def tell(self, path: str, message: Mapping[str, Any]) -> None:
         """Send a message to all servers whatever becomes of it: to tidy up after what failed before."""
@@ -129,7 +129,7 @@ def update_session(lines: Lines) -> Iterator[None]:
     lines.ask("/end_weight_update", {})
 
 
-def worst(faults: Sequence[BaseException]) -> BaseException:
+def choose_failure(faults: Sequence[BaseException]) -> BaseException:
     """Return the failure to report of several: silence first, of all servers that hang; then a lost server; else any."""
     hung = [fault for fault in faults if isinstance(fault, Hung)]
     if hung:
@@ -137,10 +137,10 @@ def worst(faults: Sequence[BaseException]) -> BaseException:
     return next((fault for fault in faults if isinstance(fault, Lost)), faults[0])
 
 
-def together(calls: Sequence[Callable[[], None]]) -> None:
+def call_all(calls: Sequence[Callable[[], None]]) -> None:
     """Make calls that may wait for each other, each in a thread, and let all of them end.
 
-    Raises the `worst` of their failures.
+    Raises the `choose_failure` of their failures.
     """
     failures: list[BaseException] = []
 
@@ -156,4 +156,4 @@ def together(calls: Sequence[Callable[[], None]]) -> None:
     for thread in threads:
         thread.join()
     if failures:
-        raise worst(failures)
+        raise choose_failure(failures)

@@ -12,7 +12,7 @@ from pathlib import Path
 from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lines, Refused, together
+from runners.engine.sglang.control import Lines, Refused, call_all
 from runners.engine.sglang.handing import hand
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
@@ -142,7 +142,7 @@ class Fleet:
                 )
                 self.hosts[number].kill()
 
-        together([partial(one, number) for number in sorted(numbers)])
+        call_all([partial(one, number) for number in sorted(numbers)])
         return done
 
     def _renew(self, numbers: Sequence[int]) -> None:

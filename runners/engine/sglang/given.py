@@ -65,7 +65,7 @@ class Needs:
     model: Path | None = None
 
 
-def given() -> list[Address]:
+def list_given() -> list[Address]:
     """Return the addresses of servers that someone else started, on devices that are not ours to take turns on."""
     named = os.environ.get(ADDRESS, "").split(",")
     key = os.environ.get(KEY, "")
@@ -74,7 +74,7 @@ def given() -> list[Address]:
 
 def refusals(needs: Needs) -> Iterator[Diagnostic]:
     """Report each given server that a run could not use: E0828, E0830. Nothing is changed in them."""
-    for address in given():
+    for address in list_given():
         try:
             settings_of(address, needs)
         except Problem as caught:

@@ -19,7 +19,7 @@ import torch.multiprocessing as sharing
 from torch.multiprocessing import reductions
 
 from runners.engine.sglang.buckets import SIZE, Bucket, buckets
-from runners.engine.sglang.control import Lines, Refused, update_session, worst
+from runners.engine.sglang.control import Lines, Refused, choose_failure, update_session
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.silence import Lost
 
@@ -114,7 +114,7 @@ def _require(faults: Sequence[Fault | None]) -> None:
     """Raise the worst failure of all processes, if there is any."""
     failed = [fault for fault in faults if fault is not None]
     if failed:
-        raise worst(failed)
+        raise choose_failure(failed)
 
 
 class _Pickler(ForkingPickler):

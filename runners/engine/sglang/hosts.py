@@ -17,7 +17,7 @@ import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from runners.engine.sglang.given import GivenServer, given
+from runners.engine.sglang.given import GivenServer, list_given
 from runners.engine.sglang.interpreter import interpreter, saves_memory
 from runners.engine.sglang.kept import kept
 from runners.engine.sglang.server import Address, Host, Server
@@ -36,8 +36,8 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     They are at given addresses; else actors in a task of Ray's; else processes here, kept from the task before if this
     process keeps them.
     """
-    if given():
-        return [GivenServer(address, settings) for address in given()]
+    if list_given():
+        return [GivenServer(address, settings) for address in list_given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python = interpreter()

@@ -70,7 +70,7 @@ class Draft:
         meta = answer["meta_info"]
         new = answer["output_ids"]
         if not new:
-            raise spoilt("a response was aborted")
+            raise explain_spoilt("a response was aborted")
         self.tokens += new
         if self.sampling.logprobs or self.watched:
             self._take_logprobs(meta, len(new))
@@ -93,7 +93,7 @@ class Draft:
     def _take_logprobs(self, meta: Mapping[str, Any], count: int) -> None:
         values = values_of(meta["output_token_logprobs"])
         if len(values) != count:
-            raise spoilt(f"{count} tokens with {len(values)} log-probabilities")
+            raise explain_spoilt(f"{count} tokens with {len(values)} log-probabilities")
         # One that is not finite makes the sum so; JSON has no word for it but null.
         if None in values or not math.isfinite(sum(values)):
             raise not_finite(len(self.tokens))
@@ -103,7 +103,9 @@ class Draft:
         elif not self.sampling.whole:
             drawn = meta.get("output_token_sampling_logprobs")
             if drawn is None or len(drawn) != count:
-                raise spoilt("no log-probabilities under the distribution that tokens were drawn from")
+                raise explain_spoilt(
+                    "no log-probabilities under the distribution that tokens were drawn from"
+                )
             self.behaviour += map(float, drawn)
 
 
@@ -133,7 +135,7 @@ def forced_message(
     }
 
 
-def spelt_out(message: Mapping[str, Any]) -> dict[str, Any]:
+def spell_out(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a forced message for a server that cuts nothing itself: every prefix is written out."""
     tokens, forcing, drawn = message["tokens"], message["forcing"], message["sampling_params"]
     return {
@@ -148,11 +150,11 @@ def forced_tokens(answer: Mapping[str, Any], sampling: Sampling) -> tuple[int, .
     tokens = tuple(int(token) for token in answer["output_ids"])
     reason = (answer["meta_info"].get("finish_reason") or {}).get("type")
     if reason == "abort" or not tokens:
-        raise spoilt("an answer was aborted")
+        raise explain_spoilt("an answer was aborted")
     return tokens[: sampling.max_tokens]
 
 
-def spoilt(words: str) -> Exception:
+def explain_spoilt(words: str) -> Exception:
     """Return the problem of an answer that is not what was asked for."""
     return problem(
         "E0824",

@@ -20,7 +20,7 @@ import orjson
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Ended, Request, Response, Sampling
 from runners.engine.sglang.loop import LOOK, first
-from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spelt_out
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address
 from runners.engine.sglang.silence import Ear, Lost, listen
 from runners.engine.streams import forced_seed
@@ -267,7 +267,7 @@ async def _force(
     if address.cuts:
         answers = await _ask(client, message, FORCED)
     else:
-        answers = await _ask(client, spelt_out(message))
+        answers = await _ask(client, spell_out(message))
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)
         read.sent += int(answer["meta_info"]["prompt_tokens"])
@@ -283,10 +283,10 @@ async def _ask(client: httpx.AsyncClient, message: dict[str, Any], path: str = "
         raise Lost(f"{type(fault).__name__} {fault}".rstrip()) from fault
     if reply.status_code >= 500:
         raise Lost(f"status {reply.status_code}")
-    raise refused(reply)
+    raise explain_refusal(reply)
 
 
-def refused(reply: httpx.Response) -> Problem:
+def explain_refusal(reply: httpx.Response) -> Problem:
     """Return E0825, with what the server answers of a request that it does not take."""
     return problem(
         "E0825",

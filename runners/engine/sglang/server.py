@@ -98,7 +98,7 @@ class Server:
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                version, room = said_by(address)
+                version, room = ask_version(address)
                 self.address = replace(address, version=version, cuts=cuts_itself(address), room=room)
                 return self.address
             status = self.process.poll() if self.process else None
@@ -172,7 +172,7 @@ class Server:
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key)
         environment["TMPDIR"] = str(self._scratch.folder)
-        environment |= met_in(self._scratch.folder, port, self.reach)
+        environment |= choose_meeting(self._scratch.folder, port, self.reach)
         if not self.settings.on_cpu:
             environment |= toolkit(self.python, environment)
         if self.devices is not None:
@@ -221,7 +221,7 @@ class Server:
         return False
 
 
-def met_in(folder: Path, port: int, reach: str | None) -> dict[str, str]:
+def choose_meeting(folder: Path, port: int, reach: str | None) -> dict[str, str]:
     """Return the variables by which a server's processes meet in a private folder, where SGLang would listen everywhere.
 
     Their groups listen on the loopback, or at the address `reach`, where they are joined by what runs on other machines.
@@ -234,7 +234,7 @@ def met_in(folder: Path, port: int, reach: str | None) -> dict[str, str]:
     return chosen | {_MEETING: f"file://{folder}/meeting", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
 
 
-def said_by(address: Address) -> tuple[str, int]:
+def ask_version(address: Address) -> tuple[str, int]:
     """Return the version of SGLang that answers there, and the tokens that its caches hold; nothing if it reports none."""
     try:
         answer = httpx.get(

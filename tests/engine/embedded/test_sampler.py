@@ -8,7 +8,7 @@ import torch
 
 from runners.engine.embedded.generation import draw
 from runners.engine.protocol import Sampling
-from runners.engine.streams import as_seeds, starts, uniforms
+from runners.engine.streams import hash_seeds, uniforms, wrap_seeds
 from tests.engine.engine_reference import reference_draw
 
 SETTINGS = [
@@ -30,7 +30,7 @@ SETTINGS = [
 def test_draws_are_those_of_the_plain_sampler(sampling: Sampling) -> None:
     rng = np.random.default_rng(0)
     logits = (rng.standard_normal((300, 30)) * 2).astype(np.float32)
-    chance = uniforms(starts(as_seeds(range(300))), 4)
+    chance = uniforms(hash_seeds(wrap_seeds(range(300))), 4)
     tokens, logprobs, behaviour = draw(torch.from_numpy(logits), torch.from_numpy(chance), sampling)
     compared = 0
     for row in range(300):
@@ -48,7 +48,7 @@ def test_draws_are_those_of_the_plain_sampler(sampling: Sampling) -> None:
 def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
     draws = 60_000
     logits = torch.tensor([1.0, 0.0, -1.0, 2.0, -3.0, 0.5]).expand(draws, 6)
-    chance = torch.from_numpy(uniforms(starts(as_seeds(range(draws))), 0))
+    chance = torch.from_numpy(uniforms(hash_seeds(wrap_seeds(range(draws))), 0))
     tokens, _, behaviour = draw(logits, chance, sampling)
     counts = np.bincount(tokens.numpy(), minlength=6)
     probability = np.zeros(6)

@@ -14,7 +14,7 @@ import torch
 
 from runners.engine.requests import Limits
 from runners.engine.sglang import broadcast, silence
-from runners.engine.sglang.control import Lines, Refused, together
+from runners.engine.sglang.control import Lines, Refused, call_all
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
@@ -127,7 +127,7 @@ def test_of_calls_that_fail_together_silence_is_told_first_and_of_every_server()
 
     def of(*faults: Exception) -> BaseException:
         with pytest.raises(Exception) as caught:  # noqa: PT011
-            together([*(partial(fails, fault) for fault in faults), partial(done.append, 1)])
+            call_all([*(partial(fails, fault) for fault in faults), partial(done.append, 1)])
         return caught.value
 
     found = of(RuntimeError("tensors were not taken"), Hung(one), Lost("gone"), Hung(two))

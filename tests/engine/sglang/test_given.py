@@ -16,7 +16,7 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.sglang.given import Needs, given, refusals, settings_of
+from runners.engine.sglang.given import Needs, list_given, refusals, settings_of
 from runners.engine.sglang.interpreter import ADDRESS
 from runners.engine.sglang.server import FORCED, Address
 from runners.engine.sglang.settings import KEY, LAUNCHER
@@ -99,7 +99,7 @@ def flags(needs: Needs) -> str:
 def test_given_servers_are_asked_and_not_changed(
     server: Address, replies: dict[str, Any], asked: list[tuple[str, str | None]]
 ) -> None:
-    assert given() == [server]
+    assert list_given() == [server]
     assert settings_of(server, FITS) == SETTINGS
     assert not list(refusals(FITS))
     assert {path for path, _ in asked} == {"/server_info", FORCED}

@@ -26,7 +26,7 @@ from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import colocated_settings
 from runners.engine.sglang.kept import ServerCache
-from runners.engine.sglang.messages import Draft, drawing, forced_message, spelt_out
+from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
@@ -376,7 +376,7 @@ def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
     message = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, sampling)
     assert message["tokens"] == [3, 4, 5, 6]
     assert message["priority"] > 0
-    assert spelt_out(message) == {
+    assert spell_out(message) == {
         "input_ids": [[3, 4, 9], [3, 4, 5, 6, 9]],
         "sampling_params": [drawing(sampling, seed) for seed in seeds],
         "priority": message["priority"],

@@ -26,7 +26,7 @@ from runners.engine.sglang.buckets import buckets
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
-from runners.engine.versions import DETERMINISM, recorded
+from runners.engine.versions import DETERMINISM, read_record
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -222,7 +222,7 @@ def test_the_version_that_answers_is_noted_beside_the_logs(
 ) -> None:
     code = "from importlib.metadata import version; print(version('sglang'))"
     told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    assert recorded(server.log.parent) == {"sglang": [told.stdout.strip()], DETERMINISM: ["exact"]}
+    assert read_record(server.log.parent) == {"sglang": [told.stdout.strip()], DETERMINISM: ["exact"]}
 
 
 def test_impossible_requests_are_refused_before_they_are_sent(engine: SGLangEngine) -> None:
