@@ -48,7 +48,7 @@ def anonymous(value: Any, known: Known | None = None) -> Any:
 def _blank(value: IR, known: Known | None, but: frozenset[str] = frozenset()) -> Payload:
     return {
         name: "" if name in value.presentation else anonymous(getattr(value, name), known)
-        for name in value.said
+        for name in value.dumped_fields
         if name not in but and not (name in value.presentation and name in value.later)
     }
 

@@ -39,16 +39,16 @@ class IR(BaseModel):
         cls.later = cls.later | later_settings(cls)
 
     @property
-    def said(self) -> Sequence[str]:
-        """The names of the fields that a dump holds."""
-        return _said(self, _fields(type(self)))
+    def dumped_fields(self) -> Sequence[str]:
+        """Return the names of the fields that a dump holds."""
+        return _without_defaults(self, _fields(type(self)))
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return a dump without the `later` fields that are at their default."""
         dumped: dict[str, Any] = dump(self)
-        said = self.said
-        return dumped if len(said) == len(dumped) else {name: dumped[name] for name in said}
+        names = self.dumped_fields
+        return dumped if len(names) == len(dumped) else {name: dumped[name] for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ Asked of a class once: whether a value is one of pydantic's is slow to find out 
 
 
 def parts_of(value: IR | Node) -> Iterator[IR | Node]:
-    """The values directly inside one, in the order of its fields; what is in tuples counts as directly inside."""
+    """Yield the values directly inside one, in the order of its fields; items of tuples count as directly inside."""
     for name in names_of(type(value)) or ():
         part = getattr(value, name)
         for item in part if isinstance(part, tuple) else (part,):
@@ -86,14 +86,14 @@ def parts_of(value: IR | Node) -> Iterator[IR | Node]:
 
 
 def walk(value: IR | Node) -> Iterator[IR | Node]:
-    """A value and all inside it, each before what is inside it."""
+    """Yield a value and all values inside it, each before those inside it."""
     yield value
     for part in parts_of(value):
         yield from walk(part)
 
 
 def values_of(value: IR | Node, kind: type[T]) -> list[T]:
-    """The values of a class in one, itself and all inside it, equal ones once. Takes time linear in its objects."""
+    """Return the values of a class in one, itself included, equal ones once. The time is linear in the objects."""
     met: set[int] = set()
     values: dict[T, None] = {}
     waiting = [value]
@@ -109,8 +109,9 @@ def values_of(value: IR | Node, kind: type[T]) -> list[T]:
 
 
 def dumped(value: IR) -> dict[str, Any]:
-    """What `model_dump(mode="json")` gives. What several parts of a value share is dumped once and shared in turn: it is to
-    be read, not changed.
+    """Return the result of `model_dump(mode="json")`, to be read and not changed.
+
+    A value that several parts share is dumped once, and its dump is shared too.
     """
     dump: dict[str, Any] = _dumped(value, {})
     return dump
@@ -124,8 +125,8 @@ def _dumped(value: Any, known: dict[int, Any]) -> Any:
     if names is not None:
         dump = known.get(id(value))
         if dump is None:
-            said = value.said if isinstance(value, IR) else names
-            dump = known[id(value)] = {name: _dumped(getattr(value, name), known) for name in said}
+            shown = value.dumped_fields if isinstance(value, IR) else names
+            dump = known[id(value)] = {name: _dumped(getattr(value, name), known) for name in shown}
         return dump
     if isinstance(value, dict):
         return {key: _dumped(item, known) for key, item in value.items()}
@@ -135,7 +136,7 @@ def _dumped(value: Any, known: dict[int, Any]) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """`value` as plain JSON data without presentation fields; tuples become lists, keys are strings."""
+    """Return plain JSON data without presentation fields; tuples become lists, keys are strings."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -151,18 +152,18 @@ def canonical(value: Any) -> Any:
 
 
 def identifying(value: IR | Node) -> Sequence[str]:
-    """The names of a value's fields that its canonical form has."""
+    """Return the names of the fields in a value's canonical form."""
     if isinstance(value, Node):
         return [name for name in names_of(type(value)) or () if name not in value.presentation]
-    return _said(value, _counted(type(value)))
+    return _without_defaults(value, _counted(type(value)))
 
 
-def _said(value: IR, names: tuple[str, ...]) -> Sequence[str]:
-    """Those of the names whose fields are not `later` ones at their default."""
+def _without_defaults(value: IR, names: tuple[str, ...]) -> Sequence[str]:
+    """Return the names without those of `later` fields at their default."""
     if not value.later:
         return names
-    unsaid = [name for name, default in _later(type(value)) if getattr(value, name) == default]
-    return [name for name in names if name not in unsaid] if unsaid else names
+    omitted = [name for name, default in _later(type(value)) if getattr(value, name) == default]
+    return [name for name in names if name not in omitted] if omitted else names
 
 
 @cache
@@ -172,16 +173,14 @@ def _fields(kind: type[IR]) -> tuple[str, ...]:
 
 @cache
 def _later(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a class that are left out of dumps at their default, each with it."""
+    """Return the fields of a class that dumps omit at their default, each with its default."""
     return tuple((name, field.default) for name, field in kind.model_fields.items() if name in kind.later)
 
 
 @cache
 def _counted(kind: type[IR]) -> tuple[str, ...]:
-    """The fields of a class that are part of its values' identity, its own before the settings that it inherits."""
-    declared = vars(kind).get("__annotations__", {})
-    names = dict.fromkeys((*declared, *kind.model_fields))
-    return tuple(name for name in names if name in kind.model_fields and name not in kind.presentation)
+    """Return the fields of a class that are part of its values' identity."""
+    return tuple(name for name in kind.model_fields if name not in kind.presentation)
 
 
 # Characters of a part's text that is kept while a whole is written.
@@ -192,12 +191,12 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: Any) -> str:
-    """The one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
+    """Return the one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
     return _text(value, {}) if isinstance(value, IR) else _ENCODER.encode(value)
 
 
 def _text(value: Any, known: dict[int, str]) -> str:
-    """The text of a value that is read as long as `known` is: what many parts of a spec share is written once."""
+    """Return the text of a value. A value that many parts of a spec share is written once, into `known`."""
     kind = type(value)
     # As the encoder writes them, without the start of a loop for each of a spec's hundred thousand.
     if kind is str:

@@ -10,9 +10,9 @@ from reodsl.ir.data import normal_question
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """How a family of models writes a user's turn: patterns of what stands before the message and of what ends it.
+    """A family of models' format of a user's turn: patterns of the marks before the message and of those that end it.
 
-    Marks that are `plain` words may stand in any text: such a format is seen where a text begins and ends with them.
+    Marks that are `plain` words may occur in any text: such a format is found where a text begins and ends with them.
     """
 
     name: str
@@ -52,7 +52,7 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A user's turn as it stands in a text: the format's name, and the text in three parts."""
+    """A user's turn in a text: the format's name, and the text in three parts."""
 
     format: str
     before: str
@@ -61,9 +61,9 @@ class Turn:
 
 
 def find_turn(text: str) -> Turn | None:
-    """The first user's turn of a text in a known chat format; None where it holds no marks of any.
+    """Return the first user's turn of a text in a known chat format; None without marks of any.
 
-    Marks that begin a turn tell formats apart; some share those that end one.
+    Formats differ in the marks that begin a turn; some share those that end one.
     """
     for each in FORMATS:
         opened = each.before.search(text)
@@ -79,6 +79,6 @@ def find_turn(text: str) -> Turn | None:
 
 
 def question_key(question: str) -> str:
-    """What makes two questions the same: their `normal_question` without the marks of any known chat format."""
+    """Return the text by which two questions are the same: `normal_question` without the marks of any known chat format."""
     turn = find_turn(question)
     return normal_question(question if turn is None else turn.message)

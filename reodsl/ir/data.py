@@ -29,7 +29,7 @@ from reodsl.ir.task import FoldTask, FoldTraces, Programs
 
 
 def normal_question(question: str) -> str:
-    """The text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
+    """Return the text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
@@ -265,7 +265,7 @@ class Boxed(IR):
 
 
 class LastNumber(IR):
-    """An answer is the number that stands last."""
+    """An answer is the last number."""
 
     kind: Literal["last_number"] = "last_number"
 
@@ -302,7 +302,7 @@ AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code | Whole, Fiel
 
 
 def reader_words(reader: AnswerReader) -> str:
-    """A way to read answers, as a spec has it."""
+    """Return a way to read answers, as a spec has it."""
     match reader:
         case After(marker=marker):
             return f"after({json.dumps(marker, ensure_ascii=False)})"
@@ -330,7 +330,7 @@ in a rehearsal by chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
-    """A verifier for people: its name, or its function's."""
+    """Describe a verifier by its name, or by its function's."""
     if isinstance(verifier, Chance):
         return f"{verifier_words(verifier.of)}, then by chance"
     if isinstance(verifier, Tests):
@@ -352,7 +352,7 @@ class Grading(IR):
 
     @property
     def words(self) -> str:
-        """Where answers are read, as a spec has it."""
+        """Return where answers are read, as a spec has it."""
         where = ", then ".join(reader_words(reader) for reader in self.answer)
         return where if self.thinking == "read" else f"{where}, after thinking"
 
@@ -442,5 +442,5 @@ class Data(IR):
 
     @property
     def grading(self) -> Grading:
-        """How responses to these questions are graded."""
+        """Return how responses to these questions are graded."""
         return Grading(**{name: getattr(self, name) for name in Grading.model_fields})

@@ -94,7 +94,7 @@ class Given(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own(Node):
-    """What a function of the user's gives a whole response: `FILE.py:FUNCTION`, or `MODULE:FUNCTION` of a package."""
+    """A number that a function of the user's gives a response: `FILE.py:FUNCTION`, or a package's `MODULE:FUNCTION`."""
 
     op: Literal["python"] = "python"
     function: str
@@ -102,7 +102,7 @@ class Own(Node):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits that the reward gives the function, as `reodsl.ir.data.Python` has them."""
+        """Return the limits that the reward gives the function, as `reodsl.ir.data.Python` has them."""
         return {}
 
 
@@ -120,7 +120,7 @@ class LimitedOwn(Own):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """All three."""
+        """Return all three limits."""
         return {"batch": self.batch, "seconds": self.seconds, "memory": self.memory}
 
 
@@ -249,12 +249,12 @@ Expression: TypeAlias = Annotated[
 
 @cache
 def _holding(kind: type[Node]) -> tuple[str, ...]:
-    """The fields of a class that hold expressions, or none of them yet."""
+    """Return the fields of a class that hold expressions, or may hold them."""
     return tuple(each.name for each in fields(kind) if "Expression" in str(each.type))
 
 
 def walk(value: Node) -> Iterator[Node]:
-    """An expression and all inside it, each before what is inside it."""
+    """Yield an expression and all expressions inside it, each before those inside it."""
     waiting: list[Any] = [value]
     while waiting:
         value = waiting.pop()

@@ -12,8 +12,10 @@ CHARACTERS_PER_VALUE = 16
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """`values` written out, an experiment that two others start from counted twice; how deep they stand in each other;
-    and `tasks`, at most."""
+    """The size of a spec: its values written out, the depth to which they are nested, and its tasks at most.
+
+    An experiment that two others start from counts twice.
+    """
 
     values: int
     depth: int
@@ -21,14 +23,14 @@ class Extent:
 
 
 def extent(study: Study) -> Extent:
-    """The extent of a study, in time linear in its objects, however often they are shared."""
+    """Return the extent of a study, in time linear in its objects, however often they are shared."""
     values, depth = _measured(study)
     stages = sum(len(each.stages) for arm in study.arms for each in arm.checkpoint.experiments)
     return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
 
 
 def _measured(top: object) -> tuple[int, int]:
-    """Values and depth. Without recursion: what is measured may be deeper than the stack."""
+    """Return values and depth, without recursion, as a study may be deeper than the stack."""
     extents: dict[int, tuple[int, int]] = {}
     # Each with its parts, those that wait to be measured being above it.
     open_ = [(top, _parts(top))]

@@ -143,7 +143,7 @@ class Wording(IR):
 
     @property
     def draws(self) -> bool:
-        """Whether each question is given a budget."""
+        """Return whether each question is given a budget."""
         return bool(self.budgets) or self.low is not None
 
     def over(self, prompt: Prompt) -> Prompt:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a text has to be, whole: at most `longest` characters that fit `pattern`.
+    """A form of texts: at most `longest` characters, all of which fit `pattern`.
 
     `noun` is what such a text names; `words` say what it is made of; `example` is one. The pattern means the same to
     Python and to pydantic. A `free` one may lead anywhere: the language checks it, and a compiled spec has any text there.
@@ -25,7 +25,7 @@ class Form:
     free: bool = False
 
     def holds(self, text: str) -> bool:
-        """Whether a text is one of these."""
+        """Return whether a text has this form."""
         return len(text) <= self.longest and re.fullmatch(self.pattern, text) is not None
 
 

@@ -14,7 +14,7 @@ _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Why a regular expression cannot be used, or None. The engine is Rust's, as polars has it: it never goes back.
+    """Return why a regular expression cannot be used, or None. The engine is Rust's, as polars has it: it never goes back.
 
     Without polars Python's engine says what it can; a run has polars, and checks once more.
     """
@@ -38,7 +38,7 @@ def pattern_fault(pattern: str) -> str | None:
 
 
 def _fault_in_python(pattern: str) -> str | None:
-    """What Python's engine does not read either, and what goes back, which Rust's refuses."""
+    """Return what Python's engine cannot read either, or what goes back, which Rust's refuses."""
     back = _GOES_BACK.search(pattern)
     if back is not None:
         return f"`{back[1]}` looks around or back, which is not supported"

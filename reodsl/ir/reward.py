@@ -135,7 +135,7 @@ class Part(IR):
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where a reward asks for forced answers: at a number of tokens, at its splits, at places that responses decide."""
+    """The places at which a reward needs forced answers: a number of tokens, its splits, places that responses decide."""
 
     fixed: frozenset[int] = frozenset()
     splits: bool = False
@@ -143,17 +143,17 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Whether it asks for a forced answer at all."""
+        """Return whether the reward needs a forced answer at all."""
         return bool(self.fixed) or self.splits or self.computed
 
 
 def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
-    """Where a response of this length is cut: past its end, or at it, it is graded as it is."""
+    """Return where a response of this length is cut. At its end and after it, it is graded as it is."""
     return tuple(place for place in places if place < length)
 
 
 def reached_places(places: Iterable[int], length: int) -> tuple[int, ...]:
-    """The places that a response of this length reaches, and its end."""
+    """Return the places that a response of this length reaches, and its end."""
     return (*cuts_below(places, length), length)
 
 
@@ -177,33 +177,33 @@ class Reward(IR):
 
     @property
     def splits(self) -> Split | None:
-        """Where it looks at a response: the places of its `dense` value, or those that its statistics run over."""
+        """Return the splits of its `dense` value, or those that its statistics run over."""
         return self.dense.split if self.dense is not None else self.split
 
     @property
     def values(self) -> tuple[Expression, ...]:
-        """Every expression that gives a number of its own."""
+        """Return every expression that gives a number of its own."""
         optional = (self.outcome, self.dense.value if self.dense is not None else None)
         return (*(value for value in optional if value is not None), *(part.value for part in self.parts))
 
     @property
     def terms(self) -> tuple[Own, ...]:
-        """A term for each of the user's functions that it calls. All terms of a function have the same limits."""
+        """Return a term for each of the user's functions that it calls. All terms of a function have the same limits."""
         return tuple({node.function: node for node in walk(self) if isinstance(node, Own)}.values())
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The user's functions that it calls, each once."""
+        """Return the user's functions that it calls, each once."""
         return tuple(term.function for term in self.terms)
 
     @property
     def window(self) -> int:
-        """How many steps back its tracks look."""
+        """Return how many steps back its tracks look."""
         return max((each.window for each in self._histories if each.over == "steps"), default=0)
 
     @property
     def monitors(self) -> bool:
-        """Whether one of its tracks is of the monitor set."""
+        """Return whether one of its tracks is of the monitor set."""
         return any(each.over == "monitor" for each in self._histories)
 
     @property
@@ -212,7 +212,7 @@ class Reward(IR):
 
     @property
     def weight_rule(self) -> WeightRule | None:
-        """The rule that weighs its splits; None where none does, several do, or the weights are each response's own."""
+        """Return the rule that weighs its splits; None for no rule, for several, and for weights of each response's own."""
         if isinstance(self.splits, _Shared) and self.splits.reached:
             return None
         rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
@@ -220,7 +220,7 @@ class Reward(IR):
 
     @property
     def forced(self) -> Cuts:
-        """Where it asks for forced answers: what a step generates once more, is priced for, and is told of by `diff`.
+        """Return the places at which it needs forced answers: a step generates them once more, a price includes them.
 
         Cuts are whole tokens, rounded down. `runners.rewards.cuts` finds the places that depend on responses.
         """

@@ -58,8 +58,9 @@ def as_written(text: str, names: Mapping[str, str]) -> str:
 
 
 def reward_lines(reward: Reward) -> list[str]:
-    """The lines of a reward's body: its tracks, lets and metrics, then its value, its dense line without the split, or its
-    parts.
+    """Return the lines of a reward's body.
+
+    These are its tracks, lets and metrics, then its value, its dense line without the split, or its parts.
     """
     lines = [f"track {each.name} = {expression_text(each.value)}" for each in reward.tracks]
     lines += [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
@@ -77,7 +78,7 @@ def reward_lines(reward: Reward) -> list[str]:
 
 
 def number_text(value: float, tokens: bool = False) -> str:
-    """A number as a spec writes it: `0.2`, `1e-6`, `16K tokens`."""
+    """Return a number as a spec writes it: `0.2`, `1e-6`, `16K tokens`."""
     if not tokens:
         whole = value.is_integer() and abs(value) < 1e15
         return str(int(value)) if whole else repr(value).replace("e-0", "e-")
@@ -87,7 +88,7 @@ def number_text(value: float, tokens: bool = False) -> str:
 
 
 def expression_text(value: Expression, least: int = _IF) -> str:
-    """An expression of the language, in parentheses where it binds less tightly than `least`."""
+    """Return an expression of the language, in parentheses if it binds less tightly than `least`."""
     text, level = _written(value)
     return text if level >= least else f"({text})"
 
@@ -143,7 +144,7 @@ def _written(value: Expression) -> tuple[str, int]:
 
 
 def _number(constant: Number) -> tuple[str, int]:
-    """A constant in tokens to a power; the language reads a product of constants as one."""
+    """Return a constant in tokens to a power; the language reads a product of constants as one."""
     value, unit = constant.value, constant.unit
     if unit in (0, 1):
         return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM

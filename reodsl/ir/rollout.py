@@ -1,4 +1,4 @@
-"""What a reward can see of a response and of its question's other responses: plain values, no text, no tensors."""
+"""Responses as a reward sees them, with the others of their question: plain values, no text, no tensors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Rollout:
     given: Mapping[str, float] = field(default_factory=dict)
 
     def forced_at(self, cut: int) -> bool:
-        """The verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
+        """Return the verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
         return self.correct if cut >= self.length else self.forced[cut]
 
     def bare_at(self, cut: int) -> bool:
-        """The verdict on the first `cut` tokens, with nothing forced."""
+        """Return the verdict on the first `cut` tokens, with nothing forced."""
         return self.correct if cut >= self.length else self.bare[cut]
 
 

@@ -10,8 +10,10 @@ from reodsl.ir.reward import Let
 
 
 class Choice(IR):
-    """The response with the least or the greatest `key` of those that meet `where`, the first of equals, or `each` of them,
-    where `key` says nothing."""
+    """A response with the least or the greatest `key` of those that meet `where`, the first of equals.
+
+    With `each` it is all of them, and `key` has no effect.
+    """
 
     fn: Literal["argmin", "argmax", "each"]
     var: str
@@ -35,10 +37,10 @@ class Pick(IR):
 
 
 class Selection(IR):
-    """Picks, each made of every question's `group` of responses, or no picks and `keep`, a condition on that group: then
-    questions are selected, and not responses. `lets` are evaluated once a question.
+    """Picks from every question's `group` of responses; or no picks and `keep`, a condition on the questions to select.
 
-    Of everything that is picked, over all questions, the share `drop` with the lowest margins is left out.
+    `lets` are evaluated once a question. Of all picks, over all questions, the share `drop` with the lowest margins is
+    omitted.
     """
 
     presentation = frozenset({"name"})
@@ -51,7 +53,7 @@ class Selection(IR):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What a pick is made of: a trace, or a preferred and a rejected response; nothing where questions are kept."""
+        """Return the parts of a pick: a trace, or a preferred and a rejected response; none if questions are kept."""
         if self.keep is not None:
             return ()
         return ("preferred", "rejected") if self.picks[0].trace is None else ("trace",)

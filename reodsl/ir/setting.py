@@ -36,17 +36,17 @@ class Num:
     example: str = ""
 
     def holds(self, number: float) -> bool:
-        """Whether a number is in the range."""
+        """Return whether a number is in the range."""
         low = self.low is None or (number > self.low if self.above else number >= self.low)
         high = self.high is None or (number < self.high if self.below else number <= self.high)
         return low and high
 
     def takes(self, number: float) -> bool:
-        """Whether a number, in the unit, is one of these."""
+        """Return whether a number, in the unit, is one of these."""
         return self.holds(number) and (not self.whole or float(number).is_integer())
 
     def range_words(self) -> str:
-        """The range in a sentence: `from 1 to 16`, `above 0`."""
+        """Return the range in a sentence: `from 1 to 16`, `above 0`."""
         last = self.high if self.high is not None else self.low
         unit = f" {self.unit.removesuffix('s') if last == 1 else self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None and not (self.above or self.below):
@@ -358,7 +358,7 @@ def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str,
 
 
 def _json_range(type_: Type) -> dict[str, Any]:
-    """A number's unit and range as JSON Schema has them."""
+    """Return a number's unit and range as JSON Schema has them."""
     if not isinstance(type_, Num):
         return {}
     facts = {
@@ -386,5 +386,5 @@ def _words(note: Any) -> tuple[str, ...]:
 
 
 def _bare(number: float) -> str:
-    """A bound as a person writes it: `16`, `16,777,216`, `0.5`."""
+    """Return a bound as a person writes it: `16`, `16,777,216`, `0.5`."""
     return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"

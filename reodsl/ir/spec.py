@@ -7,7 +7,7 @@ from reodsl.ir.study import Study
 
 
 class Origin(IR):
-    """Where a setting was given: file, line, and the docstring there that names its source."""
+    """The origin of a setting: file, line, and the docstring there that names its source."""
 
     path: str
     line: int

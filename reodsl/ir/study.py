@@ -99,7 +99,7 @@ class Arm(IR):
 
     @property
     def trained(self) -> bool:
-        """Whether any training leads to this arm."""
+        """Return whether any training leads to this arm."""
         return isinstance(self.checkpoint, FromTraining)
 
 
@@ -314,7 +314,7 @@ class Study(IR):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """The experiments whose checkpoints all seeds share, by name, with `to STAGE` where that is not the last one."""
+        """Return the experiments whose checkpoints all seeds share, by name, with `to STAGE` if that is not the last one."""
         names: dict[str, None] = {}
         for arm in self.arms:
             for each in arm.checkpoint.experiments:
@@ -326,7 +326,7 @@ class Study(IR):
         return tuple(names)
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name."""
+        """Return the arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)
 
 

@@ -255,7 +255,7 @@ class Loss(IR):
 
     @property
     def sorts(self) -> bool:
-        """Whether a token's entropy says if it counts."""
+        """Return whether a token counts or not by its entropy."""
         return self.entropy_share < 1.0 or self.token_share < 1.0
 
 
@@ -392,17 +392,17 @@ class Ppo(IR):
 
     @property
     def frozen(self) -> bool:
-        """Whether the model that the stage began with is kept beside the trained one."""
+        """Return whether the model that the stage began with is kept beside the trained one."""
         return self.kl > 0
 
     @property
     def learns_prefix(self) -> bool:
-        """Whether the tokens that a wording puts before a response are trained with it."""
+        """Return whether the tokens that a wording puts before a response are trained with it."""
         return self.loss.mode_tokens != "rewarded" or any(part.on == "prefix" for part in self.reward.parts)
 
     @property
     def weighs(self) -> bool:
-        """Whether each token is weighed by the trainer's probability over the engine's."""
+        """Return whether each token is weighed by the trainer's probability over the engine's."""
         return self.importance_cap is not None or self.loss.decoupled
 
 
@@ -568,7 +568,7 @@ class Pool(IR):
 
 
 class Selected(IR):
-    """What a selection picks of a pool."""
+    """A selection and the pool that it picks from."""
 
     selection: Selection
     pool: Pool

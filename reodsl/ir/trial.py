@@ -1,4 +1,4 @@
-"""What a reward gives a response of a group that it is tried on."""
+"""Results of a reward that is tried on a group of responses."""
 
 from __future__ import annotations
 
