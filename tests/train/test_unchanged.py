@@ -56,7 +56,9 @@ def digest(folder: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.heavy) if kind == "sharded" else kind for kind in STAGES]
+)
 def test_a_stage_gives_what_it_gave_before(
     kind: str, bench: Bench, pairs: str, request: pytest.FixtureRequest
 ) -> None:
