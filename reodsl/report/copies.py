@@ -31,9 +31,9 @@ def rows(
     baseline = score.relative_to if score is not None else None
     heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
     heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
-    found = results(table, material.arms if arms is None else arms, columns)
-    head = [f"{title(place)} {heads[name]}" for place, names in found.columns.items() for name in names]
-    return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in found.rows.items()]
+    main = results(table, material.arms if arms is None else arms, columns)
+    head = [f"{title(place)} {heads[name]}" for place, names in main.columns.items() for name in names]
+    return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in main.rows.items()]
 
 
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,6 @@ from signal import Signals
 from typing import Any
 
 from reodsl.diagnostics import problem
-from reodsl.report.space import require_space
 
 _DRAWER = Path(__file__).with_name("drawer.py")
 _LARGE = 300_000
@@ -34,13 +34,13 @@ class Picture:
 
 @cache
 def vega_script() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network). Raises E0985."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network). Raises E0985."""
     script = _said(b"", "script").decode()
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def pictures(charts: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
-    """The pictures of Vega-Lite charts, in order. Raises E0985."""
+    """Yield the pictures of Vega-Lite charts, in order. Raises E0985."""
     for lines in _together(charts):
         answer = io.BytesIO(_said(b"".join(lines)))
         for _ in lines:
@@ -48,7 +48,7 @@ def pictures(charts: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
 
 
 def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
-    """The charts that one process draws, a line for each."""
+    """Yield the charts that one process draws, a line for each."""
     lines: list[bytes] = []
     for chart in charts:
         lines.append(json.dumps(chart).encode() + b"\n")
@@ -60,7 +60,7 @@ def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
 
 
 def _said(lines: bytes, *arguments: str) -> bytes:
-    """All that a drawer writes, asked in so many lines."""
+    """Return all that a drawer writes for these lines."""
     require_space()
     # With `-P` neither the script's folder nor the working folder is on its import path.
     command = [sys.executable, "-P", str(_DRAWER), *arguments]
@@ -79,3 +79,17 @@ def _said(lines: bytes, *arguments: str) -> bytes:
 
 def _part(answer: io.BytesIO) -> bytes:
     return answer.read(int.from_bytes(answer.read(8), "big"))
+
+
+def require_space() -> None:
+    """Refuse to draw charts under a limit of address space, of which V8 reserves far more than it uses: E0985."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        raise problem(
+            "E0985",
+            f"charts cannot be drawn where a process may have {soft >> 20:,} MiB of address space",
+            notes=[
+                "V8, which draws them, reserves far more than it uses, and ends the process under any limit"
+            ],
+            help="lift the limit and run again, which draws the report alone: ulimit -v unlimited",
+        )

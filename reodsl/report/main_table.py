@@ -32,7 +32,7 @@ def main_table(
 
     `anchors` are `made_by` of the material, unless the page has them elsewhere.
     """
-    found = results(table, material.arms if arms is None else arms, columns)
+    main = results(table, material.arms if arms is None else arms, columns)
     anchors = made_by(material) if anchors is None else anchors
     colours = material.colours
     kinds = theme.dashes(colours)
@@ -42,10 +42,10 @@ def main_table(
     change = CHANGE if baseline is None else f"REG − {baseline}'s"
     heads = {"difference": f"{change} ↓"}
     heads |= {name: near * name.startswith("reg") + head for name, head in HEADS.items()}
-    shown = [(place, column) for place, names in found.columns.items() for column in names]
-    starts = {(place, names[0]) for place, names in found.columns.items() if names}
+    shown = [(place, column) for place, names in main.columns.items() for column in names]
+    starts = {(place, names[0]) for place, names in main.columns.items() if names}
     body = []
-    for arm, cells in found.rows.items():
+    for arm, cells in main.rows.items():
         head = tag(
             "th",
             dot(colours[arm], kinds[arm]),
@@ -75,7 +75,7 @@ def main_table(
             class_="edge fixed" if place == MEAN else "edge",
             scope="colgroup",
         )
-        for place, names in found.columns.items()
+        for place, names in main.columns.items()
     ]
     named = [
         tag(

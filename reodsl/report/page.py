@@ -23,7 +23,6 @@ from reodsl.report import (
     provenance,
     published,
     schedules,
-    selections,
     standing,
     tables,
     theme,
@@ -294,7 +293,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     shown: list[Child] = (
         [tag("p", about, class_="about"), unjudged.trained(material), *groups] if groups else []
     )
-    return shown + trained_amounts.section(material) + selections.section(material)
+    return shown + trained_amounts.section(material) + trained_amounts.data_section(material)
 
 
 def _budgets(material: Material) -> list[Markup]:

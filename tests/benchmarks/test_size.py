@@ -9,7 +9,7 @@ import pytest
 from benchmarks.size import COLUMNS, add_columns, main, measure_file, measure_packages
 
 # These only go down: what is added makes room, and who makes room lowers them.
-MOST = {"files": 486, "lines": 76_902, "statements": 45_511}
+MOST = {"files": 484, "lines": 76_884, "statements": 45_501}
 
 
 def test_the_code_does_not_grow() -> None:

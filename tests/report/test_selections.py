@@ -11,11 +11,11 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
-from reodsl.report import selections
 from reodsl.report.export import report_tables
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.page import page
+from reodsl.report.trained_amounts import data_section
 from tests.report.synthetic import world
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def material(folder: Path, facts: dict[str, dict[str, object]], seeds: tuple[int
 
 
 def shown(found: Material) -> str:
-    return re.sub(r"<[^>]+>", " ", "".join(map(str, selections.section(found))))
+    return re.sub(r"<[^>]+>", " ", "".join(map(str, data_section(found))))
 
 
 def counted(questions: int, picked: int, lost: int) -> dict[str, object]:
@@ -47,7 +47,7 @@ def test_what_was_lost_is_told(tmp_path: Path) -> None:
     assert "A selection loses a question where it picks none of its responses." in words
     assert words.split()[-7:] == ["group_norm", "its", "selection", "4,096", "1,096", "26.8", "3,000"]
     assert "left out" not in words
-    assert "".join(map(str, selections.section(found))) in page(found, Gallery(), {})
+    assert "".join(map(str, data_section(found))) in page(found, Gallery(), {})
     table = report_tables(found)["selections"]
     assert table.to_dicts() == [
         {"arm": "group_norm", "seed": 1, "stage": "rl", "by": "its selection", "questions": 4096}
@@ -86,7 +86,7 @@ def test_seeds_are_averaged_and_what_a_margin_left_out_is_told(tmp_path: Path) -
 @pytest.mark.usefixtures("undrawn")
 def test_without_a_selection_nothing_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {})
-    assert selections.section(found) == []
+    assert data_section(found) == []
     assert "selections" not in report_tables(found)
     assert "<h3>Left out of training</h3>" not in page(found, Gallery(), {})
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.report.space import require_space
+from reodsl.report.drawing import require_space
 
 
 def test_a_limit_of_address_space_is_told(
