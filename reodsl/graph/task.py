@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 11,
-    "sample": 10,
+    "train": 12,
+    "sample": 11,
     "select": 1,
-    "evaluate": 10,
+    "evaluate": 11,
     "frontier": 1,
     "budgets": 2,
     "score": 6,

@@ -10,7 +10,7 @@ LONGEST_RESPONSE = 1_000_000
 # An escaped character never opens or closes a group; `\boxed` and `\fbox` open one that holds an answer, or stand before a
 # number or a letter without one. A backslash before one of these escapes nothing: `\\boxed{7}` is a box wherever it stands.
 _BARE = (
-    r"[ \t\r\n]{0,64}(?P<bare>[+-]?\\?\$?[0-9][0-9,]{0,60}(?:\.[0-9]{1,60})?(?:/[0-9]{1,60})?"
+    r"[ \t\r\n]{0,64}(?P<bare>[+-]?(?:\\?\$)?[0-9][0-9,]{0,60}(?:\.[0-9]{1,60})?(?:/[0-9]{1,60})?"
     r"|(?<![a-z])[A-Za-z](?![A-Za-z]))"
 )
 _TOKEN = re.compile(
@@ -23,7 +23,14 @@ _JOINT = re.compile(
     r"\}(?:[\s$~]|\\[()\[\],;:]|\\q?quad){0,8}(?:(?:,? ?\b|\\text ?\{ ?)(?:and|or)\b ?\}?|[,;])"
     r"(?:[\s$~]|\\[()\[\],;:]|\\q?quad){0,8}(?:[A-Za-z]\w{0,8} ?= ?)?\Z"
 )
+_LABEL = r"(?:[-*#]+ ?){0,3}(?:[Pp]art ?)?\(?"
+_NEXT_PART = re.compile(
+    rf"\}}(?:[\s$~.,;*]|\\[)\]]|\band\b){{1,12}}(?<![^\s]){_LABEL}([b-h]|[2-9]|i{{2,3}}|iv|v)\)[.:*]*(?:(?!\\(?:boxed|fbox))[^\n]){{0,80}}\Z"
+)
+_FIRST_PART = re.compile(rf"(?:^|(?<=\s)){_LABEL}([a1i])\)[.:*]*[^\n]{{0,80}}\Z")
 _NAME = re.compile(r"(?<![\w\\}])[A-Za-z]\w{0,8} ?= ?\Z")
+LABELS = ("abcdefgh", "123456789", ("i", "ii", "iii", "iv", "v"))
+"""The labels of the parts of an answer, in order."""
 MOST_JOINED = 24
 """Boxes that are read as one list, if only a comma, `and` or `or` comes between each and the next."""
 
@@ -52,14 +59,28 @@ def final_answer(response: str) -> str:
 
 def _joined(text: str, start: int, answer: str) -> str:
     """Return the answer in the box that opens at `start`, after those of the boxes that it is joined to."""
-    starts, answers = [start], [answer]
-    while len(answers) < MOST_JOINED and (joint := _JOINT.search(text, max(0, start - 40), start)):
+    starts, answers, labels = [start], [answer], list[str]()
+    while len(answers) < MOST_JOINED:
+        joint = _JOINT.search(text, max(0, start - 40), start) or _NEXT_PART.search(
+            text, max(0, start - 120), start
+        )
+        if joint is None:
+            break
         start = max(text.rfind("\\boxed", 0, joint.start()), text.rfind("\\fbox", 0, joint.start()))
         box = BOX.match(text, start) if start >= 0 else None
         if box is None or box["bare"] or _closing(text, box.end()) != joint.start():
             break
         starts.append(start)
         answers.append(text[box.end() : joint.start()].strip())
+        labels += joint.groups()
+    first = _FIRST_PART.search(text, max(0, start - 120), start) if labels else None
+    if first is not None:
+        labels = [first[1], *reversed(labels)]
+        if labels in [list(series[: len(answers)]) for series in LABELS]:
+            parts = zip(labels, reversed(answers), strict=True)
+            return "; ".join(f"({label}) {part}" for label, part in parts)
+    if labels:
+        return answer
     names = [_NAME.search(text, max(0, start - 12), start) for start in starts]
     if len(answers) > 1 and all(names):
         answers = [f"{name and name[0]}{answer}" for name, answer in zip(names, answers, strict=True)]

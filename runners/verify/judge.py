@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from runners.verify.extract import final_answer
+from runners.verify.extract import LABELS, final_answer
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import Quantity, quantity, same_quantity
 from runners.verify.units import unit_of
@@ -106,7 +106,13 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
     gold, answer = plain(gold), plain(final_answer(answer) or answer)
     if _SOME.search(answer) and not _SOME.search(gold):
         return False
-    return _Judge(Fraction(str(tolerance)), tolerance).compare(gold, answer, 0)
+    judging = _Judge(Fraction(str(tolerance)), tolerance)
+    parts = _parts(gold), _parts(answer)
+    if any(parts):
+        return judging.in_parts(
+            *(part or _listed(text) for part, text in zip(parts, (gold, answer), strict=True))
+        )
+    return some([judging.compare(*pair, 0) for pair in _of_one_integer(gold, answer)])
 
 
 def expressions(reference: str) -> list[str]:
@@ -116,7 +122,8 @@ def expressions(reference: str) -> list[str]:
     """
     if len(reference) > LONGEST:
         return [""]
-    return list(dict.fromkeys(_expressions(plain(reference), 0)))
+    text = plain(reference)
+    return list(dict.fromkeys(each for part in _parts(text) or [text] for each in _expressions(part, 0)))
 
 
 def _expressions(text: str, depth: int) -> list[str]:
@@ -277,6 +284,8 @@ class _Judge:
         if gold_quantity is not None and answer_quantity is not None:
             return same_quantity(gold_quantity, answer_quantity, self.tolerance)
         residues = _MODULO.fullmatch(gold), _MODULO.fullmatch(answer)
+        if residues[0] and not residues[1]:
+            residues = residues[0], _MODULO.fullmatch(_as_residue(answer))
         if any(residues):
             return self._congruent(*residues, gold, answer, depth)
         spoken = _words(gold, answer)
@@ -293,6 +302,12 @@ class _Judge:
         if several(gold) or several(answer):
             return False
         return self._groups(gold, answer, gold_quantity, answer_quantity, depth)
+
+    def in_parts(self, gold: Sequence[str], answer: Sequence[str]) -> Plan:
+        """Compare the parts of a labelled answer in their order."""
+        if len(gold) != len(answer):
+            return False
+        return every([self.compare(*pair, 1) for pair in zip(gold, answer, strict=True)])
 
     def _congruent(
         self, one: re.Match[str] | None, other: re.Match[str] | None, gold: str, answer: str, depth: int
@@ -483,6 +498,82 @@ def _for_algebra(text: str) -> str:
     letter that stands last for a unit, degrees for radians, and no `E_0`."""
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
     return _LAST_LETTER.sub(r"{\1}", text.replace("E_", r"\Xi_"))
+
+
+_LINEAR = re.compile(
+    r"(?:([a-z]) ?= ?)?(?:([0-9]{1,9}) ?[a-z] ?(?:([+-]) ?([0-9]{1,9}))?|([+-]?[0-9]{1,9}) ?\+ ?([0-9]{1,9}) ?[a-z])"
+    r"(?: ?, ?[a-z] ?\\in ?\\mathbb\{Z\})?"
+)
+
+
+def _as_residue(text: str) -> str:
+    r"""Return `n = 7k + 3` as `n \equiv 3 \pmod{7}`; another text as it is."""
+    linear = _LINEAR.fullmatch(text)
+    if linear is None:
+        return text
+    name, modulus, sign, rest, first, after = linear.groups("")
+    return rf"{name} \equiv {first or ('-' if sign == '-' else '') + (rest or '0')} \pmod{{{modulus or after}}}".strip()
+
+
+_PART_LABEL = re.compile(
+    r"(?:(?:^|[;,]|(?<= ))(?: ?\\text\{ ?and ?\}| ?and )? ?(?:\\text\{,? ?)?(?:[Pp]art ?)?)\(?"
+    r"([a-h]|[1-9]|i{1,3}|iv|v)\)[.:]? ?\}?[:=]? ?"
+)
+_ANY_INTEGER = re.compile(r"(.+?) ?, ([a-z]) \\in \\mathbb\{Z\}")
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of `(a) 12; (b) 7`, in the order of their labels; nothing for another text."""
+    labels = list(_PART_LABEL.finditer(text))
+    found = [label[1] for label in labels]
+    if len(labels) < 2 or labels[0].start() > 0:
+        return []
+    series = next((each for each in LABELS if set(found) == set(each[: len(found)])), None)
+    if series is None or len(set(found)) < len(found):
+        return []
+    ends = [*(label.start() for label in labels[1:]), len(text)]
+    parts = {label[1]: text[label.end() : end].strip(" ,;") for label, end in zip(labels, ends, strict=True)}
+    return [parts[label] for label in series[: len(found)]] if all(parts.values()) else []
+
+
+def _listed(text: str) -> Sequence[str]:
+    """Return the members of a list or a tuple, and another text as the only one."""
+    group = _group(text)
+    return group.items if group is not None and group.kind in ("list", "tuple") else (text,)
+
+
+def _of_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
+    r"""Return what to compare where a letter of both is any integer, `k\pi, k \in \mathbb{Z}`: it may have another name, be
+    counted from another one, or downwards."""
+    said = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
+    if said[0] is None:
+        bare = said[1] is not None and said[1][2] in _letters(gold)
+        return [(gold, said[1][1] if bare and said[1] is not None else answer)]
+    body, name = said[0].groups()
+    given = said[1][1] if said[1] is not None else answer
+    own = _letters(given) - _letters(body)
+    other = said[1][2] if said[1] is not None else name if name in _letters(given) else next(iter(own), "")
+    if other != name and (
+        name in _letters(given) or (said[1] is None and (len(own) != 1 or other not in "klmn"))
+    ):
+        return [(gold, answer)]
+    put = (
+        [name]
+        if re.search(rf"[\^_]\{{?{other}", given)
+        else [name, f"({name}+1)", f"({name}-1)", f"(-{name})"]
+    )
+    return [(body, _renamed(given, other, value)) for value in put]
+
+
+_NAME_ALONE = re.compile(r"\\(?:text|mathrm)\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
+
+
+def _renamed(text: str, name: str, value: str) -> str:
+    return _NAME_ALONE.sub(lambda found: value if found[0] == name else found[0], text)
+
+
+def _letters(text: str) -> set[str]:
+    return {each for each in _NAME_ALONE.findall(text) if len(each) == 1}
 
 
 def _remainder(text: str, modulus: str) -> str:

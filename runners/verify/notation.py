@@ -23,7 +23,8 @@ _SIGNS: dict[int, str] = str.maketrans(
         "\u00b1": r"\pm ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
         "\u221a": r"\sqrt", "\u03b8": r"\theta ", "\u2032": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
         "\u2248": r"\approx ", "\u2223": r"\mid ", "~": " ", "\u2200": r"\forall ", "\u2203": r"\exists ",
-        "\u211d": r"\mathbb{R}", "\u2103": r"^\circ C", "\u2109": r"^\circ F", "\u3001": ", ", "\u3002": ".",
+        "\u211d": r"\mathbb{R}", "\u2124": r"\mathbb{Z}",
+        "\u2103": r"^\circ C", "\u2109": r"^\circ F", "\u3001": ", ", "\u3002": ".",
         "\u201c": '"', "\u201d": '"', "\u2019": "'", "\u27e8": r"\langle ", "\u27e9": r"\rangle ",
     }
 )  # fmt: skip
@@ -82,7 +83,14 @@ _ROW_GAP = re.compile(r"(?<=\\\\) ?\[ ?-?[0-9.]{1,6} ?(?:pt|ex|em|mm|cm|in)\]")
 _SYSTEM = re.compile(
     r"(?:\\\{ ?\\begin\{array\}\{[lcr ]*\}|\\begin\{(?:cases|aligned|gathered)\})([^&]*?)\\end\{[a-z]+\}"
 )
-_PARAMETER = re.compile(r"(?:, ?| ?\( ?)([a-z]) ?\\in ?\\mathbb ?\{?Z\}? ?\)?$")
+_COLON_ALONE = re.compile(r"\\(?:text|mathrm)\{ ?: ?\}")
+_FOR = r"(?:[,;( ] ?)?(?:\\text\{)?[ ,]{0,3}(?:for|where|with)(?: (?:all|any|every|each|some))?"
+_PARAMETER = re.compile(
+    rf"(?:(?:, ?| ?\( ?|{_FOR} ?\}}? ?)([a-z]) ?\\in ?\\mathbb ?\{{?Z\}}? ?\)?"
+    rf"|{_FOR} ?\}}? ?([a-z]) ?(?:\\text\{{ ?)?(?:is|being)? ?(?:an|any)? ?integers? ?\}}?\)?"
+    rf"|{_FOR}(?: an| any)? integers? ?\}}? ?([a-z]) ?\}}?\)?)$"
+)
+"""Ways to say that a letter is any integer."""
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _COLOUR = re.compile(r"\\(?:text)?color ?\{(?!white)[A-Za-z]{1,20}\}")
 _UPRIGHT = re.compile(
@@ -160,11 +168,10 @@ def plain(text: str) -> str:
         text = _COLOUR.sub("", _ROW_GAP.sub("", _TIGHT.sub(",", text)))
         text = _UPRIGHT.sub(_upright, text)
         text = _COMMAND.sub(_one_spelling, text)
-        text = _COMMA.sub(",", text)
+        text = _COLON_ALONE.sub(":", _COMMA.sub(",", text))
         text = _OVER.sub(_over, text)
         text = _SECOND.sub(r"\\\1\2{\3}", _FIRST.sub(r"\\\1{\2}", text))
         text = _POWER.sub(r"^\\circ", _AXIS.sub(r"\1", text))
-        text = _PARAMETER.sub(r", \1 \\in \\mathbb{Z}", text)
         text = _SYSTEM.sub(lambda system: system[1].replace(r"\\", ","), text)
     elif "{," in text:
         text = _COMMA.sub(",", text)
@@ -175,6 +182,10 @@ def plain(text: str) -> str:
     if r"\rangle" in text:
         text = _ANGLES.sub(lambda angles: f"({angles[1]})" if "," in angles[1] else angles[0], text)
     text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
+    if "integer" in text or r"\mathbb" in text:
+        text = _PARAMETER.sub(
+            lambda said: rf", {said[1] or said[2] or said[3]} \in \mathbb{{Z}}", text.rstrip(".")
+        )
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     for _ in range(4):
         before = text

@@ -40,7 +40,11 @@ _PERCENT = re.compile(
     re.IGNORECASE,
 )
 _FLAT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
-_THEN = re.compile(r"(?<=[a-z])\.?(?:,? and|,)? (?=[0-9.]+ ?[A-Za-z])")
+_THEN = re.compile(
+    r"(?<=[a-z])\.?(?:,? and|,)? (?=[0-9.]+ ?[A-Za-z])|(?<=[0-9][hm])(?=[0-9]+ ?(?:m|s)[a-z]*$)"
+)
+_LETTER = re.compile(r"(?<=[0-9]) ?([A-Za-z])$")
+_HOURS_OR_SECONDS = re.compile(r"[0-9] ?(?:h|hrs?|hours?|s|secs?|seconds?)\.?$")
 _DEGREES = re.compile(r"\s*(?:\^\\circ|deg(?:ree)?s?)\.?\s*([CF]|celsius|fahrenheit)?\s*", re.IGNORECASE)
 _SCALES = {
     letter: Unit(((name, 1),), Fraction(1)) for letter, name in (("c", "celsius"), ("f", "fahrenheit"))
@@ -80,7 +84,7 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     text = text.strip(" ")
     parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
     if len(parts) > 1:
-        return _in_several_units([quantity(part, reference=reference) for part in parts])
+        return _in_several_units([quantity(part, reference=reference) for part in _spelt_out(parts)])
     lettered = _LETTERED.fullmatch(text if "\\" not in text else _FLAT.sub(r"\1", text))
     if lettered is not None and 10 < int(lettered[2]) <= 36:
         digits = lettered[1].upper()
@@ -182,6 +186,17 @@ def _in_several_units(parts: Sequence[Quantity | None]) -> Quantity | None:
         return None
     sizes = [part.value * unit.size for part, unit in zip(parts, units, strict=True) if part is not None]
     return Quantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
+
+
+def _spelt_out(parts: Sequence[str]) -> list[str]:
+    """Return the parts of `2 h 15 m` with their units as such: beside hours or seconds `m` is minutes."""
+    timed = any(map(_HOURS_OR_SECONDS.search, parts))
+    return [
+        _LETTER.sub(
+            lambda letter: r"\text{ min}" if timed and letter[1] == "m" else rf"\text{{ {letter[1]}}}", part
+        )
+        for part in parts
+    ]
 
 
 def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:

@@ -25,7 +25,7 @@ READERS: tuple[AnswerReader, ...] = (
 )
 
 
-TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcde")]
+TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcdef")]
 Rows = list[tuple[str, str, str]]
 
 
