@@ -23,6 +23,7 @@ from urllib.parse import quote
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.diagnostics.render import render
 from reodsl.extras import missing_extra
+from reodsl.interrupts import insist_on_interrupts
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """A `Problem` from here shows in its traceback what the command line would: place, values and remedy."""
+    """Show in a `Problem`'s traceback what the command line would: place, values and remedy. Let no Ctrl-C be lost."""
     try:
-        yield
+        with insist_on_interrupts():
+            yield
     except Problem as caught:
         if not getattr(caught, "__notes__", None):
             caught.add_note(render(caught.diagnostics, {}))

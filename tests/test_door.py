@@ -7,6 +7,7 @@ import os
 import pydoc
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +74,31 @@ def test_a_cell_runs_inside_the_event_loop_of_its_notebook(spec: Path, tmp_path:
         assert loop.run_until_complete(cell(1)) == 4
         loop.close()
     finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("undrawn")
+def test_an_interrupt_ends_a_cell_whenever_it_comes(spec: Path, tmp_path: Path) -> None:
+    async def cell(store: Path) -> None:
+        reodsl.load(spec, store=store, length=9).run(store / "out", local=True, quiet=True)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    loop = asyncio.new_event_loop()
+    try:
+        for number in range(100):
+            came: list[float] = []
+
+            def interrupt(came: list[float] = came) -> None:
+                came.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Timer(0.03 * number, interrupt).start()
+            with pytest.raises(KeyboardInterrupt):
+                loop.run_until_complete(cell(tmp_path / str(number)))
+            assert time.monotonic() - came[0] < 10
+    finally:
+        loop.close()
         signal.signal(signal.SIGINT, before)
 
 

@@ -86,8 +86,13 @@ def main(arguments: list[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
     arguments = [each for at, each in enumerate(arguments) if at >= end or each != "--debug"]
+    invoke = cli.main
+    if _LONG & set(arguments[:2]):
+        from reodsl.interrupts import insist_on_interrupts
+
+        invoke = insist_on_interrupts(importing=0.0)(invoke)
     try:
-        code = cli.main(args=arguments, prog_name="reodsl", standalone_mode=False)
+        code = invoke(args=arguments, prog_name="reodsl", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as caught:
         click.echo(caught.format_message())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import sys
@@ -17,6 +16,7 @@ from typing import Any, cast
 import reodsl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Job, Progress, Runner
+from reodsl.interrupts import import_whole
 from reodsl.store.external import hub_commits
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
@@ -72,7 +72,7 @@ def perform(order: Order, progress: Callable[[Progress], None]) -> Outcome:
 def load(reference: str) -> Runner:
     """Load the function named `module:function`."""
     module, _, name = reference.partition(":")
-    return cast(Runner, getattr(importlib.import_module(module), name))
+    return cast(Runner, getattr(import_whole(module), name))
 
 
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:

@@ -1,0 +1,110 @@
+"""Let no Ctrl-C be lost: one that was swallowed on its way is given again, until what it was to end has ended.
+
+Python raises KeyboardInterrupt wherever the main thread is. In a callback, such as that of a weak reference, nothing can be
+raised; a library may catch all that is raised; and an event loop's own handler only asks a coroutine that does not wait.
+What was half imported is worse than lost: a process that imports it again may crash.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from types import FrameType, ModuleType
+from typing import Any
+
+_AGAIN = signal.SIGURG
+"""The signal that gives an interrupt again. Others count each SIGINT, and this one does nothing where it comes late."""
+LOOK = 0.1
+"""Seconds between two looks at whether an interrupt was lost."""
+IMPORTING = 5.0
+"""Seconds that an import may take to end, once it is interrupted."""
+SECONDS = 8.0
+"""Seconds on the way up, after which an interrupt is given again in any case."""
+
+
+class Interrupt(KeyboardInterrupt):
+    """A Ctrl-C on its way up. When it is gone and has not arrived, somebody swallowed it."""
+
+
+@contextmanager
+def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
+    """Have a Ctrl-C end the block, which is in no other such block, as KeyboardInterrupt, whatever swallows it.
+
+    An import may take `importing` seconds to end first. Does nothing in a thread that hears of no signals, and where the
+    process ignores this one.
+    """
+    main, before, reported = threading.main_thread(), signal.getsignal(signal.SIGINT), sys.unraisablehook
+    if threading.current_thread() is not main or not callable(before):
+        yield
+        return
+    came: list[float] = []
+    raised: list[Any] = []
+    ended, outside = threading.Event(), _imports(sys._getframe())
+
+    def rise() -> Interrupt:
+        fault = Interrupt()
+        raised[:] = weakref.ref(fault), time.monotonic() + SECONDS
+        return fault
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        came.append(time.monotonic())
+        if time.monotonic() < came[0] + importing and _imports(frame) > outside:
+            return
+        with suppress(KeyboardInterrupt):
+            before(signal.SIGINT, frame)
+        # No name may hold it: it would never be gone.
+        raise rise()
+
+    def watch() -> None:
+        while not ended.wait(LOOK):
+            if came and not (raised and raised[0]() is not None and time.monotonic() < raised[1]):
+                signal.pthread_kill(main.ident or 0, _AGAIN)
+
+    def report(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, Interrupt):
+            reported(unraisable)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.unraisablehook = report
+    other = signal.signal(_AGAIN, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(_AGAIN, other)
+        sys.unraisablehook = reported
+        ended.set()
+        if came and not isinstance(sys.exception(), KeyboardInterrupt | SystemExit):
+            # Some libraries make another error of it, and the block may have ended before it was given again.
+            raise KeyboardInterrupt
+
+
+def import_whole(name: str) -> ModuleType:
+    """Import a module in a thread, which no interrupt reaches. It goes on without whoever waits for it."""
+    done: Future[ModuleType] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(import_module(name))
+        except BaseException as fault:
+            done.set_exception(fault)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done.result()
+
+
+def _imports(frame: FrameType | None) -> int:
+    """Return how many imports a frame is within."""
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename.startswith("<frozen importlib")
+        frame = frame.f_back
+    return count
