@@ -80,23 +80,25 @@ def test_a_cell_runs_inside_the_event_loop_of_its_notebook(spec: Path, tmp_path:
 @pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_an_interrupt_ends_a_cell_whenever_it_comes(spec: Path, tmp_path: Path) -> None:
-    async def cell(store: Path) -> None:
-        reodsl.load(spec, store=store, length=9).run(store / "out", local=True, quiet=True)
+    came: list[float] = []
+
+    def interrupt() -> None:
+        came.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def cell(number: int) -> None:
+        threading.Timer(0.03 * number, interrupt).start()
+        store, out = tmp_path / f"store{number}", tmp_path / f"out{number}"
+        reodsl.load(spec, store=store, length=9).run(out, local=True, quiet=True)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     loop = asyncio.new_event_loop()
     try:
         for number in range(100):
-            came: list[float] = []
-
-            def interrupt(came: list[float] = came) -> None:
-                came.append(time.monotonic())
-                os.kill(os.getpid(), signal.SIGINT)
-
-            threading.Timer(0.03 * number, interrupt).start()
             with pytest.raises(KeyboardInterrupt):
-                loop.run_until_complete(cell(tmp_path / str(number)))
-            assert time.monotonic() - came[0] < 10
+                loop.run_until_complete(cell(number))
+            assert time.monotonic() - came[-1] < 10
+        assert len(came) == 100
     finally:
         loop.close()
         signal.signal(signal.SIGINT, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
@@ -26,7 +29,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Forced, Request, Response
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.summary import curves, summary
+from runners.evaluate.summary import UNSETTLED, curves, summary
 from runners.evaluate.tables import Tables, Text, forced_rows, sample_rows
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
@@ -276,7 +279,7 @@ def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Pl
     for name, grading in plan.gradings.items():
         require_tools(grading, (question.meta for question in questions if question.benchmark == name))
     left = [index for index in range(len(parts)) if not chunks.done(index)]
-    reporter = ProgressReporter(job, chunks, len(parts), frozenset(left))
+    reporter = ProgressReporter(job, chunks, len(parts), frozenset(left), plan.forcing is not None)
     if not left:
         reporter.report()
         return chunks, len(parts)
@@ -319,6 +322,7 @@ class ProgressReporter:
     chunks: Chunks
     count: int
     fresh: frozenset[int]
+    forced: bool = False
     grading: dict[int, Future[float]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     finished: float = 0.0
@@ -327,6 +331,7 @@ class ProgressReporter:
     length: float = 0.0
     responses: int = 0
     tokens: int = 0
+    unjudged: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> None:
         """Report all chunks up to the first that was not even asked for; wait for those that are being graded."""
@@ -334,13 +339,19 @@ class ProgressReporter:
             if self.next in self.grading:
                 # Not the time of this report, which may come a whole batch later.
                 self.finished = self.grading.pop(self.next).result()
-            done = self.chunks.get(self.next, "samples", ("correct", "tokens"))
+            done = self.chunks.get(self.next, "samples", ("correct", "tokens", "unsettled"))
             self.right += float(done["correct"].sum())
             self.length += float(done["tokens"].sum())
             self.responses += done.height
             numbers = {
                 "accuracy": self.right / max(1, self.responses),
                 "length": self.length / max(1, self.responses),
+            }
+            forced = [self.chunks.get(self.next, "forced", ("unsettled",))] if self.forced else []
+            for why in pl.concat([done.select("unsettled"), *forced])["unsettled"].drop_nulls():
+                self.unjudged[why.partition(":")[0]] += 1
+            numbers |= {
+                name: float(self.unjudged[why]) for name, why in UNSETTLED.items() if self.unjudged[why]
             }
             if self.next in self.fresh:
                 self.tokens += int(done["tokens"].sum())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ from runners.train.update import Learner
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
 """A stage without `save_every` is saved after this many seconds and this many times the seconds that saving took."""
 SHOWN = ("reward", "accuracy", "length", "loss")
+UNJUDGED = ("verifier_timeouts", "verifier_failures", "reward_failures")
 COUNTED = ("questions", "traces", "pairs")
 FEW_ANSWERED = 0.5
 """The share of responses with an answer, among those that ended, below which it is shown too."""
@@ -203,13 +204,19 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
         if row.get("answered", 1.0) < FEW_ANSWERED:
             shown["answered"] = row["answered"]
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
-        shown |= left_out
+        shown |= left_out | count_unjudged(standing.rows)
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
             steps.keep(standing.steps)
             save_state(job.work, learner.model, learner.optimizers, standing, ranks)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
+
+
+def count_unjudged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return how many answers of all steps were never judged, by what failed at them, where there are any."""
+    counts = {name: sum(row.get(name, 0.0) for row in rows) for name in UNJUDGED}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _left_out(facts: Mapping[str, int]) -> dict[str, float]:

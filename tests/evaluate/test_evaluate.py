@@ -252,13 +252,18 @@ def test_responses_are_graded_as_they_end_and_rows_stay_where_they_were(
 def test_the_rate_is_that_of_the_time_until_a_chunk_was_graded(tmp_path: Path) -> None:
     told = list[Progress]()
     chunks = Chunks(tmp_path)
-    chunks.put(0, {"samples": pl.DataFrame({"correct": [True, False], "tokens": [4, 6]})})
+    samples = {"correct": [True, False], "tokens": [4, 6], "unsettled": [None, "timeout"]}
+    forced = ["failed: its reply cannot be read: too deep", None, "failed"]
+    chunks.put(0, {"samples": pl.DataFrame(samples), "forced": pl.DataFrame({"unsettled": forced})})
     graded = Future[float]()
     graded.set_result(102.0)
     made: Any = SimpleNamespace(progress=told.append)
     # Far from now, when it is reported.
-    run.ProgressReporter(made, chunks, 1, frozenset({0}), {0: graded}, began=100.0).report()
-    assert told == [Progress(1, 1, {"accuracy": 0.5, "length": 5.0, "tokens_per_second": 5.0})]
+    run.ProgressReporter(made, chunks, 1, frozenset({0}), True, {0: graded}, began=100.0).report()
+    numbers = {"accuracy": 0.5, "length": 5.0, "tokens_per_second": 5.0}
+    # Answers that were not judged are counted by what stopped the verifier.
+    numbers |= {"verifier_timeouts": 1.0, "verifier_failures": 2.0}
+    assert told == [Progress(1, 1, numbers)]
 
 
 def test_a_fault_while_grading_ends_the_evaluation(

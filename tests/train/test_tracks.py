@@ -6,6 +6,7 @@ import pytest
 from reodsl.ir.expression import STEP, TRACK, Binary, Call, Correct, History, If, Length, Name, Number
 from reodsl.ir.reward import Reward, Track
 from reodsl.ir.training import Monitor
+from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
 from tests.train.test_train import ppo, same
 
@@ -71,3 +72,11 @@ def test_an_interrupted_stage_finds_the_same_values(bench, lag):
     with pytest.raises(Stopped):
         bench.train(saved, name, start="base", data="questions", stop_at=stop_at)
     same(whole, bench.train(saved, name, start="base", data="questions"))
+
+
+def test_answers_that_were_never_judged_are_counted_over_all_steps() -> None:
+    rows = [
+        {"verifier_timeouts": 2.0, "verifier_failures": 0.0},
+        {"verifier_timeouts": 1.0, "verifier_failures": 0.0, "reward_failures": 4.0},
+    ]
+    assert count_unjudged(rows) == {"verifier_timeouts": 3.0, "reward_failures": 4.0}
