@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -216,67 +215,6 @@ def test_imports_stand_at_the_top() -> None:
         if not {str(name), str(name.parent)} & LATE:
             wrong = {each.split(".")[0] for each in late} - HEAVY_LIBRARIES
             assert not wrong, f"{name} imports {sorted(wrong)} inside a function"
-
-
-SAY_NOTHING = {"found", "made", "own", "told", "held", "laid"}
-"""Names that fit any value: a variable, a parameter, an attribute or a function is called by what it is."""
-
-
-@pytest.mark.parametrize("package", ["reodsl", "runners", "benchmarks"])
-def test_names_say_what_a_value_is(package: str) -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} {name}"
-        for path in modules(package)
-        for name, line in names_given(parsed(path))
-        if name in SAY_NOTHING
-    ]
-    assert not wrong, "call these by what they are: " + ", ".join(wrong)
-
-
-def names_given(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The names that a piece of code gives to variables, attributes, parameters, functions and classes, with their lines."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name, node.lineno
-            case ast.arg(arg=name):
-                yield name, node.lineno
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name, node.lineno
-            case (
-                ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(name=str(name))
-            ):
-                yield name, node.lineno
-            case ast.MatchMapping(rest=str(name)):
-                yield name, node.lineno
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                yield from ((alias.asname, node.lineno) for alias in aliases if alias.asname)
-
-
-def test_every_way_of_giving_a_name_is_seen() -> None:
-    code = """
-import a.b as one
-def two(three, *four, five=1, **six): ...
-async def seven(): eight = lambda nine: nine
-class ten:
-    eleven: int
-self.twelve, (thirteen, *fourteen) = x
-for fifteen in x: [0 for sixteen in x if (seventeen := sixteen)]
-try: ...
-except E as eighteen: ...
-with x as nineteen: ...
-match x:
-    case [20, *twenty, y] | {"key": y, **twenty_one}: ...
-    case C(twenty_two) as twenty_three: ...
-"""
-    names = {name for name, _ in names_given(ast.parse(code))}
-    assert names == {
-        "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-        "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "twenty_one", "twenty_two",
-        "twenty_three", "y",
-    }  # fmt: skip
 
 
 def test_values_are_asserted_nowhere() -> None:

@@ -70,15 +70,6 @@ def test_without_a_forcing_whole_responses_alone_are_graded(
     assert told["one"]["accuracy"] == samples.filter(benchmark="one")["correct"].mean()
 
 
-def test_a_text_that_the_tokenizer_cannot_write_forces_nothing(
-    job: MakeJob, checkpoint: Path, questions: Path
-) -> None:
-    forcing = {**payload()["forcing"], "text": "xylophone {"}
-    with pytest.raises(Problem, match="the text that forces an answer") as caught:
-        done(job, checkpoint, questions, forcing=forcing)
-    assert caught.value.diagnostic.code == "E0815"
-
-
 def test_forced_answers_are_those_of_transformers(job: MakeJob, checkpoint: Path, questions: Path) -> None:
     out = done(job, checkpoint, questions, samples=1)
     samples = pl.read_parquet(out / "samples.parquet")
