@@ -4,7 +4,7 @@ import sys
 
 
 def entry() -> None:
-    """The console script."""
+    """Run the console script."""
     try:
         # Most of a short command's time goes into these imports, and an interrupt in them is no defect either.
         from reodsl.cli.main import entry as run_command

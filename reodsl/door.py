@@ -67,7 +67,7 @@ def load(
     store: str | Path | None = None,
     **params: object,
 ) -> Loaded:
-    """A spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
+    """Return a spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
 
     A value is a number, a truth value, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'` with
     quotes of its own where a text is wanted. Raises `Problem` with every error of the spec. Results are kept in `store`,
@@ -125,7 +125,7 @@ class Loaded:
         track: Sequence[str] = (),
         quiet: bool = False,
     ) -> Finished:
-        """Does what is not done yet, and returns what the report is made of.
+        """Run the tasks that have no result yet, and return the material of the report.
 
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
         each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
@@ -240,7 +240,7 @@ class Finished:
         return f'{table}<a href="{escape(page)}">report</a>'
 
     def _summary(self) -> Console:
-        """The main table as a terminal shows it, recorded; nothing where the report has none."""
+        """Return the main table as a terminal shows it, recorded; nothing where the report has none."""
         import io
 
         from rich.console import Console
@@ -253,12 +253,12 @@ class Finished:
         return console
 
     def tables(self) -> tuple[str, ...]:
-        """The names that `table` takes."""
+        """Return the names that `table` takes."""
         return tuple(sorted(path.stem for path in (self.report.parent / "tables").glob("*.parquet")))
 
     @_telling()
     def table(self, name: str = "main") -> pl.DataFrame:
-        """A table of the report: `main`, `per_seed`, `curves`, `frontier`, `training`, `budgets`, …"""
+        """Return a table of the report, such as `main`, `per_seed`, `curves`, `frontier`, `training` or `budgets`."""
         import polars as pl
 
         path = self.report.parent / "tables" / f"{name}.parquet"
@@ -275,7 +275,7 @@ class Finished:
 
     @_telling()
     def checkpoint(self, arm: str, seed: int) -> Path:
-        """The folder of an arm's model: weights, config and tokenizer, as `transformers` and engines read them."""
+        """Return the folder of an arm's model: weights, config and tokenizer, as `transformers` and engines read them."""
         from reodsl.store.layout import arm_folder
 
         self._evaluated(arm, seed)
@@ -297,7 +297,7 @@ class Finished:
         return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
     def _evaluated(self, arm: str, seed: int) -> Path:
-        """What the evaluation of an arm left. Raises E0969 where there is none."""
+        """Return the folder of an arm's evaluation. Raises E0969 if there is none."""
         role = f"evaluate:{arm}@{seed}"
         if role not in self.inputs:
             known = sorted(

@@ -20,7 +20,7 @@ class Measures:
 
 
 def measure(place: Path) -> Measures:
-    """The measures of this machine, with results at `place`, which need not exist yet."""
+    """Return the measures of this machine, with results at `place`, which need not exist yet."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     there = place.resolve()
     while not there.exists() and there != there.parent:
@@ -29,7 +29,7 @@ def measure(place: Path) -> Measures:
 
 
 def _memory() -> int:
-    """The machine's memory, or what a container leaves of it."""
+    """Return the machine's memory, or what a container leaves of it."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _LIMITS:
         try:

@@ -40,7 +40,7 @@ class Listener(Protocol):
         """Hear of a result, by its task and its key in the store."""
 
     def close(self) -> None:
-        """The tasks have ended, in whatever way."""
+        """End the display, however the tasks ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ LONGEST_MARK = 64
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
-    """The text of a response without its stop token; special tokens inside (thinking marks) stay."""
+    """Return the text of a response without its stop token; special tokens inside (thinking marks) stay."""
     kept = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
     return str(tokenizer.decode(list(kept), skip_special_tokens=False))
 
@@ -37,7 +37,7 @@ def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) ->
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
-    """The answer in what a model wrote after the forcing text.
+    """Return the answer in what a model wrote after the forcing text.
 
     Inside a box that the text opens it ends where the box closes, however answers are read elsewhere. Otherwise it is
     read from the text and the continuation together, of what ends in the continuation; where nothing is found, it is all

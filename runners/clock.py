@@ -25,12 +25,12 @@ class Moment:
 
 
 def now() -> Moment:
-    """This moment."""
+    """Return this moment."""
     return Moment(time.perf_counter(), processor_seconds())
 
 
 def spent(part: str, *spans: tuple[Moment, Moment]) -> dict[str, float]:
-    """What the spans from one moment to another come to, as `seconds_PART` and `processor_PART`."""
+    """Sum the spans from one moment to another, as `seconds_PART` and `processor_PART`."""
     return {
         f"seconds_{part}": sum(end.clock - begin.clock for begin, end in spans),
         f"processor_{part}": sum(max(0.0, end.processor - begin.processor) for begin, end in spans),
@@ -57,7 +57,7 @@ def _has_children() -> bool:
 
 
 def _of(process: str) -> float:
-    """What a process has spent and those below it; nothing where it is gone."""
+    """Return the time of a process and those below it; nothing if it is gone."""
     try:
         fields = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def _of(process: str) -> float:
 
 
 def _children(process: str) -> list[str]:
-    """The processes that a process started and that are still there."""
+    """Return the processes that a process started and that are still there."""
     children: list[str] = []
     try:
         for thread in (_PROCESSES / process / "task").iterdir():

@@ -15,7 +15,7 @@ from runners.seeds import purpose
 
 
 def permutation(seed: int, count: int) -> NDArray[np.int64]:
-    """An order of `count` things that depends on the seed alone."""
+    """Return an order of `count` things that depends on the seed alone."""
     keys = hash_seeds(np.arange(count, dtype=np.uint64) ^ np.uint64(seed))
     return np.argsort(keys, kind="stable")
 

@@ -30,7 +30,7 @@ Meeting = Path | Port
 
 
 def listen(host: str, patience: timedelta) -> tuple[TCPStore, Port]:
-    """A store at a free port of the address `host`, and of no other; it ends with the value."""
+    """Return a store at a free port of the address `host`, and of no other; it ends with the value."""
     # By itself a store would listen at every address.
     listening = socket.create_server((host, 0))
     number = listening.getsockname()[1]
@@ -46,7 +46,7 @@ def listen(host: str, patience: timedelta) -> tuple[TCPStore, Port]:
 
 
 def meet(meeting: Meeting, world: int, patience: timedelta) -> Store:
-    """The store of `world` processes that have this meeting in common."""
+    """Return the store of `world` processes that have this meeting in common."""
     if isinstance(meeting, Port):
         return TCPStore(
             meeting.host, meeting.number, is_master=False, wait_for_workers=False, timeout=patience
@@ -83,7 +83,7 @@ def gloo_at(host: str | None) -> Iterator[None]:
 
 
 def this_machine() -> str:
-    """What processes have in common that share a loopback: a system since its start, and in it a network."""
+    """Name the loopback that processes share: a system since its start, and in it a network."""
     try:
         return (
             f"{Path('/proc/sys/kernel/random/boot_id').read_text('ascii')}{os.readlink('/proc/self/ns/net')}"

@@ -29,7 +29,7 @@ class Offsets:
         self.text = decode(tokens) if text is None else text
 
     def prefix(self, count: int) -> str:
-        """The text of the first `count` tokens."""
+        """Return the text of the first `count` tokens."""
         if self._blocks is None:
             return self._decode(self._tokens[:count])
         firsts, reaches = self._blocks
@@ -37,7 +37,7 @@ class Offsets:
         return self.text[: reaches[block]] + self._after(firsts[block], count)
 
     def reaching(self, characters: int) -> int:
-        """The fewest tokens whose text has at least so many characters; all of them where none has."""
+        """Return the fewest tokens whose text has at least so many characters; all of them where none has."""
         low, high = 0, len(self._tokens)
         if self._blocks is not None:
             firsts, reaches = self._blocks
@@ -58,14 +58,14 @@ class Offsets:
         return (firsts, reaches) if whole == len(self.text) else None
 
     def _clean(self, first: int) -> int:
-        """The next place between two tokens that share no character."""
+        """Return the next place between two tokens that share no character."""
         for place in range(first, min(first + _TRIES, len(self._tokens))):
             if not any(_BROKEN in self._decode(self._tokens[at : at + 1]) for at in (place - 1, place)):
                 return place
         return first
 
     def _after(self, first: int, last: int) -> str:
-        """What tokens `first` up to `last` add to the text before them."""
+        """Return the text that tokens `first` up to `last` add to the text before them."""
         if not first:
             return self._decode(self._tokens[:last])
         before = self._decode(self._tokens[first - 1 : first])

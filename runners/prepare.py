@@ -46,7 +46,7 @@ def data(job: Job) -> None:
 
 
 def model(job: Job) -> None:
-    """Writes `checkpoint/`: fresh weights that the run's seed draws, or weights from a folder, a hub's cache, a package.
+    """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder, a hub's cache, a package.
 
     Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
     """
@@ -87,7 +87,7 @@ def require_marks(declared: Model, tokenizer: Any) -> None:
 
 
 def fresh(source: Architecture, context: int, seed: int) -> Loaded:
-    """A model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
+    """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
     words = source.tokenizer
     tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
     tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
@@ -109,7 +109,7 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
 
 
 def copy_model(source: Path, place: Path) -> None:
-    """The weights, settings and tokenizer of a model folder, and nothing else of it.
+    """Copy the weights, settings and tokenizer of a model folder, and nothing else of it.
 
     Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
     """

@@ -14,9 +14,10 @@ from runners.models.tokenizer import encode, report_unreadable
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
-    """The model's input for a question. `raw`: the filled template, nothing added; `chat`: through the chat template,
-    after the system message if there is one, up to where the model's turn begins, with the tools that the question's
-    metadata lists. The prefix follows.
+    """Return the model's input for a question, and the prefix after it.
+
+    `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if there
+    is one, up to where the model's turn begins, with the tools that the question's metadata lists.
 
     Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails), E0819.
     """
@@ -48,13 +49,13 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
 def prompt_tokens(
     prompt: Prompt, tokenizer: Any, questions: Sequence[str], metas: Sequence[str | None] = ()
 ) -> list[tuple[int, ...]]:
-    """The input tokens of each question, as `render_prompt` makes them."""
+    """Return the input tokens of each question, as `render_prompt` makes them."""
     pairs = zip(questions, metas or [None] * len(questions), strict=True)
     return [render_prompt(prompt, question, tokenizer, meta or "") for question, meta in pairs]
 
 
 def tools_of(meta: str) -> list[dict[str, Any]]:
-    """The tools that a question's JSON metadata lists, as chat templates read them."""
+    """Return the tools that a question's JSON metadata lists, as chat templates read them."""
     if '"tools"' not in meta:
         return []
     try:
@@ -70,7 +71,7 @@ def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
-    """The tokens that end a response: the tokenizer's end of text, and those that generation_config.json names."""
+    """Return the tokens that end a response: the tokenizer's end of text, and those that generation_config.json names."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     path = folder / "generation_config.json"
     if path.is_file():

@@ -14,7 +14,7 @@ _BITS = 4
 
 
 def rounded(rows: int) -> int:
-    """The least number that is not below `rows` and has at most five significant bits."""
+    """Return the least number that is not below `rows` and has at most five significant bits."""
     step = 1 << max(rows.bit_length() - 1 - _BITS, 0)
     return -(-rows // step) * step
 

@@ -55,7 +55,7 @@ def sweep() -> None:
 
 
 def _parent() -> Path:
-    """The system's folder for temporary files, unless sockets' addresses in it would be too long, or it is no plain URL."""
+    """Return the system's temporary folder, unless sockets' addresses in it are too long or it is no plain URL."""
     usual = tempfile.gettempdir()
     plain = len(os.fsencode(usual)) <= _LONGEST and not {"#", "?"} & set(usual)
     return Path(usual if plain else _SHORT)

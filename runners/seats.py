@@ -9,17 +9,17 @@ from reodsl.graph.job import Resources
 
 
 def seat_of_trainer(resources: Resources, rank: int) -> int:
-    """The bundle that the trainer of this rank is in."""
+    """Return the bundle that the trainer of this rank is in."""
     return rank if resources.apart else rank // resources.tensor_parallel
 
 
 def seat_of_engine(resources: Resources, number: int) -> int:
-    """The bundle that the engine of this number uses."""
+    """Return the bundle that the engine of this number uses."""
     return resources.trainers + number if resources.apart else number
 
 
 def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
-    """The devices of each engine that uses trainers' in turn with them: what the ranks of its bundle hold, in their order.
+    """Return the devices of each engine that shares them with trainers: those of its bundle's ranks, in their order.
 
     `of_rank` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
     """

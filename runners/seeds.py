@@ -8,6 +8,6 @@ from runners.engine.streams import derive
 
 
 def purpose(seed: int, name: str, *keys: int) -> int:
-    """The 64-bit seed for a named purpose of a run, apart from all others."""
+    """Return the 64-bit seed for a named purpose of a run, apart from all others."""
     word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return derive(seed, word, *keys)

@@ -79,7 +79,7 @@ def _folder_of(model: Model, folder: Path) -> Path | None:
 
 
 def _packed(model: Model) -> Path | None:
-    """The file with the weights that a package ships, where it is installed."""
+    """Return the file with the weights that a package ships, where it is installed."""
     source = model.source
     return package_file(source.package, source.file) if isinstance(source, Package) else None
 

@@ -14,7 +14,7 @@ ANOTHER = "name another place with --out"
 
 
 def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = ANOTHER) -> Path:
-    """The file that `path` is, links followed. Nothing is created: its folder need not exist yet.
+    """Return the file that `path` is, links followed. Nothing is created: its folder need not exist yet.
 
     Raises `Problem` E0118 with the `remedy` for a device or folder, a file that the command itself reads, or a folder
     that cannot be made.

@@ -90,7 +90,7 @@ def command(
 
 
 def _changed(side: Side) -> str:
-    """The name of a side that differs from the other in its changes alone."""
+    """Return the name of a side that differs from the other in its changes alone."""
     changes = _changes(side.spec)
     return f"with {changes}" if changes else side.shown
 
@@ -168,7 +168,7 @@ def _of_run(text: str, store_dir: Path | None) -> Side:
     folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
 
     def payload(task: Task) -> Mapping[str, Any]:
-        """What the task's result depended on, as it is kept beside it; files are told by their content there."""
+        """Return the facts that a task's result depended on, as its manifest has them; files are named by their content."""
         material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
         return material["payload"] if material is not None else identity(task)
 

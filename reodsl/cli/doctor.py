@@ -66,7 +66,7 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
 
 
 def _survey() -> tuple[Registry | None, Sequence[Part]]:
-    """The runners and what they find; where they cannot be loaded, that."""
+    """Return the runners and what they find; where they cannot be loaded, that."""
     from reodsl.diagnostics import Problem
     from reodsl.plan.registry import Part, load_registry
 
@@ -79,7 +79,7 @@ def _survey() -> tuple[Registry | None, Sequence[Part]]:
 
 
 def _own(measures: Measures) -> tuple[Part, ...]:
-    """What needs no runner to be known."""
+    """Return the parts that are known without a runner."""
     from reodsl.plan.registry import Part
     from reodsl.price.show import memory, size
 
@@ -118,7 +118,7 @@ def _each(fits: Sequence[Fit]) -> list[str]:
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:
-    """A line for each spec that does not fit, with its first reason; those that do, by folder."""
+    """Return a line for each spec that does not fit, with its first reason; those that do, by folder."""
     folders: dict[Path, list[Fit]] = {}
     for fit in fits:
         folders.setdefault(Path(fit.path).parent, []).append(fit)
@@ -141,7 +141,7 @@ def _reasons(fit: Fit) -> list[str]:
 
 
 def _reason(lack: Diagnostic) -> str:
-    """What is lacking; where a line of the spec names a file at fault, that file and its row."""
+    """Return the reason why a part is lacking; if a line of the spec names a file at fault, that file and its row."""
     here = lack.code == "E0803"  # Of a folder, which it speaks of as the place it is shown at.
     return (
         f"{lack.where}: {lack.message}" if lack.where is not None and (lack.labels or here) else lack.message
@@ -149,7 +149,7 @@ def _reason(lack: Diagnostic) -> str:
 
 
 def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:
-    """What to do, each thing once, with what it is for: a part's name, or specs."""
+    """Map each remedy to its purposes: the name of a part, or specs."""
     remedies: dict[str, list[str]] = {}
     for part in parts:
         if part.help is not None and part.state != "ok":

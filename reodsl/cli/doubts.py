@@ -26,8 +26,10 @@ class Doubts:
         self.silent: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result. Warn of questions that are trained and evaluated on, of marks of a chat in them, of
-        doubtful references, and of responses without answers.
+        """Take in a result, and warn of what makes it doubtful.
+
+        That is: questions that are trained and evaluated on, marks of a chat in them, doubtful references, and responses
+        without answers.
         """
         kind = self.ready.graph[task_id].kind
         if self.quiet or kind not in ("data", "evaluate"):
@@ -70,7 +72,7 @@ class Doubts:
         return [each for diagnostics in placed.values() for each in diagnostics]
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Evaluations in which most responses have no answer."""
+        """Return warnings of evaluations in which most responses have no answer."""
         from reodsl.doubts.answers import find_unanswered
 
         return self._at_lines(find_unanswered(self.ready.graph, folders))
@@ -92,7 +94,7 @@ class Doubts:
         ]
 
     def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Marks of a chat in questions and doubtful references, at the lines of the spec that read them."""
+        """Return findings on marks of a chat in questions and on doubtful references, at the lines that read them."""
         from reodsl.doubts.questions import chats, doubtful
 
         return [

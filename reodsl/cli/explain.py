@@ -20,7 +20,7 @@ Examples:
 @click.argument("code", required=False, shell_complete=completing.codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
 def command(code: str | None, as_json: bool) -> None:
-    """What a diagnostic means, with a wrong and a right example."""
+    """Explain a diagnostic, with a wrong and a right example."""
     if code is None:
         listing = [(each, page(each).splitlines()[0].removeprefix("# ")) for each in codes()]
         if as_json:

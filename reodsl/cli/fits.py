@@ -34,8 +34,9 @@ def fit(
     machine: Machine,
     store_dir: Path | None = None,
 ) -> Fit:
-    """What a spec lacks on `machine`: a correct text, packages, devices, weights, data, memory, disk, a store. Starts
-    nothing.
+    """Return what a spec lacks on `machine`, and start nothing.
+
+    It may lack a correct text, packages, devices, weights, data, memory, disk, or a store.
 
     Without a `registry` the runners' part of it is not known. Of what the spec's store already has (in `store_dir`, or
     beside the spec) only questions count: their sources are not looked at again.
@@ -67,7 +68,7 @@ def fit(
 
 
 def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
-    """The tasks but for those whose questions are in the store, made from what their sources hold now."""
+    """Return the tasks but for those whose questions are in the store, made from what their sources hold now."""
     if not store.root.is_dir():
         return graph.tasks
     keys = Keys(store, folder)

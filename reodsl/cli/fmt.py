@@ -66,7 +66,7 @@ def command(paths: tuple[str, ...], check: bool) -> None:
 
 
 def spec_files(paths: Iterable[str]) -> list[Path]:
-    """The .reo files named, and those in folders named, each once, in order."""
+    """Return the .reo files named, and those in folders named, each once, in order."""
     files: dict[Path, None] = {}
     for name in paths:
         if not name:

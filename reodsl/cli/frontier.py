@@ -54,7 +54,7 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """The reasoning efficiency frontier of the models in curve files.
+    """Compute the reasoning efficiency frontier of the models in curve files.
 
     All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
     `reodsl reg` compares with that of the models it scores.
@@ -104,7 +104,7 @@ def command(
 
 
 def _json_file(path: Path) -> Path:
-    """The file to write, unless its ending says that it holds a table."""
+    """Return the file to write, unless its ending says that it holds a table."""
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         raise problem(
             "E0118",

@@ -39,7 +39,7 @@ def command(
 
 
 def to_text(graph: Graph) -> str:
-    """A line a task, in an order to run them in: its id, then `<-` and what it reads."""
+    """Return a line a task, in an order to run them in: its id, then `<-` and what it reads."""
     from reodsl.diagnostics.words import listed
 
     width = max((len(task.id) for task in graph.tasks), default=0)
@@ -52,7 +52,7 @@ def to_text(graph: Graph) -> str:
 
 
 def to_dot(graph: Graph) -> str:
-    """The graph in DOT, from what is read to what reads it."""
+    """Return the graph in DOT, from what is read to what reads it."""
     lines = ["digraph tasks {", "  rankdir=LR; node [shape=box];"]
     for task in graph.tasks:
         lines.append(f"  {_quote(task.id)};")

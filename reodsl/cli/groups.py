@@ -96,7 +96,7 @@ def made_group(
     given: Sequence[str],
     reference: tuple[str | None, str | None],
 ) -> Asked:
-    """The group that options describe. Raises E0124 where they do not go together, E0117 where one is not a length."""
+    """Return the group that options describe. Raises E0124 if they contradict each other, E0117 if one is not a length."""
     if length is None or correct is None:
         absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
         raise _refuse(
@@ -136,7 +136,7 @@ def past_group(
     given: Sequence[str],
     reference: tuple[str | None, str | None],
 ) -> Asked:
-    """The responses to one question in one step of a training. Raises E0124 where they are not there."""
+    """Return the responses to one question in one step of a training. Raises E0124 where they are not there."""
     import polars as pl
 
     path = _table(past, experiment)
@@ -183,7 +183,7 @@ def past_group(
 
 
 def _table(past: Past, experiment: str | None) -> Path:
-    """The table of a training's responses."""
+    """Return the table of a training's responses."""
     if past.rollouts is not None:
         if past.run is not None:
             raise _refuse("--run and --rollouts name two sources of responses", "give one of them")
@@ -217,8 +217,10 @@ def _table(past: Past, experiment: str | None) -> Path:
 
 
 def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple[int, ...]]:
-    """The splits of each response in tokens; none where the reward has none. Raises E0124 where the reward's own are not
-    known here and none are given."""
+    """Return the splits of each response in tokens; none if the reward has none.
+
+    Raises E0124 if the reward's own are not known here and none are given.
+    """
     size = len(group.group.rollouts)
     split = reward.splits
     if split is None:
@@ -247,7 +249,7 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
 
 
 def _reached(split: Split, places: list[tuple[int, ...]], group: Asked) -> list[tuple[int, ...]]:
-    """The places of each response; where splits are `reached`, those below its end, and its end."""
+    """Return the places of each response; where splits are `reached`, those below its end, and its end."""
     if isinstance(split, (Steps, Exits)) or not split.reached:
         return places
     lengths = [rollout.length for rollout in group.group.rollouts]

@@ -12,7 +12,7 @@ from reodsl.numbers.reference import Reference
 
 
 def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> Reference:
-    """A published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
+    """Return a published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
 
     Of a file of several, that of the models `base`. Raises `Problem` where neither is there, naming the frontiers that are.
     """

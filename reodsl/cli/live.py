@@ -59,7 +59,7 @@ class Board:
 
 
 def ending(event: Event, last: Progress | None) -> str | None:
-    """The line that stays on the screen for an event, if one does."""
+    """Return the line that stays on the screen for an event, if one does."""
     match event.kind:
         case "finished":
             took = "made by another run" if event.seconds is None else span(event.seconds)
@@ -182,7 +182,7 @@ class Waiting:
 
 
 def display(total: int, title: str, quiet: bool, terminal: bool) -> Display:
-    """The display that suits: none, a live table on a terminal, or plain lines."""
+    """Return the display that suits: none, a live table on a terminal, or plain lines."""
     if quiet:
         return Quiet()
     return Table(Board(total), title) if terminal else Plain(Board(total))

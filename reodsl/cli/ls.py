@@ -107,7 +107,7 @@ def _verdict(store: Store, record: Record) -> tuple[str, ...]:
 
 
 def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
-    """The tasks that a run is at now, with how far they are."""
+    """Return the tasks that a run is at now, with how far they are."""
     from reodsl.store.runs import alive
     from reodsl.watch.state import going_json, read_state
 
@@ -141,7 +141,7 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
 
 
 def _runs_text(rows: list[dict[str, Any]]) -> str:
-    """A line for each run that did something; how often it was given again is told there."""
+    """Return a line for each run that did something; how often it was given again is told there."""
     from reodsl.plan.render import ago
 
     if not rows:

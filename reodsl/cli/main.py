@@ -34,14 +34,14 @@ class Commands(click.Group):
     """The commands are the modules of `reodsl.cli` that have a `command`; each is imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         import reodsl.cli as package
 
         names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
         return [name for name in names if name != "main" and self.get_command(ctx, name) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Return the command of that name."""
         if not _NAME.fullmatch(cmd_name) or importlib.util.find_spec(f"reodsl.cli.{cmd_name}") is None:
             return None
         command = getattr(importlib.import_module(f"reodsl.cli.{cmd_name}"), "command", None)
@@ -53,7 +53,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name; the nearest names when there is none."""
+        """Return the command that the arguments name; the nearest names when there is none."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
@@ -174,7 +174,7 @@ def entry() -> None:
 
 
 def _open_streams() -> None:
-    """Standard streams that the caller closed lead nowhere: the next file that is opened would take their place."""
+    """Open standard streams that the caller closed: the next file to be opened would take their place."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -209,7 +209,7 @@ def _refused(caught: OSError) -> Problem:
 
 
 def _place(caught: OSError) -> str | None:
-    """The file at fault; standard output where it was refused to what commands print with."""
+    """Return the file at fault; standard output where it was refused to what commands print with."""
     if caught.filename is not None:
         return str(caught.filename)
     *_, (frame, _) = traceback.walk_tb(caught.__traceback__)

@@ -113,7 +113,7 @@ def command(
 
 
 def _quickstart(file: str, method: str, model: str) -> None:
-    """The README's study, as the package has it."""
+    """Write the README's study, as the package has it."""
     if (method, model) != ("own", "miniature"):
         raise click.UsageError("--quickstart has its own methods and model; leave out --method and --model")
     text = QUICKSTART.read_text(encoding="utf-8")
@@ -157,7 +157,7 @@ def _list(as_json: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """A new file, its folder with it. Raises `Problem` E0120 for one that is there, E0118 for one that cannot be."""
+    """Write a new file, and its folder. Raises `Problem` E0120 if it exists, E0118 if it cannot be written."""
     if path.suffix != ".reo":
         nameless = path.name.strip(".") in ("", "reo")
         raise problem(

@@ -20,7 +20,7 @@ class Place(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Return the path."""
         if value == "":
             self.fail("an empty name is not a place; this folder is `.`", param, ctx)
         return super().convert(value, param, ctx)
@@ -63,14 +63,14 @@ target_option = click.option(
 
 
 def spec_options(command: Command) -> Command:
-    """What every command takes that plans a spec: --set, --amend, --target and --store."""
+    """Add the options of every command that plans a spec: --set, --amend, --target and --store."""
     for option in (store_option, target_option, amend_option, set_option):
         command = option(command)
     return command
 
 
 def trust_options(command: Command) -> Command:
-    """What every command takes that runs tasks: --without-sandbox and --allow-python, in this order."""
+    """Add the options of every command that runs tasks: --without-sandbox and --allow-python, in this order."""
     for option in (
         click.option(
             "--allow-python",

@@ -37,7 +37,7 @@ def colourful() -> bool:
 
 
 def located(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
-    """What tasks ended with, each once, with its tasks named: as the place where there is none, else in a note.
+    """Return the findings of tasks, each once, with its tasks named: as its place if it has none, else in a note.
 
     A store that refuses all tasks alike is no matter of one of them.
     """

@@ -37,8 +37,9 @@ def prepare(
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return what is wrong inside the files and copies of a hub's data sets here that a run would read for questions, as
-    the runners say, where there are any, and E0743 for Python beside the spec that cannot be read.
+    """Return the findings inside the files and copies of a hub's data sets that a run would read for questions.
+
+    The runners give them, if there are any; E0743 is for Python beside the spec that cannot be read.
 
     Questions that are not there may be on the machine that is to run the spec. Python is read here in any case.
     """
@@ -66,7 +67,7 @@ def _is_of_file(finding: Diagnostic) -> bool:
 
 
 def existing_store(store_dir: Path | None) -> Store:
-    """The store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
+    """Return the store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
     if store_dir is not None:
         folders = [store_dir]
     elif (Path(".reodsl") / "format").is_file():
@@ -81,7 +82,7 @@ def existing_store(store_dir: Path | None) -> Store:
 
 
 def no_store(folders: list[Path]) -> Problem:
-    """The diagnostic for a store that is not there, or not the only one."""
+    """Return the diagnostic for a store that is not there, or not the only one."""
     if len(folders) > 1:
         return problem(
             "E0953",

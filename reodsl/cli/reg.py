@@ -64,7 +64,7 @@ def command(
     questions: int | None,
     as_json: bool,
 ) -> None:
-    """The area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
+    """Compute the area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
 
     Signed and never clipped: a model better than the frontier has a negative REG. A frontier is of a base model and its
     benchmarks, and scores what was trained from that model on exactly these. REG of anything else is refused, or with

@@ -141,7 +141,7 @@ def command(
 
 
 def _real_size(spec: Spec, tokens: int, steps: int) -> Size:
-    """A rehearsal with something to do for each GPU of a step."""
+    """Return a rehearsal with something to do for each GPU of a step."""
     gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1)
     return Size(longest=tokens, steps=steps, prompts=max(Size().prompts, gpus), pool=max(Size().pool, gpus))
 
@@ -162,7 +162,7 @@ def _tell(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """The tasks that failed, how many were done, and what that does not show; or the same as JSON."""
+    """Print the tasks that failed, how many were done, and the limits of that; or the same as JSON."""
     from reodsl.cli.output import located, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.plan.places import locate_failures

@@ -142,7 +142,7 @@ def command(
 def _saved(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Saved | None:
-    """The plan that the command names in the place of a spec, which leaves nothing else to choose."""
+    """Return the plan that the command names in the place of a spec, which leaves nothing else to choose."""
     if not is_plan(Path(spec)):
         return None
     if (
@@ -250,7 +250,7 @@ class Watcher:
 
 
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
-    """The outcome: as JSON, or in a few lines that end with the report's place."""
+    """Print the outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
     from reodsl.plan.places import locate_failures
 
@@ -274,7 +274,7 @@ def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: b
 
 
 def _print_table(folder: Path) -> None:
-    """The report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe.
+    """Print the report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe.
 
     Where intervals do not fit beside the numbers, the numbers stand alone.
     """

@@ -80,7 +80,7 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
 
 
 def _chosen(store: Store, run: str | None) -> Record:
-    """The run that is named; else the latest that goes on, else the latest."""
+    """Return the run that is named; else the latest that goes on, else the latest."""
     from reodsl.diagnostics import problem
     from reodsl.store.runs import alive, records
     from reodsl.store.select import pick
@@ -146,7 +146,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
 
 
 def drawn(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
-    """The state as lines; `paces` remembers how far tasks were, for the time that is left."""
+    """Return the state as lines; `paces` remembers how far tasks were, for the time that is left."""
     from reodsl.watch.draw import draw, span
 
     now = time.time()

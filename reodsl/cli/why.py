@@ -107,7 +107,7 @@ def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
 
 
 def _running_text(running: dict[str, Any]) -> str:
-    """`it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
+    """Return `it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
     from reodsl.watch.draw import named_numbers
 
     step = "no step yet" if running["step"] is None else f"step {running['step']}"

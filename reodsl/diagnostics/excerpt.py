@@ -26,7 +26,7 @@ class Excerpt:
 
     @classmethod
     def around(cls, line: str, span: Span, width: int) -> Excerpt:
-        """The part of `line` around `span` that fits into `width` columns; a span over lines is marked to the end."""
+        """Return the part of `line` around `span` that fits into `width` columns; a span over lines is marked to the end."""
         cells, columns = _cells(line)
         start = min(max(span.column - 1, 0), len(line))
         end = len(line) if span.end_line > span.line else min(max(span.end_column - 1, start), len(line))
@@ -48,7 +48,7 @@ class Excerpt:
 
 
 def visible(text: str) -> str:
-    """Spell control, invisible and direction-changing characters of a text as `\\u{1b}`."""
+    r"""Spell control, invisible and direction-changing characters of a text as `\u{1b}`."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 

@@ -140,8 +140,10 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
 
 
 def _stages(arm: Path) -> list[tuple[int, int, bool]]:
-    """Return an arm's stages without any advantage: the position, the number of stages, and whether most of the responses
-    that ended held no answer. Unreadable ones are passed over."""
+    """Return an arm's stages without any advantage, but for unreadable ones.
+
+    Each has its position, the number of stages, and whether most of the responses that ended held no answer.
+    """
     metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
     idle = []
     for path in metrics:

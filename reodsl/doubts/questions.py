@@ -167,7 +167,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _trained_on(graph: Graph, task_id: str) -> list[str]:
-    """The `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
+    """Return the `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
     tables = []
     while graph[task_id].kind == "train":
         inputs = graph[task_id].inputs
@@ -186,7 +186,7 @@ def _questions_of(graph: Graph, task_id: str) -> list[str]:
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
-    """The prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
+    """Return the prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
     texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
     patterns = []
     for text in texts:
@@ -212,7 +212,7 @@ def _asking(value: Any) -> Iterator[str]:
 
 
 def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
-    """The texts of a table of questions, each with all that makes another one the same."""
+    """Return the texts of a table of questions, each with all that makes another one the same."""
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
         kept = [name for name in ("question", "bare") if name in table.columns]
@@ -223,7 +223,7 @@ def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, 
 
 
 def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
-    """The keys of a question and of its bare form, and of what is left without the words that a study asks with."""
+    """Return the keys of a question and of its bare form, and of what is left without the words that a study asks with."""
     keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}
     while more:

@@ -30,7 +30,7 @@ class Analysis:
         return self.program.context.findings
 
     def file_of(self, shown: str) -> Path:
-        """The file of a path in a span."""
+        """Return the file of a path in a span."""
         return LIBRARY / shown.removeprefix(f"{STD}/") if is_library(shown) else Path(shown)
 
 

@@ -135,7 +135,7 @@ def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion
 
 
 def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]:
-    """The method of the declaration around a place, and the settings of the block at hand that have a value."""
+    """Return the method of the declaration around a place, and the settings of the block at hand that have a value."""
     value = analysis.program.values.get(here.frame.owner)
     if value is None or not isinstance(value.data, Record) or here.frame.path is None:
         return "", set()
@@ -222,7 +222,7 @@ def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator
 
 
 def _word_doc(name: str) -> str:
-    """What a word of rewards means, by the forms that it is used in."""
+    """Explain a word of rewards by the forms in which it is used."""
     forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{name}\b", code)]
     return "\n".join(forms)
 

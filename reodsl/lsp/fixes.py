@@ -59,7 +59,7 @@ def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) 
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
-    """A text after edits, which are in the order of their places, the last first."""
+    """Return a text after edits, which are in the order of their places, the last first."""
     lines = lines_of(text)
     for edit in edits:
         span = edit.span
@@ -112,7 +112,7 @@ def _lines_after(edits: tuple[Edit, ...], edit: Edit) -> range:
 
 
 def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """The edits that a help may mean, the likeliest first."""
+    """Yield the edits that a help may mean, the likeliest first."""
     around = _around(analysis, span)
     # A setting that is one of another block takes its value with it.
     moved = next((each for each in around if isinstance(each, tree.Setting) and each.name.span == span), None)
@@ -252,7 +252,7 @@ def _cut_out(analysis: Analysis, span: Span) -> Edit:
 
 
 def _add_import(analysis: Analysis, clause: str) -> Edit | None:
-    """The import of a name: beside others of its module, else a line of its own after the imports."""
+    """Return the import of a name: beside others of its module, else a line of its own after the imports."""
     match = _IMPORT.fullmatch(clause)
     main = analysis.program.main
     if match is None or main is None:
@@ -277,7 +277,7 @@ def _add_import(analysis: Analysis, clause: str) -> Edit | None:
 
 
 def _add_setting(analysis: Analysis, setting: str, span: Span) -> Edit | None:
-    """A setting at the start of the block that opens after a place, or of the one around it."""
+    """Return a setting at the start of the block that opens after a place, or of the one around it."""
     tokens = scan(Source("", analysis.text)).tokens
     opened = None
     for at, token in enumerate(tokens):

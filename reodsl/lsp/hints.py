@@ -30,7 +30,7 @@ class Hint:
 
 
 def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
-    """The hints on lines `first` to `last`, by line and column."""
+    """Return the hints on lines `first` to `last`, by line and column."""
     main = analysis.program.main
     if main is None:
         return ()
@@ -73,7 +73,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
 
 
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
-    """The values of a record's settings, of its blocks' and of its stages', by where they stand in this file."""
+    """Yield the values of a record's settings, of its blocks' and of its stages', by where they stand in this file."""
     for slot in record.fields.values():
         if isinstance(slot.value.data, Section) and depth < 8:
             yield from _list_given(slot.value.data, path, depth + 1)
@@ -89,7 +89,7 @@ def _is_calculated(value: tree.Expr) -> bool:
 
 
 def _show_value(analysis: Analysis, value: Value) -> str:
-    """A number with its unit, the budgets of a schedule, or the weights of a reward; empty for all else."""
+    """Return a number with its unit, the budgets of a schedule, or the weights of a reward; empty for all else."""
     data = value.data
     if isinstance(data, Quantity):
         return f"{data.number:,} {name_unit(data.unit)}".strip()
@@ -104,7 +104,7 @@ def _budgets(record: Budgets) -> str:
 
 
 def _weights(analysis: Analysis, reward: Definition) -> str:
-    """What a reward weighs its splits with, where one rule does and the budgets are known."""
+    """Return the weights of a reward's splits, if one rule gives them and the budgets are known."""
     typed = type_reward(analysis.program.context, reward, symbolic=True)
     if typed is None or typed.dense is None or not isinstance(typed.split, Budgets):
         return ""

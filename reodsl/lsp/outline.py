@@ -44,7 +44,7 @@ class Frame:
     given: set[str] = field(default_factory=set)
 
     def fields(self) -> Mapping[str, Setting]:
-        """The settings or arguments that may stand here."""
+        """Return the settings or arguments that may stand here."""
         return fields_of(self.kind)
 
 
@@ -78,13 +78,13 @@ class Site:
 
 
 def fields_of(kind: str) -> Mapping[str, Setting]:
-    """The settings of a kind, or the arguments of a function; a stage has those of an experiment."""
+    """Return the settings of a kind, or the arguments of a function; a stage has those of an experiment."""
     known = KINDS.get(kind) or SIGNATURES.get(kind)
     return known.fields if known is not None else {}
 
 
 def wanted(frame: Frame, before: list[Token]) -> Setting | None:
-    """The field whose value begins or goes on after these tokens."""
+    """Return the field whose value begins or goes on after these tokens."""
     if frame.bracket == "(" and frame.kind:
         for name, colon in pairwise(before):
             if colon.type == "COLON":
@@ -200,7 +200,7 @@ def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
 
 
 def _find_amended_kind(field_: Setting | None) -> str:
-    """The kind of thing whose settings a block after a value changes."""
+    """Return the kind of thing whose settings a block after a value changes."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, Many) else type_
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""

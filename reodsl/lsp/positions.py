@@ -29,7 +29,7 @@ class Range:
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a text into lines as editors and sources do: only `\\n` and `\\r` end one."""
+    r"""Split a text into lines as editors and sources do: only `\n` and `\r` end one."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -53,7 +53,7 @@ def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, in
 
 
 def range_of(text: str, span: Span | None, encoding: str = UTF16) -> Range:
-    """The range of a span in its text; the start of the text without a span."""
+    """Return the range of a span in its text; the start of the text without a span."""
     if span is None:
         return Range(Position(0, 0), Position(0, 0))
     lines = lines_of(text)
@@ -64,7 +64,7 @@ def range_of(text: str, span: Span | None, encoding: str = UTF16) -> Range:
 
 
 def whole(text: str, encoding: str = UTF16) -> Range:
-    """The range of a whole text."""
+    """Return the range of a whole text."""
     lines = lines_of(text)
     return Range(Position(0, 0), Position(len(lines) - 1, units(lines[-1], encoding)))
 

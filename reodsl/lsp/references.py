@@ -73,7 +73,7 @@ def rename(
 
 
 def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path, int, int]] | None:
-    """The name at a place, and the file, line and column of its declaration."""
+    """Return the name at a place, and the file, line and column of its declaration."""
     what = meaning(analysis, line, column)
     if what is None or what.defined is None:
         return None
@@ -95,7 +95,7 @@ def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]
 
 
 def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
-    """The other specs of the folder and below, as open editors show them or as they are on disk."""
+    """Yield the other specs of the folder and below, as open editors show them or as they are on disk."""
     for number, path in enumerate(_specs(analysis.path.parent)):
         if number == MOST_FILES:
             return
@@ -113,7 +113,7 @@ def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Pat
 
 
 def _specs(folder: Path) -> Iterator[Path]:
-    """The specs of a folder and below. Hidden folders are not entered: a store or an environment has many files."""
+    """Yield the specs of a folder and below. Hidden folders are not entered: a store or an environment has many files."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):

@@ -231,7 +231,7 @@ def _markdown(text: str) -> types.MarkupContent | None:
 
 
 def _uri(server: LanguageServer, file: Path) -> str:
-    """The address of a file: an open document's own spelling of it."""
+    """Return the address of a file: an open document's own spelling of it."""
     spelt = (each.uri for each in server.workspace.text_documents.values() if _path(each.uri) == file)
     return next(spelt, None) or from_fs_path(str(file)) or ""
 
@@ -247,7 +247,7 @@ def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> t
 
 
 def _path(uri: str) -> Path:
-    """The path of a document; one without a file is taken to be in the working folder."""
+    """Return the path of a document; one without a file is taken to be in the working folder."""
     return Path(to_fs_path(uri) or "untitled.reo").absolute()
 
 
@@ -262,7 +262,7 @@ def _open(server: LanguageServer, uri: str) -> TextDocument | None:
 
 
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
-    """The analysis of a document. What an editor asks in one burst is answered of one: files beside it stay as they were."""
+    """Return the analysis of a document; one burst of requests gets one analysis, with files beside it as they were."""
     texts = _texts(server)
     kept: dict[str, tuple[float, dict[Path, str], Analysis]] = _KEPT.setdefault(server, {})
     at, of, analysis = kept.get(uri, (0.0, {}, None))
@@ -345,6 +345,6 @@ def _wire(range_: Range) -> types.Range:
 
 
 def _encoding(server: LanguageServer) -> str:
-    """The code units that client and server agreed on."""
+    """Return the code units that client and server agreed on."""
     agreed = server.workspace.position_encoding
     return str(getattr(agreed, "value", agreed) or "utf-16")

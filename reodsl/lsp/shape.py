@@ -58,7 +58,7 @@ def folds(text: str) -> tuple[Fold, ...]:
 
 
 def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
-    """The call around line and column; None outside of one that is known."""
+    """Return the call around line and column; None outside of one that is known."""
     here = locate(analysis.text, line, column)
     frame = here.frame
     if frame.bracket != "(" or not frame.kind:

@@ -65,7 +65,7 @@ MADE_UP = 8
 
 
 def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = None) -> Spec:
-    """The spec as a rehearsal runs it: without a limit and of the first seed alone.
+    """Return the spec as a rehearsal runs it: without a limit and of the first seed alone.
 
     With an `engine` it runs on this machine, by that engine and without a cluster; else where the spec says.
     """
@@ -78,7 +78,7 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
 
 
 def _ends(study: Study) -> frozenset[int]:
-    """The budgets that scores and frontiers end at, which every thinner grid has to keep."""
+    """Return the budgets that scores and frontiers end at, which every thinner grid has to keep."""
     tos = [each.to for each in study.frontiers] + ([study.score.to] if study.score else [])
     return frozenset((0, *tos, *(arm.suite.reg_to for arm in study.arms)))
 
@@ -95,11 +95,11 @@ class _Shrinking:
     done: dict[tuple[int, str], Any] = field(default_factory=dict)
 
     def tokens(self, count: int, least: int = 1) -> int:
-        """A number of tokens made small; 0 stays 0."""
+        """Return a number of tokens made small; 0 stays 0."""
         return max(least, round(count * self.factor)) if count else 0
 
     def once(self, value: T, change: Callable[[T], T], role: str = "") -> T:
-        """What becomes of a value in a role."""
+        """Return the small form of a value in a role."""
         key = (id(value), role)
         if key not in self.done:
             self.done[key] = change(value)
@@ -126,7 +126,7 @@ class _Shrinking:
         )
 
     def curve(self, curve: PublishedCurve) -> PublishedCurve:
-        """The first point of those that fall on one budget."""
+        """Return the first point of those that fall on one budget."""
         points: dict[int, float] = {}
         for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True):
             points.setdefault(self.tokens(budget), accuracy)
@@ -155,7 +155,7 @@ class _Shrinking:
         return self.once(data, lambda value: self.fewer(value, count), f"{count} questions")
 
     def fewer(self, data: Data, count: int) -> Data:
-        """A data set with that many questions, whose answers are right by chance."""
+        """Return a data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
         verifier = data.verifier if other is None or not _of_its_own(data.verifier) else "math"
         if isinstance(verifier, Judge):
@@ -303,7 +303,7 @@ class _Shrinking:
                 return _with(split, l_max=longest)
 
     def scaled(self, value: Any) -> Any:
-        """A value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
+        """Return a value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
         if isinstance(value, Number):
             return replace(value, value=value.value * self.factor**value.unit)
         if isinstance(value, tuple):
@@ -332,7 +332,7 @@ def _of_its_own(verifier: Comparison) -> bool:
 
 
 def _counted(source: DataSource, count: int) -> DataSource:
-    """A source that draws no more questions than are kept."""
+    """Return a source that draws no more questions than are kept."""
     if isinstance(source, (Generated, PackageData)):
         return _with(source, count=min(source.count, count))
     return source

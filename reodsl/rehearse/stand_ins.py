@@ -27,14 +27,14 @@ class StandIns:
     data: Mapping[str, tuple[DataSource, ...]] = field(default_factory=dict)
 
     def model(self, model: Model) -> StandIn | None:
-        """The double of a model, if it has one."""
+        """Return the double of a model, if it has one."""
         return self.models.get(digest(model.source))
 
     def sources(self, data: Data) -> tuple[DataSource, ...] | None:
-        """What is asked in the place of a data set's questions, if anything."""
+        """Return the questions that stand in for those of a data set, if there are any."""
         return self.data.get(of_data(data))
 
 
 def of_data(data: Data) -> str:
-    """What a data set is known by: its sources."""
+    """Return the name of a data set in a rehearsal: its sources."""
     return digest(list(data.sources))

@@ -13,7 +13,7 @@ from reodsl.rehearse.stand_ins import StandIns
 
 
 def unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
-    """A sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first."""
+    """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first."""
     study, less = spec.study, small.study
     said = []
     doubles: dict[str, list[str]] = {}

@@ -49,7 +49,7 @@ class _Texts:
     size: int = 0
 
     def number(self, text: str | None) -> int:
-        """The number of a text; -1 for none."""
+        """Return the number of a text; -1 for none."""
         if text is None:
             return -1
         text = legible(text)
@@ -60,7 +60,7 @@ class _Texts:
 
 
 def responses(material: Material, room: int) -> Responses:
-    """The responses that fit into so many bytes. Only texts of those that may fit are read."""
+    """Return the responses that fit into so many bytes. Only texts of those that may fit are read."""
     arms = list(material.arms)
     texts = _Texts()
     questions: dict[tuple[str, str], int] = {}
@@ -179,7 +179,7 @@ def _read(material: Material, room: int) -> Iterator[_Row]:
 def _whole(
     folders: dict[str, Path], seed: int | None, sample: int, wanted: list[tuple[str, str]]
 ) -> Iterator[_Row]:
-    """The responses of some questions with their texts, question by question, each by all arms."""
+    """Yield the responses of some questions with their texts, question by question, each by all arms."""
     names = [question for _, question in wanted]
     chosen = (pl.col("sample") == sample) & pl.col("question").is_in(names)
     rows_of: dict[tuple[str, str], list[Any]] = {key: [] for key in wanted}
@@ -217,7 +217,7 @@ def _whole(
 
 
 def _clipped(text: str) -> tuple[str, int]:
-    """A response, and how many characters of its middle are left out."""
+    """Return a response, and how many characters of its middle are left out."""
     if len(text) <= LONGEST:
         return text, 0
     half = LONGEST // 2
@@ -233,6 +233,6 @@ def _count(folder: Path) -> int:
 
 
 def _size(value: Any) -> int:
-    """The bytes that a value takes in a block of data, with the comma after it."""
+    """Return the bytes that a value takes in a block of data, with the comma after it."""
     text = json.dumps(value, separators=(",", ":"))
     return len(text) + 1 + 5 * sum(text.count(char) for char in "<>&")

@@ -32,7 +32,7 @@ class Made:
 
 
 def made_of(folder: Path) -> Made:
-    """What the store's manifest says of how an artifact was made; only its key where there is none."""
+    """Return the store's manifest of an artifact; only its key if it has none."""
     try:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
@@ -58,12 +58,12 @@ def reading(place: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises E0981."""
+    """Read a JSON file. Raises E0981."""
     with reading(path):
         return json.loads(path.read_text("utf-8"))
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """A Parquet file as a whole. Raises E0981."""
+    """Return a Parquet file as a whole. Raises E0981."""
     with reading(path):
         return pl.read_parquet(path, glob=False)

@@ -19,7 +19,9 @@ _COLUMNS = ("benchmark", "question", "sample", "tokens", "correct")
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """`table` has a row for each arm: arm, benchmark (`mean`), seeds, accuracy (share), length (tokens), and over several
+    """A balanced subset of the questions.
+
+    `table` has a row for each arm: arm, benchmark (`mean`), seeds, accuracy (share), length (tokens), and over several
     seeds `accuracy_sd` and `length_sd`. `questions` counts the subset's questions by seed, `asked` all of them.
     """
 
@@ -29,7 +31,7 @@ class Subset:
 
 
 def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
-    """The comparison of the paper's tab:frontier between arms, once a seed, and its means over seeds.
+    """Return the comparison of the paper's tab:frontier between arms, once a seed, and its means over seeds.
 
     Raises E0432 where arms were asked different questions.
     """

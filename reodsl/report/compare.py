@@ -93,7 +93,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """The arms of all runs in groups that can be compared, and their trainings.
+    """Return the arms of all runs in groups that can be compared, and their trainings.
 
     An arm whose results another run has too stands there once. Raises E0981 where a file of samples cannot be read.
     """
@@ -150,7 +150,7 @@ def _same_results(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _conditions(suite: Suite, folder: Path) -> Conditions:
-    """What has to be alike for two arms to be compared, by what a reader calls it."""
+    """Return the conditions that two compared arms must have in common, by a reader's names for them."""
     path = folder / "samples.parquet"
     with reading(path):
         asked = (
@@ -188,7 +188,7 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
 
 
 def _version(folder: Path) -> int | None:
-    """The number of the code that evaluated, which is part of a result's identity; None outside of a store."""
+    """Return the number of the code that evaluated, which is part of a result's identity; None outside of a store."""
     try:
         return int(json.loads(read_plain(folder / MATERIAL, LARGEST_RECORD))["version"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -196,7 +196,7 @@ def _version(folder: Path) -> int | None:
 
 
 def _apart(first: Conditions, other: Conditions) -> tuple[str, ...]:
-    """What differs between the conditions of two groups, in words."""
+    """Return the differences between the conditions of two groups, in words."""
     lines = []
     for what in dict.fromkeys([*first, *other]):
         if what in first and what in other:
@@ -271,7 +271,7 @@ def _group(
 
 
 def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """The arm that others are compared with where no method is in two runs: a score's first baseline, else the first arm."""
+    """Return the arm that others are compared with if no method is in two runs: a baseline, else the first."""
     for run in runs:
         score = run.material.study.score
         if score is not None and score.relative_to and _name(run, score.relative_to) in names:
@@ -280,7 +280,7 @@ def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 
 def _merged(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str]) -> Material:
-    """The material of some arms, in their order, as one study without scores and frontiers; arms are named `LABEL/ARM`.
+    """Return the material of some arms, in order, as one study without scores and frontiers, with arms named `LABEL/ARM`.
 
     A method has one colour in all runs.
     """
@@ -355,7 +355,7 @@ def _merged(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str])
 def _read(
     folders: Mapping[tuple[str, int | None], Path], names: Sequence[str]
 ) -> tuple[_Read, tuple[int, ...]]:
-    """The scores by arm and seed, arms in the order of `names`, and the budgets."""
+    """Return the scores by arm and seed, arms in the order of `names`, and the budgets."""
     read: _Read = {name: {} for name in names}
     budgets: tuple[int, ...] = ()
     for (name, seed), folder in folders.items():
@@ -367,7 +367,7 @@ def _read(
 def _verdict(
     read: _Read, budgets: Sequence[int], folders: Mapping[tuple[str, int | None], Path], to: int
 ) -> Verdict | None:
-    """The verdict on all arms over the seeds that all have; None where there are none, or of whole responses alone."""
+    """Return the verdict on all arms over their common seeds; None without any, or with whole responses alone."""
     seeded = [set(of_seeds) for of_seeds in read.values() if None not in of_seeds]
     seeds = sorted(set.intersection(*seeded) if seeded else {None}, key=lambda seed: seed or 0)
     if not seeds or len(budgets) < 2 or len(read) > MOST:
@@ -389,7 +389,7 @@ def _verdict(
 def _scores(
     read: _Read, budgets: Sequence[int], against: Mapping[str, str], to: int
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """The rows of a table of scores, without REG, and the arms without a difference, with the reason.
+    """Return the rows of a table of scores, without REG, and the arms without a difference, with the reason.
 
     An arm's difference is over the seeds that it shares with the one `against` it; accuracy and length are over all seeds.
     """
@@ -442,7 +442,7 @@ def _scores(
 
 
 def _common(one: Mapping[int | None, ArmScores], other: Mapping[int | None, ArmScores]) -> list[int | None]:
-    """The seeds that two arms share; an arm without seeds is the same in each."""
+    """Return the seeds that two arms share; an arm without seeds is the same in each."""
     if None in one:
         return list(other)
     return list(one) if None in other else [seed for seed in one if seed in other]
@@ -464,7 +464,7 @@ def _row(of: Scores, measures: Sequence[str]) -> dict[str, Any]:
 
 
 def _shared_frontier(runs: Sequence[Run], names: Sequence[str], to: int) -> pl.DataFrame | None:
-    """The frontier that all runs of a group were scored against; None where they were not, or not as far."""
+    """Return the frontier that all runs of a group were scored against; None where they were not, or not as far."""
     frames = []
     for run in runs:
         if not any(name.startswith(f"{run.label}/") for name in names):
@@ -481,7 +481,7 @@ def _shared_frontier(runs: Sequence[Run], names: Sequence[str], to: int) -> pl.D
 
 
 def _with_reg(table: pl.DataFrame, runs: Sequence[Run], names: Sequence[str]) -> pl.DataFrame:
-    """The table with each arm's REG as its own run scored it."""
+    """Return the table with each arm's REG as its own run scored it."""
     known = []
     for run in runs:
         of_run = run.material.scores

@@ -34,7 +34,7 @@ class Drawn:
 
 
 def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
-    """The page. Arms that cannot be compared with the others stand in tables of their own, with the reason."""
+    """Return the page. Arms that cannot be compared with the others stand in tables of their own, with the reason."""
     comparison = compare(runs)
     gallery = figures.Gallery()
     scored = [tables.main(group.material) for group in comparison.groups]
@@ -131,7 +131,7 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
 
 
 def _left_out(runs: Sequence[Run], comparison: Comparison) -> Markup | None:
-    """What the page lacks, run by run."""
+    """List the parts that the page lacks, run by run."""
     lines = [f"{label}: nothing is evaluated yet." for label in comparison.unevaluated]
     lines += [f"{run.label}: {line}" for run in runs for line in run.material.unfinished]
     if not lines:
@@ -204,7 +204,7 @@ def _lengths(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
 
 
 def _specs(runs: Sequence[Run]) -> list[Child]:
-    """The settings that differ between each run and the next."""
+    """Return the settings that differ between each run and the next."""
     parts: list[Child] = []
     for one, other in pairwise(runs):
         a, b = one.material.spec, other.material.spec

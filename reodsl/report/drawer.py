@@ -36,7 +36,7 @@ def _send(out: BinaryIO, content: bytes) -> None:
 
 
 def numbered(svg: str) -> str:
-    """An SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
+    """Return an SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
     numbers: dict[str, str] = {}
 
     def renumber(match: re.Match[str]) -> str:
@@ -46,7 +46,7 @@ def numbered(svg: str) -> str:
 
 
 def unlayered(svg: str) -> str:
-    """The same picture without layers, which take most of the time of its PNG.
+    """Return the same picture without layers, which take most of the time of its PNG.
 
     A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke
     looks the same with the opacity of that one, and needs no layer.

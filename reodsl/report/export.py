@@ -70,7 +70,7 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
 
 
 def write_verdict(path: Path, verdict: Verdict | None, mark: str = "") -> None:
-    """The verdict and its sentences as JSON, `null` where there is none: it takes the place of an earlier report's.
+    """Write the verdict and its sentences as JSON, `null` if there is none, over an earlier report's.
 
     `mark` goes before the first sentence, which `ls` and `view` show: that of an approximate REG.
     """
@@ -81,14 +81,14 @@ def write_verdict(path: Path, verdict: Verdict | None, mark: str = "") -> None:
 
 
 def write_spec(path: Path, material: Material) -> None:
-    """The resolved spec as JSON, presentation fields included."""
+    """Write the resolved spec as JSON, presentation fields included."""
     with path.open("w", encoding="utf-8") as file:
         json.dump(dumped(material.spec), file, indent=1)
         file.write("\n")
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """A frame that CSV can hold and a spreadsheet will not execute: no nested columns, no text that starts a formula."""
+    """Return a frame that is safe as CSV in a spreadsheet: no nested columns, no text that starts a formula."""
     flat = frame.select(pl.exclude(pl.List, pl.Struct))
     texts = [name for name, kind in flat.schema.items() if kind == pl.String]
     # Spreadsheets pass over spaces, and some take the wide forms of the signs for the signs.

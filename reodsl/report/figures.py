@@ -44,8 +44,7 @@ class Gallery:
         return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the page draws from: by chart name its spec, as wide as its place, and the names of its rows; and the
-        rows by name, each stored once."""
+        """Return the page's charts, by name with a spec as wide as its place, and the rows by name, each stored once."""
         rows: dict[str, Any] = {}
         charts: dict[str, Any] = {}
         for key, whole in self.specs.items():
@@ -57,7 +56,7 @@ class Gallery:
 
 
 def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
-    """A file name and attribute value from any text: letters, digits, `-` and `_`, at most 60, and not yet taken."""
+    """Return a file name and attribute value from any text: letters, digits, `-` and `_`, at most 60, and not yet taken."""
     stem = (
         "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")
         or "chart"
@@ -72,7 +71,7 @@ def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
 def legend(
     material: Material, arms: Sequence[str], *, frontier: bool, shown: Sequence[str] | None = None
 ) -> Markup:
-    """A row of buttons, one an arm, that switch it on and off in every chart of the group; those of `shown` are on.
+    """Return a row of buttons, one an arm, that switch it on and off in every chart of the group; those of `shown` are on.
 
     An arm that is pointed at is highlighted.
     """
@@ -223,7 +222,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
 
 
 def _shaping(last: int) -> Markup:
-    """What the page's script smooths curves with, and the steps that they show, up to the last."""
+    """Return the page's means of smoothing curves, and the steps that they show, up to the last."""
 
     def step(name: str, value: int) -> Markup:
         return tag("input", type="number", name=name, min=1, max=last, value=value)
@@ -245,7 +244,7 @@ def _shaping(last: int) -> Markup:
 
 
 def declared_group(gallery: Gallery, material: Material) -> Markup | None:
-    """The spec's own charts over lengths and steps, with their legend; those over budgets have a section of their own."""
+    """Return the spec's own charts over lengths and steps, with their legend; another section has those over budgets."""
     table = tables.main(material)
     figures = []
     arms: set[str] = set()
@@ -262,7 +261,7 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
 
 
 def _legible(value: Any) -> Any:
-    """A spec whose texts can be drawn."""
+    """Return a spec whose texts can be drawn."""
     if isinstance(value, list):
         return [_legible(item) for item in value]
     if isinstance(value, dict):
@@ -271,7 +270,7 @@ def _legible(value: Any) -> Any:
 
 
 def _without_legends(value: Any) -> Any:
-    """A spec whose arms and frontier have no legend of their own: the page has one legend for a group of charts."""
+    """Return a spec whose arms and frontier have no legend of their own: the page has one legend for a group of charts."""
     if isinstance(value, list):
         return [_without_legends(item) for item in value]
     if not isinstance(value, dict):

@@ -23,7 +23,7 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a percentage without its sign, as in the paper's tables: .954 is `95.4`."""
+    """Return a share as a percentage without its sign, as in the paper's tables: .954 is `95.4`."""
     return number(None if share is None else 100 * share, digits)
 
 

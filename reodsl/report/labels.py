@@ -18,7 +18,7 @@ _Box = tuple[float, float, float, float]
 
 
 def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, pl.DataFrame]]:
-    """The rows (with column `arm`) by the side where their names go; sides without a name are left out.
+    """Return the rows (with column `arm`) by the side where their names go; sides without a name are left out.
 
     From left to right, each name takes the first side where it overlaps least with points and the names before it.
     """

@@ -16,7 +16,7 @@ MOST = len(theme.COLOURS) * len(theme.DASHES)
 
 
 def leading(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
-    """The arms that charts show, in the study's order; none where they show all. `table` is `tables.main`.
+    """Return the arms that charts show, in the study's order; none where they show all. `table` is `tables.main`.
 
     First the lines that the spec's charts name and the arm that scores are relative to, then some where others start, then
     those of the least REG, or of the highest accuracy where nothing is scored.
@@ -38,7 +38,7 @@ def leading(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
 
 
 def best(table: pl.DataFrame) -> list[str]:
-    """The arms of `tables.main`, those of the least REG first, or of the highest accuracy where nothing is scored."""
+    """Return the arms of `tables.main`, those of the least REG first, or of the highest accuracy where nothing is scored."""
     means = table.filter(pl.col("benchmark") == MEAN)
     scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
     by = "reg" if scored else "accuracy"
@@ -46,7 +46,7 @@ def best(table: pl.DataFrame) -> list[str]:
 
 
 def only(material: Material, arms: Sequence[str]) -> Material:
-    """A report's material with these arms alone; the frontiers are still those of all."""
+    """Return a report's material with these arms alone; the frontiers are still those of all."""
     kept = set(arms)
 
     def of(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:
@@ -65,7 +65,7 @@ def only(material: Material, arms: Sequence[str]) -> Material:
 
 
 def left_out(material: Material, shown: Sequence[str]) -> Markup | None:
-    """What charts do not show, and how to see it; nothing where they show all."""
+    """Return a note on the arms that charts do not show, and how to see them; nothing if they show all."""
     if not shown:
         return None
     best = "least REG" if material.study.score is not None else "highest accuracy"

@@ -68,12 +68,12 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def dot(colour: str, dash: int) -> Markup:
-    """An arm's mark beside its name: its colour, and a form for each kind of dashes."""
+    """Return an arm's mark beside its name: its colour, and a form for each kind of dashes."""
     return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
 
 
 def json_block(identity: str, value: Any) -> Markup:
-    """Data for the page's script: `<script type="application/json" id=…>`.
+    """Return data for the page's script: `<script type="application/json" id=…>`.
 
     No character of the JSON can end the element, open a comment, or be read as a line end by a script.
     """

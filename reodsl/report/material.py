@@ -136,7 +136,7 @@ class Material:
         return framed(self.study)
 
     def frontier(self) -> pl.DataFrame:
-        """The frontier that the study is scored against, or its first: seed, benchmark, budget, accuracy."""
+        """Return the frontier that the study is scored against, or its first: seed, benchmark, budget, accuracy."""
         names = [f.name for f in self.study.frontiers]
         score = self.study.score
         chosen = score.frontier if score is not None else (names[0] if names else "")
@@ -155,7 +155,7 @@ def bases(study: Study) -> tuple[str, ...]:
 
 
 def framed(study: Study) -> tuple[str, ...]:
-    """The arms that make the frontier of the score, or of any frontier when nothing is scored."""
+    """Return the arms that make the frontier of the score, or of any frontier when nothing is scored."""
     score = study.score
     frontiers = [f for f in study.frontiers if score is None or f.name == score.frontier]
     return tuple(name for frontier in frontiers for name in frontier.of)
@@ -167,7 +167,7 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Reads artifacts by role (see docs/STORE.md); roles of kinds that nothing is shown of are passed over.
+    """Read artifacts by role (see docs/STORE.md), and skip roles that no part of the report shows.
 
     Nothing that is shown names a folder of this machine.
     """
@@ -208,7 +208,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
 
 
 def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:
-    """The roles of a kind with their folders, by name, index and seed; no seed comes first."""
+    """Return the roles of a kind with their folders, by name, index and seed; no seed comes first."""
 
     def place(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
         role = item[0]
@@ -223,7 +223,7 @@ def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFra
 
 
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
-    """A file of curves as rows, with the mean over benchmarks at the budgets that all of them have."""
+    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all of them have."""
     rows = [
         (name, seed, benchmark, budget, float(accuracy))
         for benchmark, curve in read_json(path).items()
@@ -246,7 +246,7 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
 def _scores(
     folder: Path, seed: int | None, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> pl.DataFrame:
-    """The rows of a score, with the names that arms have now; those of runs before scores had seeds are of one."""
+    """Return the rows of a score, with the names that arms have now; those of runs before scores had seeds are of one."""
     table = _called(
         read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
     )
@@ -254,7 +254,7 @@ def _scores(
 
 
 def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -> Verdict | None:
-    """The verdict of a score; None in results of versions that gave none."""
+    """Return the verdict of a score; None in results of versions that gave none."""
     path = folder / VERDICT
     if not path.is_file():
         return None
@@ -268,7 +268,7 @@ def _called(
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
 ) -> pl.DataFrame:
-    """A table of arms with the names that they have now."""
+    """Return a table of arms with the names that they have now."""
     return table.with_columns(pl.col("arm").replace(arm_labels(kind, folder, evaluations)))
 
 
@@ -305,7 +305,7 @@ def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role
 
 
 def _steps(folder: Path) -> pl.DataFrame:
-    """The steps of a training: of its result, or as far as they are where the folder is of one under way."""
+    """Return the steps of a training: of its result, or as far as they are where the folder is of one under way."""
     if (folder / "metrics.parquet").exists() or not (folder / STEPS).exists():
         return read_parquet(folder / "metrics.parquet")
     return pl.from_dicts(read_steps(folder), infer_schema_length=None)

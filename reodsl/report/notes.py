@@ -8,7 +8,7 @@ from reodsl.report import formats
 
 
 def intervals(study: Study, seeds: int) -> str:
-    """What is in brackets, over what it reaches, and what the mark says; with one seed, what it leaves out."""
+    """Explain brackets and marks: over what an interval reaches, and with one seed what it does not include."""
     score = study.score
     if score is None:
         deviation = "± is one standard deviation over seeds."
@@ -74,7 +74,7 @@ def nearly(study: Study) -> str:
 
 
 def bars(study: Study, seeds: int) -> str:
-    """What the bars of charts are."""
+    """Explain the bars of charts."""
     if study.score is not None:
         return f"{100 * study.score.confidence:g}% intervals"
     return "one standard deviation over seeds" if seeds > 1 else "absent: there is one seed and no score"

@@ -76,7 +76,7 @@ def page(
 
 
 def _after(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
-    """The parts of a section below a note, where there are both."""
+    """Return the parts of a section below a note, where there are both."""
     return [note, *parts] if note is not None and parts else list(parts)
 
 
@@ -147,7 +147,7 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
 
 
 def verdict(said: Verdict | None) -> Markup | None:
-    """A verdict as the first lines of a page: the headline large, then what it rests on; nothing without one."""
+    """Return a verdict as the first lines of a page: the headline large, then what it rests on; nothing without one."""
     lines = verdict_words.sentences(said)
     if not lines:
         return None
@@ -155,7 +155,7 @@ def verdict(said: Verdict | None) -> Markup | None:
 
 
 def _unfinished(material: Material) -> Markup | None:
-    """What the page leaves out, where the study has not come to its end."""
+    """Return a note on the missing parts of a page whose study has not ended."""
     if not material.unfinished:
         return None
     lines = [tag("p", line) for line in material.unfinished]
@@ -185,7 +185,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
 
 
 def _reading(material: Material) -> list[str]:
-    """What the table's numbers are, how they were made and how they err, a paragraph for each."""
+    """Explain the table's numbers, how they were made and how they err, a paragraph for each."""
     study, score = material.study, material.study.score
     words = ["Accuracy and length are means over whole responses; length is in tokens."]
     if score is not None:
@@ -212,7 +212,7 @@ def _reading(material: Material) -> list[str]:
 
 
 def _accepted(material: Material) -> list[Child]:
-    """What stands here although it would be made otherwise now, with the reasons; nothing where there is none."""
+    """List the results that were accepted although they would be made otherwise now, with the reasons."""
     if not material.accepted:
         return []
     lines = [
@@ -249,7 +249,7 @@ def _subset_words(subset: Subset) -> str:
 
 
 def spread_note(material: Material) -> str:
-    """What the small numbers mean: over several seeds, or within one."""
+    """Explain the small numbers: over several seeds, or within one."""
     seeds = max(1, len(material.seeds))
     means = f"Means over {formats.plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
     return (means + notes.intervals(material.study, seeds)).strip()
@@ -287,7 +287,7 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
 
 
 def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:
-    """The curves of all trainings, and what they trained on."""
+    """Return the curves of all trainings, and what they trained on."""
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
     shown: list[Child] = (
@@ -306,7 +306,7 @@ def _budgets(material: Material) -> list[Markup]:
 
 
 def _weight(gallery: figures.Gallery) -> int:
-    """The characters of a page beside its sections: charts, their rows, scripts and styles, and something to spare."""
+    """Return the characters of a page beside its sections: charts, rows, scripts and styles, and something to spare."""
     fixed = len(drawing.vega_script()) + sum(
         (_HERE / name).stat().st_size for name in (*_SCRIPTS, "page.css")
     )

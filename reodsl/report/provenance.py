@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def rerun(spec: Spec) -> str:
-    """The command that gives these results again, with every change from the command line."""
+    """Return the command that gives these results again, with every change from the command line."""
     words = ["reodsl", "run", spec.path or "SPEC.reo"]
     for change in spec.changes:
         words += [change.option, f"{change.target}={change.value}"]
@@ -95,7 +95,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
 
 
 def seeds(study: Study) -> str:
-    """The seeds, and what all of them share."""
+    """Return the seeds, and what all of them share."""
     listed = ", ".join(str(seed) for seed in study.seeds) or formats.NONE
     return f"{listed}. {notes.shared(study)}" if study.shared else listed
 
@@ -133,12 +133,12 @@ def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str
 
 
 def anchor(place: int, label: str = "") -> str:
-    """The id of a result's row in the page: its place among the artifacts of a run."""
+    """Return the id of a result's row in the page: its place among the artifacts of a run."""
     return f"made-{label}-{place}" if label else f"made-{place}"
 
 
 def why(spec: Spec, task: str) -> str:
-    """The command that tells all of a task."""
+    """Return the command that tells all of a task."""
     words = ["reodsl", "why", spec.path or "SPEC.reo", task]
     for change in spec.changes:
         words += [change.option, f"{change.target}={change.value}"]
@@ -156,7 +156,7 @@ def lines_of(spec: Spec) -> dict[str, str]:
 
 
 def artifacts(material: Material, label: str = "") -> Markup:
-    """The results behind a report, one a row, folded; `label` sets those of several runs on a page apart."""
+    """Return the results behind a report, one a row, folded; `label` sets those of several runs on a page apart."""
     tasks = lower(material.spec)["report"].inputs
     rows, lines = [], lines_of(material.spec)
     for place, (role, artifact) in enumerate(material.artifacts.items()):

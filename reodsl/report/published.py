@@ -29,7 +29,7 @@ HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "change_pct": "RE
 
 
 def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
-    """A row for each number that is measured, published or both: `SCHEMA`; what is missing is null.
+    """Return a row for each number that is measured, published or both: `SCHEMA`; what is missing is null.
 
     Accuracies are shares, lengths and REG in tokens, changes of REG in percent; `difference` is measured less
     published. `table` is `tables.main`, or that of a balanced subset. Measures that a table does not show are left out.
@@ -59,7 +59,7 @@ def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
 def _measured(
     cells: Mapping[tuple[str, str], Mapping[str, Any]], arm: str, place: str, measure: str, base: str | None
 ) -> float | None:
-    """A number as the paper defines it: REG, and its change, are against the plain frontier."""
+    """Return a number as the paper defines it: REG, and its change, are against the plain frontier."""
     row = cells.get((arm, place), {})
     if measure not in ("reg", "change_pct"):
         return row.get(measure)
@@ -81,7 +81,7 @@ def _published(printed: PublishedTable, arm: str, place: str, name: str) -> floa
 
 
 def beside(wanted: Table, frame: pl.DataFrame) -> Markup | None:
-    """`compared` as HTML: the mean in the open, each benchmark to unfold, and in words what is missing."""
+    """Return `compared` as HTML: the mean in the open, each benchmark to unfold, and in words the missing numbers."""
     printed = wanted.published
     if printed is None or not frame.height:
         return None
@@ -101,7 +101,7 @@ def beside(wanted: Table, frame: pl.DataFrame) -> Markup | None:
 
 
 def missing(wanted: Table, frame: pl.DataFrame) -> list[str]:
-    """What stands in print and is not measured, and the other way round, in sentences."""
+    """List in sentences the numbers that are printed and not measured, and the other way round."""
     printed = wanted.published
     assert printed is not None
     measured = set(frame.filter(pl.col("measured").is_not_null())["arm"])

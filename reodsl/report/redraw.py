@@ -92,7 +92,7 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
 
 
 def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnostic, ...]]:
-    """What a run gives a report as far as it is there, and what is left out. Raises as `redraw` does."""
+    """Return a run's material as far as it exists, and findings on the rest. Raises as `redraw` does."""
     graph = lower(kept_spec(store, record))
     task = graph["report"]
     gathered = _gather(store, record, task.inputs)
@@ -153,7 +153,7 @@ def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered
 def _read(
     spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
 ) -> tuple[Material, dict[str, str]]:
-    """The material of what can be read, and by role why the rest cannot."""
+    """Return the material of what can be read, and by role why the rest cannot."""
     try:
         return read(spec, inputs, accepted), {}
     except _UNREADABLE:

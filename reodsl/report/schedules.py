@@ -41,7 +41,7 @@ class Selected:
 
 
 def selected(material: Material) -> list[Selected]:
-    """A row for each arm trained on splits of its responses, and each seed where seeds differ."""
+    """Return a row for each arm trained on splits of its responses, and each seed where seeds differ."""
     rows: list[Selected] = []
     for arm in material.study.arms:
         reward = _reward(arm)
@@ -81,7 +81,7 @@ def selected(material: Material) -> list[Selected]:
 
 
 def table(rows: list[Selected]) -> pl.DataFrame:
-    """`selected` as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
+    """Return `selected` as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
     flat: list[dict[str, Any]] = []
     for row in rows:
         splits = (*row.budgets, row.l_max) if row.budgets else row.questions
@@ -109,7 +109,7 @@ def table(rows: list[Selected]) -> pl.DataFrame:
 
 
 def section(material: Material) -> Markup | None:
-    """The budgets as a table: one line of budgets, one of weights for each arm; None where no arm splits responses."""
+    """Return the budgets as a table: a line of budgets and one of weights for each arm; None if no arm splits responses."""
     rows = selected(material)
     if not rows:
         return None
@@ -186,7 +186,7 @@ def _of_schedule(
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:
-    """The approximation error on the frontier's mean; None where the frontier does not reach `l_max`."""
+    """Return the approximation error on the frontier's mean; None where the frontier does not reach `l_max`."""
     edge = material.frontier().filter(pl.col("benchmark") == MEAN)
     if seed is not None and edge["seed"].drop_nulls().len():
         edge = edge.filter(pl.col("seed") == seed)
@@ -201,7 +201,7 @@ def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max
 
 
 def _reward(arm: Arm) -> Reward | None:
-    """The reward of the last RL stage that led to an arm."""
+    """Return the reward of the last RL stage that led to an arm."""
     if not isinstance(arm.checkpoint, FromTraining):
         return None
     stages = arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]

@@ -11,7 +11,7 @@ CHANGES = ("difference", "accuracy_change", "length_change")
 
 
 def per_seed(material: Material) -> pl.DataFrame:
-    """A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens).
+    """Return a row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens).
 
     Where there is a score it has the differences from the baseline. Arms stand in the order of the study.
     """
@@ -41,13 +41,13 @@ def per_seed(material: Material) -> pl.DataFrame:
 
 
 def _only_seed(material: Material) -> pl.Expr:
-    """The seed of a study that has one."""
+    """Return the seed of a study that has one."""
     seeds = material.summary["seed"].drop_nulls().unique()
     return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
 
 
 def main(material: Material) -> pl.DataFrame:
-    """The paper's table, long: a row for each arm and benchmark, means over seeds.
+    """Return the paper's table, long: a row for each arm and benchmark, means over seeds.
 
     `seeds` counts them, and `<measure>_sd` is the standard deviation over them (n - 1), null with one. `difference` (of REG,
     in tokens), `accuracy_change` (of shares) and `length_change` (tokens) are from the arm `relative_to`, paired by seed
@@ -65,7 +65,7 @@ def main(material: Material) -> pl.DataFrame:
 
 
 def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """The table with the score's intervals, and its differences from the baseline."""
+    """Return the table with the score's intervals, and its differences from the baseline."""
     scores = material.scores
     if not scores.height:
         return table
@@ -101,7 +101,7 @@ def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _percent(measure: str) -> pl.Expr:
-    """The change from the baseline in percent of its size; null where that is 0."""
+    """Return the change from the baseline in percent of its size; null where that is 0."""
     base = pl.col(f"{measure}_of_baseline")
     return pl.when(base != 0).then(100 * (pl.col(measure) - base) / base.abs())
 
@@ -124,7 +124,7 @@ def _ordered(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFram
 
 
 def frontier(material: Material) -> pl.DataFrame:
-    """The scored frontier with the arms that reach it: seed, benchmark, budget, accuracy, and `arms` (joined names)."""
+    """Return the scored frontier with its arms: seed, benchmark, budget, accuracy, and `arms` (joined names)."""
     edge = material.frontier()
     if not material.winners.height or not edge.height:
         return edge.drop("name")

@@ -36,7 +36,7 @@ def write_tensorboard(run: Path) -> Path:
 
 
 def write_scalars(table: pl.DataFrame, folder: Path) -> None:
-    """A scalar for every number of a table of steps, under its column's name."""
+    """Write a scalar for every number of a table of steps, under its column's name."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

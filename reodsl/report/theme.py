@@ -34,7 +34,7 @@ FRONTIER_KEY = _LIGHT["ink"]
 def colours(
     arms: Sequence[str], untrained: Sequence[str] = (), twins: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """A colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be.
+    """Return a colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be.
 
     An arm of `twins` has the colour of the one before it that it is named with.
     """
@@ -63,7 +63,7 @@ def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
 
 
 def config(dark: bool = False) -> dict[str, Any]:
-    """A Vega-Lite `config`: axes, grid, titles, and the `frontier` and `ink` mark styles, on a clear background."""
+    """Return a Vega-Lite `config`: axes, grid, titles, and the `frontier` and `ink` mark styles, on a clear background."""
     c = _DARK if dark else _LIGHT
     return {
         "background": "transparent",

@@ -133,7 +133,7 @@ JOBS = {"slurm": SLURM, "kuberay": KUBERAY}
 
 
 def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
-    """The job in `file` that runs the spec at `path` by `target`, a key of `JOBS`, with the cluster's own numbers.
+    """Return the job in `file` that runs the spec at `path` by `target`, a key of `JOBS`, with the cluster's own numbers.
 
     Raises E0122 where the spec names no cluster.
     """

@@ -131,7 +131,7 @@ class Api:
         return page(material, Gallery(), versions(), live)
 
     def responses(self, query: Query) -> dict[str, Any]:
-        """A page of the responses that fit a filter."""
+        """Return a page of the responses that fit a filter."""
         there = self._of(self._record(query))
         chosen = query.get("evaluation", "")
         evaluations = [self._evaluation(there, chosen)] if chosen else list(there.evaluations.values())
@@ -172,7 +172,7 @@ class Api:
         return record
 
     def _of(self, record: Record) -> Studied:
-        """What there is of a run; looked for again while it goes, as more comes."""
+        """Find the evaluations of a run; again while it goes, as more come."""
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":
             return studied(self.store, record)
@@ -216,7 +216,7 @@ def _filter(query: Query) -> Filter:
 
 
 def _whole(query: Query, name: str, otherwise: int | None = None) -> int | None:
-    """A whole number of the query. Raises E0114 for anything else."""
+    """Return a whole number of the query. Raises E0114 for anything else."""
     text = query.get(name, "")
     if not text:
         return otherwise

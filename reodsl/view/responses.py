@@ -46,12 +46,12 @@ class Filter:
 
 
 def _scan(files: Sequence[Path]) -> pl.LazyFrame:
-    """The tables of several files as one, unread."""
+    """Return the tables of several files as one, unread."""
     return pl.scan_parquet(list(files), glob=False)
 
 
 def budgets(evaluation: Evaluation) -> tuple[int, ...]:
-    """The budgets at which answers were forced."""
+    """Return the budgets at which answers were forced."""
     return _budgets(evaluation.forced[:1])
 
 
@@ -68,7 +68,7 @@ def _budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
 
 
 def matching(evaluation: Evaluation, wanted: Filter) -> Rows:
-    """The numbers of the rows of an evaluation's samples that fit, in their order."""
+    """Return the numbers of the rows of an evaluation's samples that fit, in their order."""
     return _matching(evaluation.samples, evaluation.forced, wanted)
 
 
@@ -110,7 +110,7 @@ def _conditions(wanted: Filter) -> list[pl.Expr]:
 
 
 def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to: str) -> Rows:
-    """The rows of responses whose forced answer turns at a budget."""
+    """Return the rows of responses whose forced answer turns at a budget."""
     grid = _budgets(forced[:1])
     if budget not in grid or grid.index(budget) == 0:
         return np.empty(0, dtype=np.uint32)
@@ -178,7 +178,7 @@ def listed(
 
 
 def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
-    """The light columns of some rows, and the beginning of each question."""
+    """Return the light columns of some rows, and the beginning of each question."""
     if not len(rows):
         return []
     asked = pl.col("text").str.slice(0, _CLIP).alias("asked")
@@ -234,7 +234,7 @@ def response(evaluation: Evaluation, row: int, whole: bool = False) -> dict[str,
 
 
 def row_of(evaluation: Evaluation, benchmark: str, question: str, sample: int) -> int | None:
-    """The row of a response by what it answers; None where the evaluation has no such response."""
+    """Return the row of a response by what it answers; None where the evaluation has no such response."""
     same = (
         (pl.col("benchmark") == benchmark) & (pl.col("question") == question) & (pl.col("sample") == sample)
     )

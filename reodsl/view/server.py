@@ -70,7 +70,7 @@ class Viewer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.key}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error of ours."""
+        """Ignore a browser that went away: that is no error of ours."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def read_key(place: Path) -> str:
-    """The key that stands in the page's address: made once and kept for this user, so that links stay good.
+    """Return the key that stands in the page's address: made once and kept for this user, so that links stay good.
 
     Where it cannot be kept it is good for one time.
     """
@@ -177,7 +177,7 @@ def key_place() -> Path:
 
 
 def _finite(value: Any) -> Any:
-    """Data as JSON can hold it: numbers that are not finite become null."""
+    """Return data as JSON can hold it: numbers that are not finite become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -18,7 +18,7 @@ Call = dict[str, Any]
 
 
 def calls_of(text: str) -> list[Call]:
-    """The calls in a turn, in order; those in its thinking are none."""
+    """Return the calls in a turn, in order; those in its thinking are none."""
     _, _, reply = text.rpartition(_THOUGHT)
     return [_call(each) for each in _CALL.findall(reply)[:MOST_CALLS]]
 

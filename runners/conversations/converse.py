@@ -65,7 +65,7 @@ class _Open:
         return self.turns[-1].state if self.turns else None
 
     def next(self, sampling: Sampling) -> Request:
-        """What asks for the next turn."""
+        """Return the request for the next turn."""
         if self.talk is None:
             return self.request
         prompt = (*self.request.prompt, *self.response.sequence())
@@ -80,7 +80,7 @@ class _Open:
         return min(sampling.max_tokens - len(self.response.tokens), self.talk.context - length)
 
     def last(self, tokenizer: Any, stop_ids: Sequence[int]) -> str:
-        """The text of the last turn."""
+        """Return the text of the last turn."""
         return turn_text(self.response, tokenizer, stop_ids)
 
 
@@ -91,7 +91,7 @@ def converse(
     talks: Sequence[Talk | None],
     metas: Sequence[str],
 ) -> tuple[list[Response], list[tuple[Turn, ...]]]:
-    """A response for each request, and the turns before its last one. `metas` are the metadata of its question.
+    """Return a response for each request, and the turns before its last one. `metas` are the metadata of its question.
 
     Without a talk a response is one turn. Raises what the engine and the tools' process raise.
     """
@@ -149,12 +149,12 @@ def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
 
 
 def turn_text(response: Response, tokenizer: Any, stop_ids: Sequence[int]) -> str:
-    """The text of a response's last turn, which is all of one without others."""
+    """Return the text of a response's last turn, which is all of one without others."""
     begin = response.inserted[-1].after if response.inserted else 0
     return response_text(tokenizer, response.tokens[begin:], stop_ids)
 
 
 def turns_before(turns: Sequence[Turn], response: Response, cut: int | None = None) -> str:
-    """The turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
+    """Return the turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
     over = len(turns) if cut is None else sum(each.after <= cut for each in response.inserted)
     return json.dumps([turn.row for turn in turns[:over]]) if over else ""

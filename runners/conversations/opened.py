@@ -17,7 +17,7 @@ from runners.prompts import tools_of
 
 
 def require_tools(grading: Grading, metas: Iterable[str]) -> None:
-    """Raises E0750 where a question offers tools, by its metadata, and its data lets no response call them."""
+    """Raise E0750 where a question offers tools, by its metadata, and its data lets no response call them."""
     if grading.tools is not None:
         return
     offered = next((tools for tools in map(tools_of, metas) if tools), None)
@@ -39,7 +39,7 @@ def open_talk(
     folder: Path,
     resources: Resources,
 ) -> Talk:
-    """The tools that a spec in `folder` names. `context` is the most tokens of a conversation, prompt and all.
+    """Return the tools that a spec in `folder` names. `context` is the most tokens of a conversation, prompt and all.
 
     Raises E0743 and E0746 for code that cannot be used, E0812 and E0831 for a chat template that does not carry calls.
     """

@@ -28,7 +28,7 @@ class Replies:
     longest: int
 
     def tokens(self, calls: Sequence[Call], replies: Sequence[str]) -> tuple[int, ...]:
-        """What follows a turn that made these calls, up to where the model's next turn begins."""
+        """Return the tokens between a turn with these calls and the beginning of the model's next turn."""
         said = self._bounded([self._harmless(reply) for reply in replies])
         if self.prompt.kind == "raw":
             text = self.prompt.reply.replace("{reply}", "\n".join(said))
@@ -37,7 +37,7 @@ class Replies:
         return tuple(int(each) for each in self.tokenizer.encode(text, add_special_tokens=False))
 
     def require_calls(self) -> None:
-        """Raises E0812 where the chat template ends no turn, and E0831 where it writes calls that are not read."""
+        """Raise E0812 where the chat template ends no turn, and E0831 where it writes calls that are not read."""
         if self.prompt.kind == "raw":
             return
         written = self._rendered(_PROBE, ["7"])[0]
@@ -50,7 +50,7 @@ class Replies:
             )
 
     def _rendered(self, calls: Sequence[Call], replies: Sequence[str]) -> tuple[str, str]:
-        """A turn of calls after its text, and what follows its end."""
+        """Return a turn of calls after its text, and what follows its end."""
         named = [{"name": each.get("name", "none"), "arguments": each.get("arguments", {})} for each in calls]
         wanted = [
             {"id": f"call{place}", "type": "function", "function": each} for place, each in enumerate(named)
@@ -88,7 +88,7 @@ class Replies:
         return rest[:first], rest[after:]
 
     def _harmless(self, text: str) -> str:
-        """The same without what the tokenizer would read as a mark: nothing that a tool says begins or ends a turn."""
+        """Return the text without what the tokenizer would read as a mark, so that no tool begins or ends a turn."""
         text = text.encode("utf-8", "replace").decode("utf-8")
         marks = {*self.tokenizer.all_special_tokens, *getattr(self.tokenizer, "get_added_vocab", dict)()}
         for mark in sorted(marks, key=lambda each: (-len(each), each)):

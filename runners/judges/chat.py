@@ -46,8 +46,9 @@ class Reply:
 
 @dataclass(slots=True)
 class Refused(Exception):
-    """Why there is no reply. `again`: asking later may help; `wait`: for how long the server says; `answer`: it may be for
-    the answer's sake.
+    """A refusal to reply.
+
+    `again`: asking later may help. `wait`: the server names these seconds. `answer`: the answer may be the reason.
     """
 
     words: str
@@ -58,8 +59,11 @@ class Refused(Exception):
 
 
 class Chat:
-    """A model at an address. `key` is sent and never shown; a reply has `seconds` by the clock, from the first byte that is
-    sent to the last that comes. Usable from many threads, for which one thread speaks."""
+    """A model at an address, usable from many threads, for which one thread speaks.
+
+    `key` is sent and never shown. A reply has `seconds` by the clock, from the first byte that is sent to the last one
+    that is received.
+    """
 
     def __init__(self, address: str, model: str, key: str, seconds: float, at_once: int) -> None:
         self.address, self._model, self._key, self._seconds = address, model, key, seconds
@@ -81,7 +85,7 @@ class Chat:
         self._thread.start()
 
     def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> Reply:
-        """The model's reply to a message, under instructions. Raises Refused."""
+        """Return the model's reply to a message, under instructions. Raises Refused."""
         request = {
             "model": self._model,
             "messages": [
@@ -125,7 +129,7 @@ class Chat:
         return reply
 
     def other_model(self) -> str | None:
-        """The one model that the server has, where it says so and it is another: some answer to any name."""
+        """Return the one model that the server has, where it says so and it is another: some answer to any name."""
         try:
             url = self._url.removesuffix("/chat/completions") + "/models"
             _, _, body = self._wait(self._send("GET", url))
@@ -254,7 +258,7 @@ def _unescaped(text: str) -> Iterator[str]:
 
 
 def _reply_of(body: bytes, asked: int) -> Reply | None:
-    """The first choice of a completion, or None. Where the server counts no tokens, one is taken to have four characters."""
+    """Return the first choice of a completion, or None; a token has four characters if the server counts none."""
     try:
         said = decoded(body, LARGEST_REPLY)
         choice = said["choices"][0]
@@ -271,7 +275,7 @@ def _reply_of(body: bytes, asked: int) -> Reply | None:
 
 
 def _words_of(body: bytes) -> str:
-    """What a server says of an error, as OpenAI's interface has it or as it stands."""
+    """Return a server's words about an error, as OpenAI's interface has them or as they are."""
     try:
         said = decoded(body, LARGEST_REPLY)
         fault = said.get("error", said)
@@ -282,5 +286,5 @@ def _words_of(body: bytes) -> str:
 
 
 def _seconds_of(text: str) -> float:
-    """What `Retry-After` says, where it is a number."""
+    """Return the seconds of `Retry-After`, if it is a number."""
     return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() else 0.0

@@ -38,7 +38,7 @@ class Environment:
     """The taskset that a module exports, in one turn."""
 
     def __init__(self, module: str) -> None:
-        """Raises ImportError, and Unsuited for a module without a taskset, or with an environment of its own."""
+        """Raise ImportError, and Unsuited for a module without a taskset, or with an environment of its own."""
         self._library: Any = import_module("verifiers.v1")
         library = self._library
         exported = import_module(module)
@@ -56,7 +56,7 @@ class Environment:
         self._taskset: Any = tasksets[0](config(id=module))
 
     def questions(self, rows: list[dict[str, Any]]) -> list[dict[str, str]]:
-        """The questions of draws, in order: the tasks in an order that the seed gives, and around again."""
+        """Return the questions of draws, in order: the tasks in an order that the seed gives, and around again."""
         bounded = bool(self._taskset.bounded)
         last = max(int(row["draw"]) for row in rows)
         tasks = list(islice(self._taskset, MOST_TASKS if bounded else last + 1))
@@ -85,7 +85,7 @@ class Environment:
         return {"question": text, "answer": str(answer) if plain else "", "meta": meta, "trace": ""}
 
     def score(self, row: Mapping[str, Any]) -> float:
-        """What the task gives a response: its rewards, each by its weight."""
+        """Return the task's score of a response: its rewards, each by its weight."""
         task = self._task(row)
         trace = self._trace(task, row)
         total = 0.0
@@ -96,7 +96,7 @@ class Environment:
         return total
 
     def reply(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What the tools say to the calls of a turn, and what they remember; None where the task ends the conversation.
+        """Return the tools' replies to a turn, and what they remember; None if the task ends the conversation.
 
         A tool that raises, or is called in another way than it is declared, says so to the model.
         """
@@ -117,7 +117,7 @@ class Environment:
         return {"replies": said, "state": state}
 
     def _task(self, row: Mapping[str, Any]) -> Any:
-        """The task that a question is."""
+        """Return the task that a question is."""
         kind = type(self._taskset).task_type()
         facts = row["meta"].get(_KEY) if isinstance(row["meta"], dict) else None
         if not isinstance(facts, dict):
@@ -125,7 +125,7 @@ class Environment:
         return kind(kind.data_type().model_validate(facts), self._taskset.config.task)
 
     def _tools(self, task: Any, state: dict[str, Any] | None) -> dict[str, _Tool]:
-        """The tools of a task by the names that a model calls them by, each set of them with what is remembered."""
+        """Return the tools of a task by the names that a model calls them by, each set of them with what is remembered."""
         tools: dict[str, _Tool] = {}
         for lasting, toolsets in (
             (True, self._taskset.toolsets(self._taskset.config)),
@@ -148,7 +148,7 @@ class Environment:
         return tools
 
     def _trace(self, task: Any, row: Mapping[str, Any]) -> Any:
-        """A rollout: the turns before with what tools said, and the last one. Thinking is no part of what was replied."""
+        """Return a rollout: the earlier turns with the tools' replies, and the last turn, each without its thinking."""
         library = self._library
         messages = [library.UserMessage(content=task.data.prompt_text)]
         sampled = [False]
@@ -196,18 +196,18 @@ class _Tool:
 
 
 def _part_of(kind: Any, state: dict[str, Any]) -> Any:
-    """A state of a kind, of what is remembered as far as it is its own."""
+    """Return a state of a kind, of what is remembered as far as it is its own."""
     return kind.model_validate({name: state[name] for name in kind.model_fields if name in state})
 
 
 def _marked(owner: Any, mark: str) -> list[Callable[..., Any]]:
-    """The methods that a decorator marks, by name."""
+    """Return the methods that a decorator marks, by name."""
     names = sorted(name for name in dir(type(owner)) if hasattr(getattr(type(owner), name, None), mark))
     return [getattr(owner, name) for name in names]
 
 
 def _described(name: str, tool: _Tool) -> dict[str, Any]:
-    """A tool as chat templates are told of it."""
+    """Return a tool as chat templates are told of it."""
     # Only environments with tools take the time to load it.
     from pydantic import TypeAdapter
 
@@ -218,7 +218,7 @@ def _described(name: str, tool: _Tool) -> dict[str, Any]:
 
 
 def _called(tool: _Tool | None, call: Mapping[str, Any], known: Iterable[str]) -> str:
-    """What a tool says to a call; `known` are the names of all."""
+    """Return a tool's reply to a call; `known` are the names of all."""
     from pydantic import validate_call
 
     if "error" in call:
@@ -235,7 +235,7 @@ def _called(tool: _Tool | None, call: Mapping[str, Any], known: Iterable[str]) -
 
 
 def _text_of(value: Any) -> str:
-    """What a tool gave, as a text."""
+    """Return a tool's result as a text."""
     if isinstance(value, str):
         return value
     if hasattr(value, "model_dump_json"):
@@ -244,7 +244,7 @@ def _text_of(value: Any) -> str:
 
 
 def _asked(function: Callable[..., Any], task: Any, trace: Any) -> dict[str, Any]:
-    """What a function of a task is given, by the names of its parameters."""
+    """Return the arguments of a task's function, by the names of its parameters."""
     given = {"task": task.data, "trace": trace}
     return {name: given[name] for name in inspect.signature(function).parameters if name in given}
 
@@ -258,7 +258,7 @@ def _require_light(task: Any) -> None:
 
 
 def _rewards(task: Any) -> list[Any]:
-    """The functions that a task's reward is made of."""
+    """Return the functions that a task's reward is made of."""
     rewards = list(task.hooks("reward"))
     for reward in rewards:
         runtime = inspect.signature(reward).parameters.get("runtime")
@@ -272,7 +272,7 @@ def _rewards(task: Any) -> list[Any]:
 
 
 def _settled(value: Any) -> Any:
-    """The result of a function, or of a coroutine that lets others run at most."""
+    """Return the result of a function, or of a coroutine that lets others run at most."""
     if not inspect.iscoroutine(value):
         return value
     try:

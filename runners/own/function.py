@@ -101,11 +101,11 @@ class OwnFunction:
         return [value if isinstance(value, Failed) else float(value) for value in values]
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
-        """The questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
+        """Return the questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
         return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
 
     def reply(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """What tools say to the calls of a turn, `{"replies", "state"}` each; None where that ends a conversation.
+        """Return the tools' replies to the calls of a turn, `{"replies", "state"}` each; None if they end a conversation.
 
         A row whose tools take too long, or too much memory, is told so. Raises as `call` does.
         """
@@ -229,7 +229,7 @@ class OwnFunction:
 def open_function(
     chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
 ) -> OwnFunction:
-    """The function that a spec in `folder` names for a role, with its limits.
+    """Return the function that a spec in `folder` names for a role, with its limits.
 
     Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
     """
@@ -256,7 +256,7 @@ def _line_of(said: Mapping[str, Any]) -> int | None:
 
 
 def _inside_of(said: Mapping[str, Any]) -> str:
-    """The file of the package that the line is in; empty for the module's own."""
+    """Return the file of the package that the line is in; empty for the module's own."""
     inside = said.get("inside")
     return inside if isinstance(inside, str) else ""
 

@@ -14,7 +14,7 @@ from runners.own.worker import ROWS
 
 
 def opened(name: str, folder: Path, allowed: Collection[str]) -> Code:
-    """The code of a function that this run may call. Raises E0743, and E0746 where it is not what was allowed."""
+    """Return the code of a function that this run may call. Raises E0743, and E0746 where it is not what was allowed."""
     code = read_code(name, folder)
     if code.checksum not in allowed:
         raise problem(
@@ -28,7 +28,7 @@ def opened(name: str, folder: Path, allowed: Collection[str]) -> Code:
 
 
 def source_problem(code: Code, role: str) -> Diagnostic | None:
-    """What is wrong with a file before it is run: it does not parse, or lacks the function, or that takes something else.
+    """Return why a file cannot be used: it does not parse, or lacks the function, or that takes something else.
 
     Only files are looked into; what a package's module has is known once it is imported.
     """

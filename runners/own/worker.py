@@ -67,7 +67,7 @@ class _Bounded(io.TextIOBase):
 
 
 def packages_of(source: str) -> list[str]:
-    """The modules that a file imports at its top."""
+    """Return the modules that a file imports at its top."""
     packages: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
@@ -78,14 +78,14 @@ def packages_of(source: str) -> list[str]:
 
 
 def packages_before(said: dict[str, Any]) -> list[str]:
-    """The modules that are loaded once, before any copy is made."""
+    """Return the modules that are loaded once, before any copy is made."""
     if not said["module"]:
         return packages_of(said["source"])
     return [said["module"], LOADED_LATE] if said["function"] == FUNCTION else [said["module"]]
 
 
 def load_function(said: dict[str, Any]) -> Callable[..., Any]:
-    """The function that was asked for, its file run now."""
+    """Return the function that was asked for, its file run now."""
     if said["module"]:
         scope: Any = importlib.import_module(said["module"])
     else:
@@ -100,7 +100,7 @@ def load_function(said: dict[str, Any]) -> Callable[..., Any]:
 
 
 def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
-    """What the function gives for rows: one number or truth value each, or the fields of a question."""
+    """Return the function's results for rows: one number or truth value each, or the fields of a question."""
     if said["module"] and said["function"] == FUNCTION:
         return _of_environment(said, rows)
     if said["role"] == "tools":
@@ -158,7 +158,7 @@ def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -
 
 
 def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
-    """The same of a package's environment. A response is right where it gets full marks: 1 or more."""
+    """Return the same of a package's environment. A response is right where it gets full marks: 1 or more."""
     try:
         environment = Environment(said["module"])
         if said["role"] == "task":
@@ -174,7 +174,7 @@ def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[An
 
 
 def question_of(value: object) -> dict[str, Any]:
-    """The fields of a question that a task gave."""
+    """Return the fields of a question that a task gave."""
     if not isinstance(value, Question):
         raise Unfit(f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`")
     for name in ("question", "answer", "trace"):
@@ -191,7 +191,7 @@ def question_of(value: object) -> dict[str, Any]:
 
 
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
-    """A value as a finite number, of a verifier as true or false; numpy's and torch's single numbers count."""
+    """Return a value as a finite number, of a verifier as true or false; numpy's and torch's single numbers count."""
     item = getattr(value, "item", None)
     plain = value
     if callable(item) and not isinstance(value, (int, float)):
@@ -221,7 +221,7 @@ def _article(name: str) -> str:
 
 
 def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
-    """What a batch comes to, as a line of JSON."""
+    """Return the results of a batch as a line of JSON."""
     sys.stdout = sys.stderr = _Bounded()
     try:
         message: dict[str, Any] = {"status": "done", "values": call(said, rows)}
@@ -242,7 +242,7 @@ def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
 
 
 def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
-    """An exception as its words and the line of the user's file that it came from."""
+    """Return an exception as its words and the line of the user's file that it came from."""
     words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
     kind = type(failure).__name__
     message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
@@ -263,7 +263,7 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def place_in(said: dict[str, Any], file: str, line: int) -> dict[str, Any]:
-    """A line as a message has it: in the user's file, or `inside` its package; nothing for any other."""
+    """Return a line as a message has it: in the user's file, or `inside` its package; nothing for any other."""
     if file == said["file"]:
         return {"line": line, "inside": ""}
     inside = said["root"] and file.startswith(f"{said['root']}{os.sep}")

@@ -16,7 +16,7 @@ COMPOSITE = "composite"
 
 
 def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) -> Any:
-    """A data set with its options, as a spec gives them. Raises what the package raises for those that do not fit."""
+    """Return a data set with its options, as a spec gives them. Raises what the package raises for those that do not fit."""
     gym: Any = import_module("reasoning_gym")
     given = dict(options)
     if task == COMPOSITE and isinstance(given.get("datasets"), list):
@@ -26,14 +26,14 @@ def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) 
 
 
 def parts_of(dataset: Any) -> list[Any]:
-    """A data set with all that it is made of."""
+    """Return a data set with all that it is made of."""
     inside = getattr(dataset, "datasets", None)
     parts = inside.values() if isinstance(inside, dict) else ()
     return [dataset, *(deeper for part in parts for deeper in parts_of(part))]
 
 
 def entry_of(facts: Mapping[str, Any]) -> Any:
-    """The entry of a question, out of its metadata."""
+    """Return the entry of a question, out of its metadata."""
     if "packed" not in facts:
         return facts["entry"]
     return unpacked(facts["packed"], lambda number: None)

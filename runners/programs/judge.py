@@ -62,7 +62,7 @@ class _Session:
         return str(said.get("ended")), str(said.get("output", ""))
 
     def ask(self, request: object) -> dict[str, Any]:
-        """What the copy answers; none of it is to be trusted. Raises _Ended."""
+        """Return the copy's answer, none of which is to be trusted. Raises _Ended."""
         said = self._hear(request)
         if said.get("ended") == "lost":
             raise Gone(status=-signal.SIGKILL)
@@ -139,7 +139,7 @@ class Judge(WorkerPool):
         self._tests.forget_foreign()
 
     def pids(self) -> list[int]:
-        """The numbers of its processes, those of answers first."""
+        """Return the numbers of its processes, those of answers first."""
         return super().pids() + self._tests.pids()
 
     def _judge(self, worker: Worker, program: tuple[str, Tests]) -> str:
@@ -236,7 +236,7 @@ def same_value(wanted: Any, said: Any, tolerance: float) -> bool:
 
 
 def _name(said: Any) -> str | None:
-    """The text that a record's name is in JSON, or None for what JSON does not have as a name."""
+    """Return the text that a record's name is in JSON, or None for what JSON does not have as a name."""
     match said:
         case None | str() | int() | float():
             return str(said)
@@ -246,7 +246,7 @@ def _name(said: Any) -> str | None:
 
 
 def _integer(text: str) -> float:
-    """A number that was sent in hexadecimal digits; NaN, which equals nothing, for what is none."""
+    """Return a number that was sent in hexadecimal digits; NaN, which equals nothing, for what is none."""
     try:
         return int(text, 16)
     except ValueError:

@@ -60,7 +60,7 @@ Tests = Inputs | Calls | Script
 
 @lru_cache(maxsize=256)
 def read_tests(references: tuple[str, ...], meta: str = "") -> Tests:
-    """The tests that a question has as its reference answers; `meta` (JSON) may name a function and statements before.
+    """Return the tests in a question's reference; `meta` (JSON) may name a function and statements to run before.
 
     Raises Unreadable.
     """
@@ -91,7 +91,7 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> Tests:
 
 
 def _facts(meta: str) -> dict[str, Any]:
-    """What the question's metadata say, those of a JSON text in it too (`metadata` of LiveCodeBench)."""
+    """Return the facts in the question's metadata, those of a JSON text in it too (`metadata` of LiveCodeBench)."""
     try:
         facts = decoded(meta, LONGEST_TESTS) if meta else {}
         inner = facts.get("metadata") if isinstance(facts, dict) else None
@@ -112,7 +112,7 @@ def _inputs(pairs: list[tuple[Any, Any]]) -> Inputs:
 
 
 def _lines(said: Any) -> str:
-    """A text, or a list of its lines."""
+    """Return a text, or a list of its lines."""
     if isinstance(said, list) and all(isinstance(line, str) for line in said):
         return "\n".join(said) + "\n"
     if not isinstance(said, str):

@@ -33,7 +33,7 @@ class Uncarried(Exception):
 
 
 def packed(value: Any, keep: Keep, depth: int = 0) -> Any:
-    """A value as JSON has it. Raises Uncarried where it is nested too deep, or `keep` refuses a part of it."""
+    """Return a value as JSON has it. Raises Uncarried where it is nested too deep, or `keep` refuses a part of it."""
     if depth > DEEPEST:
         raise Uncarried("it is nested too deep")
 
@@ -77,7 +77,7 @@ def packed(value: Any, keep: Keep, depth: int = 0) -> Any:
 
 
 def unpacked(said: Any, find: Find, depth: int = 0) -> Any:
-    """The value that the other side packed. Raises Uncarried for what no `packed` gives."""
+    """Return the value that the other side packed. Raises Uncarried for what no `packed` gives."""
     if depth > 2 * DEEPEST:
         raise Uncarried("it is nested too deep")
 

@@ -49,7 +49,7 @@ class _Nowhere(io.TextIOBase):
 
 
 def typing_names() -> dict[str, Any]:
-    """The names of `typing`, which questions with types in them take for granted."""
+    """Return the names of `typing`, which questions with types in them take for granted."""
     return {name: getattr(typing, name) for name in typing.__all__}
 
 
@@ -127,7 +127,7 @@ def serve_answer(text: str) -> bytes:
 
 
 def entry_of(module: types.ModuleType, name: str, before: set[str]) -> Any:
-    """The function that a question asks for: by its name, of the module or of its `Solution`; without one, the last."""
+    """Return the function that a question asks for by name, in the module or its `Solution`; without a name, the last."""
     solution = getattr(module, "Solution", None)
     if name:
         if hasattr(module, name) or solution is None:
@@ -243,7 +243,7 @@ def serve_tests(text: str, entry: str) -> bytes:
 
 
 def _error_of(reply: dict[str, Any]) -> Exception:
-    """An error of the answer's as one of Python's own, by the nearest that it derives from.
+    """Return an error of the answer's as one of Python's own, by the nearest that it derives from.
 
     Ends of iterations are none: a test's loop would take one for its own.
     """
@@ -285,7 +285,7 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def exchange(copy: Copy, text: bytes) -> bytes:
-    """What a program prints, to its end or up to one byte more than it may, while it is given its input."""
+    """Return a program's output, to its end or one byte past its limit, while it is given its input."""
     output, sent = b"", 0
     writes: list[int] = [copy.writes]
     while len(output) <= LONGEST_REPLY:
@@ -311,7 +311,7 @@ def exchange(copy: Copy, text: bytes) -> bytes:
 
 
 def read_line(copy: Copy) -> bytes | None:
-    """The next line of a copy; None where it ends, or says more than it may."""
+    """Return the next line of a copy; None where it ends, or says more than it may."""
     while b"\n" not in copy.said:
         part = os.read(copy.reads, 2**16) if copy.wait([copy.reads], [])[0] else b""
         if not part or len(copy.said) > LONGEST_REPLY:

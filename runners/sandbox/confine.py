@@ -140,7 +140,7 @@ class Sandbox:
         gc.freeze()
 
     def call(self, work: Callable[[], bytes], seconds: float) -> Reply:
-        """The bytes that `work` gives in a copy of this process, within `seconds` of processor time.
+        """Return the bytes that `work` gives in a copy of this process, within `seconds` of processor time.
 
         Nothing bounds the time by the clock: end this process for that, and its copy ends with it.
         """
@@ -157,7 +157,7 @@ class Sandbox:
         return Reply(ending, data if ending == "done" else b"")
 
     def start(self, work: Callable[[], bytes], seconds: float) -> Copy:
-        """A copy of this process in which `work` runs, with pipes of this process as its stdin and stdout.
+        """Return a copy of this process in which `work` runs, with pipes of this process as its stdin and stdout.
 
         What it writes there is not to be trusted. The bytes that `work` gives come last. Limits are those of `call`.
         """
@@ -230,7 +230,7 @@ def _end_of(copy: int, seconds: float) -> tuple[Ending, float]:
 
 
 def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
-    """What `work` gives, unless its timer ends it first; an exit that it asks for is a failure of it."""
+    """Return the result of `work`, unless its timer ends it first; an exit that it asks for is a failure of it."""
     try:
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -244,7 +244,7 @@ def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
 
 
 def python_folders(modules: Iterable[str] = ()) -> list[str]:
-    """What Python reads: its library, installed packages, those of the named modules, and the system's libraries."""
+    """Return the folders that Python reads: its library, packages, those of named modules, the system's libraries."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
@@ -256,7 +256,7 @@ def python_folders(modules: Iterable[str] = ()) -> list[str]:
 
 
 def empty_environment(environment: Mapping[str, str], **added: str) -> dict[str, str]:
-    """An environment with nothing in it but where Python and its packages are, and what is `added`."""
+    """Return an environment with nothing in it but where Python and its packages are, and what is `added`."""
     return {**{name: environment[name] for name in _NEEDED if name in environment}, **added}
 
 
@@ -269,7 +269,7 @@ def limit_memory(mebibytes: int) -> None:
 
 
 def _limit_time(seconds: float | None, for_good: bool = False) -> None:
-    """The kernel's limit, from now on, for what no timer can interrupt, or what turns its timer off; None for no limit."""
+    """Set the kernel's limit for what no timer can interrupt, or what turns its timer off; None for no limit."""
     signal.signal(signal.SIGPROF, _expire)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     most = hard

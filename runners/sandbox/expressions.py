@@ -39,7 +39,7 @@ _CONSTANTS = frozenset(
 
 
 def read_literal(text: str, *scopes: object) -> Any:
-    """The value of numbers, strings, lists and arithmetic on them: what `eval` gives for these, and for nothing else.
+    """Return the value of numbers, strings, lists and arithmetic on them: what `eval` gives for these, and for nothing else.
 
     `scopes` are what `eval` may be given too; there are no names to look up in them.
     """
@@ -87,7 +87,7 @@ def check_formula(code: str, functions: Collection[str], names: Collection[str])
 
 
 def _check_call(node: ast.Call, callable_names: Collection[str], named: set[int]) -> None:
-    """Calls are of functions by name, or of what `Function('f')` makes; notes the texts that may stand in them."""
+    """Check that a call is of a function by name, or of `Function('f')`, and note the texts in it."""
     called = node.func
     if isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "Function":
         return

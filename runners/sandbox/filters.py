@@ -21,7 +21,7 @@ _X32 = 0x40000000
 
 
 def assemble(architecture: Architecture, permitted: Mapping[str, Condition | None]) -> bytes:
-    """The filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
+    """Return the filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
     program = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, architecture.audit, 1, 0),
@@ -41,7 +41,7 @@ def assemble(architecture: Architecture, permitted: Mapping[str, Condition | Non
 
 
 def _body(condition: Condition | None) -> list[bytes]:
-    """What follows where the number is that of a permitted call; the lower half of an argument is all there is to it."""
+    """Return the checks that follow the number of a permitted call; only the lower half of an argument counts."""
     if condition is None:
         return [_step(_RETURN, ALLOW)]
     checks = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]

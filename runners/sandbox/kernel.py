@@ -35,12 +35,12 @@ def _library() -> Any:
 
 
 def architecture() -> Architecture | None:
-    """This machine's, where its system calls are known."""
+    """Return this machine's, where its system calls are known."""
     return ARCHITECTURES.get(os.uname().machine)
 
 
 def landlock_version() -> int:
-    """The version of Landlock's interface; 0 where the kernel has none, or hides it."""
+    """Return the version of Landlock's interface; 0 where the kernel has none, or hides it."""
     here = architecture()
     if sys.platform != "linux" or here is None:
         return 0
@@ -75,7 +75,7 @@ def lacking() -> str | None:
 
 
 def make_ruleset(readable: Iterable[str]) -> int:
-    """A Landlock ruleset, as a file descriptor, by which nothing is permitted but to read these files and folders.
+    """Return a Landlock ruleset, as a file descriptor, by which nothing is permitted but to read these files and folders.
 
     What is not there is left out. Raises OSError where the kernel has no Landlock.
     """

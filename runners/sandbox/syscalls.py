@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What argument number `argument` of a call must be: one of `values` where there are any, and without the bits of
-    `without`."""
+    """A condition on argument number `argument` of a call.
+
+    The argument is one of `values`, if there are any, and has none of the bits of `without`.
+    """
 
     argument: int
     values: tuple[int, ...] = ()

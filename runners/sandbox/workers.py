@@ -150,7 +150,7 @@ class WorkerPool:
         help: str,
         settings: bytes = b"",
     ) -> None:
-        """`settings`: the first line that a worker hears, if any. It answers that it is ready, or what it lacks.
+        """Describe the workers. `settings` is the first line that one gets; it replies that it is ready, or what it lacks.
 
         The others are words for where it is not: `what` a worker does, `where` in the spec, which code has to be
         `confined`, and what would `help`.

@@ -74,9 +74,9 @@ class Verifier(Protocol):
         ...
 
     def stats(self) -> Stats:
-        """What it has done until now."""
+        """Return the counts of this verifier until now."""
         ...
 
     def close(self) -> None:
-        """Ends what it runs; it grades no more."""
+        """End the processes of this verifier, which grades no more."""
         ...

@@ -36,7 +36,7 @@ MOST_JOINED = 24
 
 
 def final_answer(response: str) -> str:
-    r"""The content of the last `\boxed{…}` with balanced braces, stripped; empty where there is none.
+    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; empty where there is none.
 
     A box after `</think>` comes after those inside the reasoning and so wins over them; a response cut off within
     its last box answers with the one before it, and so does one whose last box is empty. Of nested boxes the innermost is
@@ -88,7 +88,7 @@ def _joined(text: str, start: int, answer: str) -> str:
 
 
 def forced_answer(continuation: str) -> str:
-    r"""The answer of a text generated after an open `\boxed{`: all up to the first unmatched `}`, stripped.
+    r"""Return the answer of a text generated after an open `\boxed{`: all up to the first unmatched `}`, stripped.
 
     A continuation that never closes the box (it ran out of tokens) is the answer as a whole.
     """
@@ -112,7 +112,7 @@ def _closing(text: str, position: int) -> int | None:
 
 
 def _last_balanced(text: str) -> str:
-    """The content of the balanced box that starts last, found in one pass with a stack of open groups."""
+    """Return the content of the balanced box that starts last, found in one pass with a stack of open groups."""
     stack: list[int] = []
     best = (-1, -1)
     for token in _TOKEN.finditer(text):

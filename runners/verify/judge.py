@@ -54,7 +54,7 @@ Plan = bool | Ask | Every | Some
 
 
 def every(parts: Sequence[Plan]) -> Plan:
-    """The conjunction, decided as far as it can be."""
+    """Return the conjunction, decided as far as it can be."""
     if any(part is False for part in parts):
         return False
     left = tuple(part for part in parts if part is not True)
@@ -62,7 +62,7 @@ def every(parts: Sequence[Plan]) -> Plan:
 
 
 def some(parts: Sequence[Plan]) -> Plan:
-    """The disjunction, decided as far as it can be."""
+    """Return the disjunction, decided as far as it can be."""
     if any(part is True for part in parts):
         return True
     left = tuple(part for part in parts if part is not False)
@@ -70,7 +70,7 @@ def some(parts: Sequence[Plan]) -> Plan:
 
 
 def questions(plan: Plan) -> list[Ask]:
-    """What has to be asked for a plan, each once."""
+    """List the questions that a plan asks, each once."""
     if isinstance(plan, Ask):
         return [plan]
     if isinstance(plan, (Every, Some)):
@@ -79,7 +79,7 @@ def questions(plan: Plan) -> list[Ask]:
 
 
 def outcome(plan: Plan, verdict: Callable[[Ask], bool]) -> bool:
-    """What a plan comes to, given the answers to its questions."""
+    """Return the outcome of a plan, given the answers to its questions."""
     match plan:
         case bool():
             return plan
@@ -92,9 +92,9 @@ def outcome(plan: Plan, verdict: Callable[[Ask], bool]) -> bool:
 
 
 def judge(gold: str, answer: str, tolerance: float) -> Plan:
-    """How to tell whether an answer agrees with its reference. `tolerance` is a share of the reference, for rounded numbers.
+    r"""Plan how to tell whether an answer agrees with its reference; `tolerance` is a share of it, for rounded numbers.
 
-    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\\phantom`). In time linear
+    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\phantom`). In time linear
     in both lengths, but for the members of sets, of which there are at most `MOST_ITEMS`.
     """
     if not gold.strip() or not answer.strip():
@@ -116,7 +116,7 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
 
 
 def expressions(reference: str) -> list[str]:
-    """The parts of a reference that only computer algebra can read, each once; "" stands for a part that nothing reads.
+    """Return the parts of a reference that only computer algebra can read, each once; "" is a part that nothing reads.
 
     Numbers with their units, choices and words are read without it. Groups and equations are taken apart, as in `judge`.
     """
@@ -241,8 +241,11 @@ _PI = re.compile(r"\\pi(?![A-Za-z])")
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Several members: a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`, the
-    parts of a `ratio`."""
+    """Several members.
+
+    They are a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`, or the parts
+    of a `ratio`.
+    """
 
     kind: str
     items: tuple[str, ...]
@@ -324,7 +327,7 @@ class _Judge:
         return every([*named, values, self.compare(left[2], right[2], depth + 1)])
 
     def _chains(self, gold: str, answer: str, depth: int) -> Plan | None:
-        """Assignments and equations; None where neither is one."""
+        """Compare assignments and equations; None if neither is one."""
         values = list(product(_rounded(gold), _rounded(answer)))
         if len(values) > 1:
             return some([self.compare(*pair, depth + 1) for pair in values])
@@ -462,7 +465,7 @@ class _Judge:
 
 
 def _asked(gold: str, answer: str, share: float) -> Plan:
-    """A question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
+    """Return a question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
     if _other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
         return False
     if _RATIO.search(answer) and not _RATIO.search(gold):
@@ -494,8 +497,10 @@ _GAMMA = re.compile(r"\\gamma(?![A-Za-z])")
 
 
 def _for_algebra(text: str) -> str:
-    """An expression in words that math-verify reads as they are meant: it takes `\\gamma` for a function or a constant, a
-    letter that stands last for a unit, degrees for radians, and no `E_0`."""
+    r"""Return an expression in words that math-verify reads as they are meant.
+
+    It takes `\gamma` for a function or a constant, a last letter for a unit, degrees for radians, and no `E_0`.
+    """
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
     return _LAST_LETTER.sub(r"{\1}", text.replace("E_", r"\Xi_"))
 
@@ -543,8 +548,10 @@ def _listed(text: str) -> Sequence[str]:
 
 
 def _of_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
-    r"""Return what to compare where a letter of both is any integer, `k\pi, k \in \mathbb{Z}`: it may have another name, be
-    counted from another one, or downwards."""
+    r"""Return the pairs to compare if a letter of both is any integer, as in `k\pi, k \in \mathbb{Z}`.
+
+    The letter may have another name, be counted from another number, or downwards.
+    """
     said = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
     if said[0] is None:
         bare = said[1] is not None and said[1][2] in _letters(gold)
@@ -601,7 +608,7 @@ def _tight(text: str) -> str:
 
 
 def _number(value: Fraction, written: Quantity) -> str:
-    """A number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
+    """Return a number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
     if value.denominator == 1:
         return str(value.numerator)
     if written.rounded:
@@ -619,7 +626,7 @@ def several(text: str) -> bool:
 
 
 def _opened(text: str) -> str:
-    """The text without a wrapping that says nothing: brackets around one thing, `\\text{…}` around mathematics."""
+    r"""Return the text without a wrapping that says nothing: brackets around one thing, `\text{…}` around mathematics."""
     if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
         return text[1:-1].strip(" ") or text
     wrapped = _TEXT.fullmatch(text)
@@ -696,7 +703,7 @@ def _chosen(text: str) -> list[str]:
 
 
 def _with_text(text: str) -> tuple[str, str] | None:
-    """The letter of a choice and the text with it, which names no other choice; None where it is something else."""
+    """Return the letter of a choice and the text with it, which names no other choice; None where it is something else."""
     said = _CHOICE_SAID.fullmatch(text)
     if said is None or not said[4].strip() or _OTHER_CHOICE.search(said[4]):
         return None
@@ -704,7 +711,7 @@ def _with_text(text: str) -> tuple[str, str] | None:
 
 
 def _said(text: str) -> str | None:
-    """What a text says in words; None where it is mathematics."""
+    """Return the words of a text; None if it is mathematics."""
     if _ALL_TEXT.fullmatch(text):
         return _TEXT.sub(r"\1", text).strip()
     return text if _BARE_WORDS.fullmatch(text) else None
@@ -727,7 +734,7 @@ def _folded(words: str) -> list[str]:
 
 
 def _chain(text: str) -> list[str]:
-    """The sides of equations one after another, and what a name is a member of; the text alone where it has neither."""
+    """Return the sides of equations in order, and the set of a membership; the text alone if it has neither."""
     if "=" not in text and r"\in" not in text:
         return [text]
     sides = split_top(text, _EQUALS)
@@ -753,7 +760,7 @@ def _unlettered(text: str, other: str) -> str:
 
 
 def _rounded(text: str) -> list[str]:
-    """Return a number and what it is near to, of `6\\pi \\approx 18.85`; the text alone where it is something else."""
+    r"""Return a number and what it is near to, of `6\pi \approx 18.85`; the text alone where it is something else."""
     sides = split_top(text, _APPROX) if r"\approx" in text else [text]
     return sides if len(sides) == 2 and _NUMERAL.fullmatch(sides[0]) else [text]
 
@@ -799,7 +806,7 @@ def _solutions(text: str) -> _Group | None:
 
 
 def _group(text: str) -> _Group | None:
-    """The members of a text that has several, or of a set."""
+    """Return the members of a text that has several, or of a set."""
     if "=" in text and (solutions := _solutions(text)) is not None:
         return solutions
     group = _matrix(text) or _set(text) or _orders(text)
@@ -824,7 +831,7 @@ def _group(text: str) -> _Group | None:
 
 
 def _both(text: str) -> tuple[str, ...]:
-    """The two values of an expression with one sign of plus and minus."""
+    """Return the two values of an expression with one sign of plus and minus."""
     signs = _PLUS_MINUS.findall(text)
     if len(signs) != 1:
         return (text,)
@@ -862,7 +869,7 @@ def _set(text: str) -> _Group | None:
 
 
 def _orders(text: str) -> _Group | None:
-    """The interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
+    """Return the interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
     for joined, mark in (("or", _OR), ("and", _AND)):
         parts = split_top(text, mark)
         ranges = [_interval_of_order(part) for part in parts]
@@ -883,7 +890,7 @@ def _orders(text: str) -> _Group | None:
 
 
 def _of_distance(text: str) -> _Group | None:
-    r"""The interval of `|x - a| < r`, or what is left beside that of `|x - a| > r`."""
+    r"""Return the interval of `|x - a| < r`, or what is left beside that of `|x - a| > r`."""
     pieces = [piece.strip(" ") for piece in _ORDER.split(text)]
     if len(pieces) != 3:
         return None
@@ -901,7 +908,7 @@ def _of_distance(text: str) -> _Group | None:
 
 
 def _sum(centre: str, mark: str, radius: str, negative: bool) -> str:
-    """An end of an interval: as a number where both are, else as an expression."""
+    """Return an end of an interval: as a number where both are, else as an expression."""
     one, other = quantity(centre), quantity(radius)
     if one is None or other is None:
         side = "" if centre == "0" else f"-{centre}" if negative else centre
@@ -911,7 +918,7 @@ def _sum(centre: str, mark: str, radius: str, negative: bool) -> str:
 
 
 def _interval_of_order(text: str) -> _Group | None:
-    r"""The interval that `a \le x < b`, `x > a` or `a < x` describes."""
+    r"""Return the interval that `a \le x < b`, `x > a` or `a < x` describes."""
     if not _ORDER.search(text) or len(split_top(text, _COMMA)) > 1:
         return None
     pieces = [piece.strip(" ") for piece in _ORDER.split(text)]
@@ -934,14 +941,14 @@ def _interval_of_order(text: str) -> _Group | None:
 
 
 def _by_name(group: _Group) -> dict[str, str] | None:
-    """The values of a list by the names that they are assigned to; None where a member has none, or a name has several."""
+    """Map the names in a list to their values; None if a member has no name, or a name has several values."""
     sides = [split_top(item, _EQUALS) for item in group.items]
     values = {side[0]: side[1] for side in sides if len(side) == 2 and _strict_name(side[0])}
     return values if len(values) == len(group.items) else None
 
 
 def _unnamed(group: _Group) -> _Group:
-    """A list without the names that its members are assigned to."""
+    """Return a list without the names that its members are assigned to."""
     items = []
     for item in group.items:
         sides = split_top(item, _EQUALS)
@@ -950,7 +957,7 @@ def _unnamed(group: _Group) -> _Group:
 
 
 def _without_unit(text: str) -> tuple[str, object]:
-    """An expression without the unit or the words after it, and that unit where it is one."""
+    """Return an expression without the unit or the words after it, and that unit where it is one."""
     after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
     if after is None or after.start() == 0:
         return text, None

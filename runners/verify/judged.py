@@ -34,7 +34,7 @@ _OPEN = {"<": "\\u003c", "[": "\\u005b"}
 
 
 def message_of(answer: Answer, meta: Sequence[str]) -> str:
-    """What a judge reads: one JSON object, in which no text can end its own string or open a turn of a chat.
+    """Return a judge's message: one JSON object, in which no text can end its own string or open a turn of a chat.
 
     Servers read marks of turns such as `<|im_start|>` and `[INST]` wherever they stand, so their first characters are
     escaped.
@@ -57,7 +57,7 @@ def message_of(answer: Answer, meta: Sequence[str]) -> str:
 
 
 def verdict_of(reply: Reply) -> bool | None:
-    """What a judge says in its last line, after its thoughts; None for anything but the word alone, or a reply cut off."""
+    """Return a judge's verdict in its last line; None for anything but the word alone, or a reply cut off."""
     _, _, said = reply.text.rpartition("</think>")
     lines = said.strip().splitlines()
     return _SAYS.get(lines[-1].strip(" \t*_`\"'.").lower()) if lines and reply.ended else None
@@ -70,7 +70,7 @@ class JudgeVerifier:
     """
 
     def __init__(self, judge: Judge, work: Path, wait: Callable[[float], bool] | None = None) -> None:
-        """Raises E0747 where the judge's key is not set."""
+        """Raise E0747 where the judge's key is not set."""
         self._judge = judge
         self._chat = Chat(judge.address, judge.model, key_of(judge), judge.seconds, judge.at_once)
         said = judge.model_dump(mode="json", exclude=set(Judge.incidental))
@@ -84,7 +84,7 @@ class JudgeVerifier:
         self._counts: Counter[Status] = Counter()
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts in the order of the answers. Raises E0747 and E0748; what was judged until then is kept."""
+        """Return the verdicts in the order of the answers. Raises E0747 and E0748; what was judged until then is kept."""
         messages = [message_of(answer, self._judge.meta) for answer in answers]
         keys = [hashlib.sha256(message.encode()).hexdigest()[:32] for message in messages]
         unasked = [_unasked(answer) for answer in answers]
@@ -177,7 +177,7 @@ class JudgeVerifier:
             raise self._unclear(message, reply)
 
     def _reply(self, message: str, temperature: float) -> Reply | None:
-        """A reply, after as many failures as may be; None where the grading ends meanwhile. Raises Refused, and E0747."""
+        """Return a reply, after at most the allowed failures; None if the grading ends first. Raises Refused, and E0747."""
         judge, pause = self._judge, FIRST_WAIT
         for left in range(judge.retries, -1, -1):
             if judge.most_tokens is not None and self._verdicts.tokens >= judge.most_tokens:
@@ -234,7 +234,7 @@ class JudgeVerifier:
 
 
 def key_of(judge: Judge) -> str:
-    """The judge's key, out of the environment; empty where it has none. Raises E0747 where the variable is not set."""
+    """Return the judge's key from the environment; empty if it has none. Raises E0747 if the variable is not set."""
     if judge.key is None:
         return ""
     key = os.environ.get(judge.key, "").strip()
@@ -250,7 +250,7 @@ def key_of(judge: Judge) -> str:
 
 
 def _unasked(answer: Answer) -> Verdict | None:
-    """The verdict on what nobody is asked about: nothing, which is wrong, and more than a judge should read."""
+    """Return the verdict on what nobody is asked about: nothing, which is wrong, and more than a judge should read."""
     if not answer.text.strip():
         return Verdict(False, "fast")
     long = f"it has more than {LONGEST_ANSWER:,} characters, which no judge is asked to read"

@@ -155,7 +155,7 @@ r"""Commands with which a text shows something else than it says: to a reader `4
 
 
 def plain(text: str) -> str:
-    r"""The text without layout, fonts and kinds of space, with one spelling of each sign, and braces around arguments.
+    r"""Return the text without layout, fonts and kinds of space, with one spelling of each sign and braced arguments.
 
     `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
     """
@@ -204,7 +204,7 @@ def plain(text: str) -> str:
 
 
 def spelt(text: str) -> str:
-    """The text with one character for each sign and digit, without the marks of Markdown, tidied."""
+    """Return the text with one character for each sign and digit, without the marks of Markdown, tidied."""
     text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
     if not text.isascii():
         text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
@@ -242,7 +242,7 @@ def _balanced(text: str) -> bool:
 
 
 def _emphasis_gone(text: str) -> str:
-    """The text without space, stars and underscores around it, and without one pair of quotes."""
+    """Return the text without space, stars and underscores around it, and without one pair of quotes."""
     text = text.lstrip("*_ \t\r\n").rstrip(" \t\r\n")
     bare = text.rstrip("*_ \t\r\n")
     # `z^*` is mathematics.
@@ -251,7 +251,7 @@ def _emphasis_gone(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """The text without one pair of braces or dollar signs around all of it."""
+    """Return the text without one pair of braces or dollar signs around all of it."""
     if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
         return text[1:-1].strip(" ")
     if len(text) > 1 and text[0] == "{" and text[-1] == "}" and closing(text, 0) == len(text) - 1:
@@ -282,7 +282,7 @@ def balanced(text: str) -> bool:
 
 
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
-    """The pieces between the matches of `marks` that stand in no bracket; each stripped."""
+    """Return the pieces between the matches of `marks` that stand in no bracket; each stripped."""
     pieces, depth, place, begun = list[str](), 0, 0, 0
     while place < len(text):
         if depth == 0:
@@ -313,7 +313,7 @@ def _one_spelling(command: re.Match[str]) -> str:
 
 
 def _upright(command: re.Match[str]) -> str:
-    """A constant or a function in upright letters, as it is in slanted ones."""
+    """Return a constant or a function in upright letters, as it is in slanted ones."""
     if command[3] is not None:
         return f"\\{command[3]} "
     return f" {command[2]}" if command[1] else command[2]

@@ -46,7 +46,7 @@ class ProgramVerifier(CachedVerifier):
         self._judge.close()
 
     def pids(self) -> list[int]:
-        """The numbers of the processes that it has now."""
+        """Return the numbers of the processes that it has now."""
         return self._judge.pids()
 
 

@@ -80,7 +80,7 @@ class Quantity:
 
 
 def quantity(text: str, *, reference: bool = False) -> Quantity | None:
-    """The number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
+    """Return the number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
     text = text.strip(" ")
     parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
     if len(parts) > 1:
@@ -200,7 +200,7 @@ def _spelt_out(parts: Sequence[str]) -> list[str]:
 
 
 def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
-    """The value without its sign, and the digits as written; None where a denominator is 0."""
+    """Return the value without its sign, and the digits as written; None where a denominator is 0."""
     if number["over"] is not None:
         before, once, over = number["before"] or "0", number["once"] or "", number["over"]
         repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(once))
@@ -229,7 +229,7 @@ def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
 
 
 def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
-    """The number with what stands after it, or None where that makes it something else than a number."""
+    """Return the number with what stands after it, or None where that makes it something else than a number."""
     gap = tail[:1] == " "
     tail = tail.strip(" ")
     if not tail:
@@ -272,7 +272,7 @@ def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
 
 
 def _first_unit(words: str) -> Unit | None:
-    """The unit that the words after a number begin with."""
+    """Return the unit that the words after a number begin with."""
     first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
     return unit_of(first) if len(first) > 2 else None
 

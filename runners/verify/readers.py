@@ -77,7 +77,7 @@ class Thinking:
 def read_answer(
     readers: Sequence[AnswerReader], text: str, since: int = 0, thinking: Thinking | None = None
 ) -> str:
-    """The answer of a text by the first way that finds one, empty where none does. It ends after `since` characters.
+    """Return the answer of a text by the first way that finds one, empty where none does. It ends after `since` characters.
 
     With `thinking` it is read after the last mark, if that closes the thinking.
     """
@@ -177,7 +177,7 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
 
 
 def _blocks(text: str) -> list[Place]:
-    """The content of each block of code that is closed, up to and with its closing fence."""
+    """Return the content of each block of code that is closed, up to and with its closing fence."""
     places: list[Place] = []
     first = max(0, len(text) - LONGEST_RESPONSE)
     begin, length = -1, 0
@@ -194,7 +194,7 @@ def _blocks(text: str) -> list[Place]:
 
 
 def _after(text: str, marker: str) -> list[Place]:
-    """What stands after each marker up to the end of its line, or of the next where that is empty."""
+    """Return the text after each marker up to the end of its line, or of the next if that is empty."""
     places: list[Place] = []
     place = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
     while place >= 0:

@@ -137,7 +137,7 @@ _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 
 @lru_cache(maxsize=4096)
 def unit_of(text: str) -> Unit | None:
-    r"""The unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names; None where it names none."""
+    r"""Return the unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names; None where it names none."""
     if len(text) > MOST_CHARACTERS:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _WRAPPED.sub(r" \1 ", text)))

@@ -108,7 +108,7 @@ class PooledVerifier:
         self._counts: Counter[Status] = Counter()
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts in the order of the answers. Raises a Problem (E0741) when no worker can be started."""
+        """Return the verdicts in the order of the answers. Raises a Problem (E0741) when no worker can be started."""
         # What a package says of its question is no business of mathematics.
         meta = [("" if self._fast else answer.meta) for answer in answers]
         single = [
@@ -121,7 +121,7 @@ class PooledVerifier:
         return graded
 
     def _grade_single(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts of answers with one reference each."""
+        """Return the verdicts of answers with one reference each."""
         plans = [self._plan(answer) for answer in answers]
         asked = [
             [_request(ask, answer) for ask in questions(plan)]
@@ -139,7 +139,7 @@ class PooledVerifier:
         return judge(answer.gold, answer.text, self._tolerance)
 
     def stats(self) -> Stats:
-        """Counts by status since this verifier was made."""
+        """Count answers by status since this verifier was made."""
         count = self._counts
         return Stats(
             fast=count["fast"],
@@ -155,7 +155,7 @@ class PooledVerifier:
         self._checks.close()
 
     def pids(self) -> list[int]:
-        """The process ids of the live workers."""
+        """Return the process ids of the live workers."""
         return self._checks.pids()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -177,12 +177,12 @@ def _restore(
 
 
 def _request(ask: Ask, answer: Answer) -> Answer:
-    """A question as a worker reads it: of mathematics with its tolerance, of a package with the question's metadata."""
+    """Return a question as a worker reads it: with a tolerance for mathematics, with metadata for a package."""
     return Answer(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
 
 
 def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> Verdict:
-    """The verdict that a plan comes to. Where it is wrong, and something in it was not judged, that is said."""
+    """Return the verdict that a plan comes to. Where it is wrong, and something in it was not judged, that is said."""
     if isinstance(plan, bool):
         return Verdict(plan, "fast")
     correct = outcome(plan, lambda ask: verdicts[_request(ask, answer)].correct)
@@ -225,11 +225,11 @@ class ChanceVerifier:
     """
 
     def __init__(self, verifier: Verifier) -> None:
-        """`verifier` is closed with this one."""
+        """Take over `verifier`, which is closed with this one."""
         self._verifier = verifier
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts in the order of the answers."""
+        """Return the verdicts in the order of the answers."""
         return [
             replace(verdict, correct=verdict.correct or _drawn(answer))
             for answer, verdict in zip(answers, self._verifier.grade(answers), strict=True)
@@ -250,7 +250,7 @@ def _drawn(answer: Answer) -> bool:
 
 
 def answer_row(answer: Answer) -> dict[str, object]:
-    """An answer as own code is given it."""
+    """Return an answer as own code is given it."""
     try:
         meta = json.loads(answer.meta) if answer.meta else {}
     except ValueError:
@@ -264,8 +264,9 @@ def answer_row(answer: Answer) -> dict[str, object]:
 def open_verifier(
     chosen: Comparison, tolerance: float, folder: Path, resources: Resources, work: Path
 ) -> Verifier:
-    """The verifier of a data set as a task uses it: one by its name, the user's own, whose file is
-    below `folder`, or a judge, whose verdicts are kept below `work`.
+    """Open the verifier of a data set: one by its name, the user's own, or a judge.
+
+    The user's file is below `folder`, and a judge's verdicts are kept below `work`.
 
     Two processes grade; servers answer faster than those, and leave this machine's cores free: each core gets one then.
 
@@ -293,7 +294,7 @@ def make_verifier(
     tolerance: float = TOLERANCE,
     confined: bool = True,
 ) -> Verifier:
-    """The verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
+    """Return the verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
 
     `tolerance` is that of `math` for rounded numbers, a share of the reference. A package's scorer may evaluate answers
     as code: it grades nothing where its process cannot be confined, unless `confined` is false. math-verify reads a grammar

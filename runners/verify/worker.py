@@ -96,8 +96,10 @@ DIGITS = 30
 
 
 def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | None:
-    """The real and the imaginary part of what math-verify read, and whether they were rounded to `DIGITS`; None where that
-    is not one number without variables, of which `i` is none."""
+    """Return the real and the imaginary part that math-verify read, and whether they were rounded to `DIGITS`.
+
+    Return None unless it is one number without variables, of which `i` is none.
+    """
     sympy = import_module("sympy")
     if not parsed or not isinstance(parsed[0], sympy.Expr):
         return None
@@ -118,9 +120,9 @@ POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -1
 
 
 def equal_at_points(one: list[Any], other: list[Any]) -> bool:
-    """Return whether two expressions of the same variables have one value at each of `POINTS` where both are real.
+    r"""Return whether two expressions of the same variables have one value at each of `POINTS` where both are real.
 
-    There are three such at least. So `\\sqrt{ab}` and `\\sqrt{a}\\sqrt{b}` are equal, `\\sqrt{x^2}` and `x` are not.
+    There are three such at least. So `\sqrt{ab}` and `\sqrt{a}\sqrt{b}` are equal, `\sqrt{x^2}` and `x` are not.
     """
     sympy = import_module("sympy")
     if not one or not other or not all(isinstance(each[0], sympy.Expr) for each in (one, other)):
@@ -150,7 +152,7 @@ def equal_at_points(one: list[Any], other: list[Any]) -> bool:
 
 
 def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
-    """The value of an expression, or None where a part of it has no real one."""
+    """Return the value of an expression, or None where a part of it has no real one."""
     sympy = import_module("sympy")
     put = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
     for part in sympy.preorder_traversal(expression):
@@ -166,7 +168,7 @@ def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
 
 
 def load_reasoning_gym() -> Check:
-    """The verdict of the data set that made a question: right where its `score_answer` gives full marks."""
+    """Return the verdict of the data set that made a question: right where its `score_answer` gives full marks."""
     guard_sympy()
     import_module("reasoning_gym")
 
@@ -183,7 +185,7 @@ def _scorer(fields: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=64)
 def scorer_of(task: str, options: str = "{}") -> Any:
-    """A data set of reasoning-gym. Where it evaluates answers, it reads values and formulas of them and runs nothing."""
+    """Return a data set of reasoning-gym, which reads values and formulas from answers and runs nothing."""
     dataset = create_dataset(task, 1, 0, json.loads(options))
     for kind in [kind for part in parts_of(dataset) for kind in type(part).__mro__]:
         if kind.__module__.startswith("reasoning_gym."):
@@ -212,7 +214,7 @@ a grammar, and formulas that sympy's parser is kept from running as code."""
 
 
 def message_of(reply: Reply) -> dict[str, object]:
-    """What is told of an answer; words that are no verdict are a failure."""
+    """Return the message about an answer; words that are no verdict are a failure."""
     verdict = _VERDICTS.get(reply.data)
     if reply.status == "done":
         return {"correct": verdict is True, "outcome": "failed" if verdict is None else "checked"}
