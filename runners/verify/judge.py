@@ -154,6 +154,7 @@ def _expressions(text: str, depth: int) -> list[str]:
 
 
 _WORD = re.compile(r"[0-9A-Za-z]")
+_PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|prime)(?![a-z])")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 _CONSTANT = re.compile(
     r"\\(?:pi|infty|emptyset|theta|alpha|beta|gamma|phi|lambda|mu|omega|sigma)(?![A-Za-z])"
@@ -449,8 +450,10 @@ class _Judge:
             gold, one = rf"\frac{{{_number(one.value, one)}\pi}}{{180}}", None
         if other is not None and other.degrees and _PI.search(gold):
             answer, other = rf"\frac{{{_number(other.value, other)}\pi}}{{180}}", None
-        gold, first = _without_unit(gold)
-        answer, second = _without_unit(answer)
+        (gold, first), (answer, second), whole = _without_unit(gold), _without_unit(answer), (gold, answer)
+        wanted, other_words = whole[0][len(gold) :], whole[1][len(answer) :]
+        if _PREDICATE.search(wanted) and _without_articles(wanted) != _without_articles(other_words):
+            return False
         units = (one.unit if one is not None else first, other.unit if other is not None else second)
         if units[0] is not None and units[1] is not None and units[0] != units[1]:
             return False
@@ -731,6 +734,11 @@ def _folded(words: str) -> list[str]:
     """Words without case, marks and a leading article."""
     folded = [word.casefold() for word in _PLAIN_WORD.findall(_ORDINAL.sub("", words))]
     return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at") else folded
+
+
+def _without_articles(words: str) -> list[str]:
+    """Return words without case, marks and articles."""
+    return [word for word in _folded(words) if word not in ("a", "an", "the")]
 
 
 def _chain(text: str) -> list[str]:

@@ -133,6 +133,7 @@ _NONE = re.compile(
     r"(?:there (?:is|are|exists?) |has |have )?no (?:real )?(?:solutions?|roots?)(?: exists?)?\.?"
 )
 _NAMED = {
+    **dict.fromkeys(("dne", "does not exist", "the limit does not exist"), r"\text{does not exist}"),
     **{
         word: str(number)
         for number, word in enumerate(
