@@ -10,6 +10,7 @@ EXTRAS = {
         "transformers",
         "tokenizers",
         "safetensors",
+        "gguf",
         "math_verify",
         "ray",
         "httpx",

@@ -45,10 +45,9 @@ class IR(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return a dump without the `later` fields that are at their default."""
+        """Return a dump without the `later` fields that are at their default; a caller may exclude others."""
         dumped: dict[str, Any] = dump(self)
-        names = self.dumped_fields
-        return dumped if len(names) == len(dumped) else {name: dumped[name] for name in names}
+        return {name: dumped[name] for name in self.dumped_fields if name in dumped}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
