@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run: its results, and the report's page, which is None where the report was not made."""
+    """The outcome of a run: its results, and the report's page, which is None if no report was made."""
 
     results: Results
     page: Path | None

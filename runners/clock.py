@@ -48,7 +48,7 @@ def processor_seconds() -> float:
 
 
 def _has_children() -> bool:
-    """Whether this process has any, which is asked far quicker than which ones."""
+    """Return whether this process has any, which is asked far quicker than which ones."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

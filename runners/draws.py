@@ -26,7 +26,7 @@ def _epoch(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 def drawn(seed: int, step: int, batch: int, count: int) -> list[int]:
-    """Which of `count` things step `step` takes: `batch` in a row of epochs put one after another, each in its own order.
+    """Return which of `count` things step `step` takes: `batch` in a row of epochs, each in its own order.
 
     Within an epoch nothing comes twice, and a step depends on no step before it.
     """
@@ -46,7 +46,7 @@ def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ..
 
 
 def met(seed: int, draws: int, batch: int, count: int) -> list[int]:
-    """Which of `count` things any of the first `draws` steps takes, in their order."""
+    """Return which of `count` things any of the first `draws` steps takes, in their order."""
     if draws * batch >= count:
         return list(range(count))
     return sorted({position for step in range(draws) for position in drawn(seed, step, batch, count)})

@@ -20,7 +20,7 @@ GLOO = "GLOO_SOCKET_IFNAME"
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where the first process listens for those on other machines, and for no longer than they train together."""
+    """The port at which the first process listens for others, for no longer than they train together."""
 
     host: str
     number: int

@@ -64,7 +64,7 @@ def _double(model: Model, folder: Path, place: Path) -> StandIn:
 
 
 def _folder_of(model: Model, folder: Path) -> Path | None:
-    """Where a model's config and tokenizer are on this machine, weights or not."""
+    """Return where a model's config and tokenizer are on this machine, weights or not."""
     match model.source:
         case Folder(path=path):
             stored: Path | None = folder / path
@@ -85,7 +85,7 @@ def _packed(model: Model) -> Path | None:
 
 
 def _is_absent(data: Data, folder: Path) -> bool:
-    """Whether a source of the data is not on this machine; one that is here and wrong is the run's to tell of."""
+    """Return whether a source of the data is not on this machine; one that is here and wrong is the run's to tell of."""
     files = [folder / source.path for source in data.sources if isinstance(source, File)]
     if any(not path.exists() for path in files):
         return True

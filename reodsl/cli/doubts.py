@@ -19,7 +19,7 @@ class Doubts:
     """Hears of every result of a run; with `quiet` it tells nothing while the run goes on."""
 
     def __init__(self, ready: Ready, quiet: bool) -> None:
-        """Of a run that has not begun."""
+        """Begin with a run that has not started."""
         self.ready, self.quiet = ready, quiet
         self.tables: dict[str, Path] = {}
         self.shown: set[Diagnostic] = set()
@@ -103,5 +103,5 @@ class Doubts:
         ]
 
     def rest(self, results: Results, page: Path) -> list[Diagnostic]:
-        """Those that have not been told."""
+        """List the doubts not shown yet."""
         return [each for each in self.all(results, page) if each not in self.shown]

@@ -23,7 +23,7 @@ class Fit:
 
     @property
     def well(self) -> bool:
-        """Whether it can run here."""
+        """Return whether it can run here."""
         return all(each.severity != "error" for each in self.lacks)
 
 

@@ -24,7 +24,7 @@ ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Where responses of a past run are: the run or the file, its training, the step and the question."""
+    """The source of a past run's responses: the run or the file, its training, the step and the question."""
 
     run: str | None
     rollouts: str | None

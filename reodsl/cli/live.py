@@ -30,7 +30,7 @@ class Display(Protocol):
 
 @dataclass(slots=True)
 class Board:
-    """What is known of all tasks at a moment."""
+    """The state of all tasks at a moment."""
 
     total: int
     clock: Callable[[], float] = time.monotonic

@@ -32,7 +32,7 @@ def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = 
 
 
 def colourful() -> bool:
-    """Whether stderr is a terminal that wants colour: NO_COLOR (no-color.org) and a dumb one do not."""
+    """Return whether stderr is a terminal that wants colour: NO_COLOR (no-color.org) and a dumb one do not."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -63,5 +63,5 @@ def print_json(value: Any) -> None:
 
 
 def failed(diagnostics: Iterable[Diagnostic]) -> bool:
-    """Whether any of them is an error."""
+    """Return whether any of them is an error."""
     return any(diagnostic.severity == "error" for diagnostic in diagnostics)

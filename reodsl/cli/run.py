@@ -188,7 +188,7 @@ class Watcher:
         as_json: bool,
         trackers: Sequence[str] = (),
     ) -> None:
-        """Of a run that has not begun. What is only warned of is not shown where all is `quiet`."""
+        """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
         from reodsl.cli.live import Waiting, display
 
         title = f"{ready.spec.study.name} {plan.digest[:8]}"

@@ -79,7 +79,7 @@ def _reason(ready: Ready, item: Item) -> str:
 
 
 def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
-    """How far a run is with the task, or how far one came that was stopped; None where none began."""
+    """Return how far a run is with the task, or how far one came that was stopped; None where none began."""
     from reodsl.store.live import read_live, read_steps
     from reodsl.watch.state import finite
 

@@ -30,7 +30,7 @@ class Hardware(IR):
 
 @kind("cluster", parents=("cluster",))
 class Cluster(IR):
-    """Where training and rollouts run.
+    """The machines that train and make rollouts.
 
     With `apart`, `rollout_share` of the GPUs generate and the others train. `hardware` is for pricing alone.
     """

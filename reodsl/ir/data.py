@@ -35,7 +35,7 @@ def normal_question(question: str) -> str:
 
 @kind("columns", form="call")
 class Columns(IR):
-    """Which columns of a source hold what the questions table needs; those of `meta` keep their names."""
+    """The columns of a source that the questions table reads; those of `meta` keep their names."""
 
     question: str = setting(Text(), "the question", default="question")
     answer: str = setting(Text(), "the reference answer", default="answer")
@@ -341,7 +341,7 @@ def verifier_words(verifier: Comparison) -> str:
 
 
 class Grading(IR):
-    """How responses are graded: the part of `Data` that graded results depend on."""
+    """The part of `Data` that graded results depend on."""
 
     later = frozenset({"tools", "thinking"})
     verifier: Comparison = "math"

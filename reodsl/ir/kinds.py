@@ -16,4 +16,4 @@ DECLARED = (
 """Kinds that stand at the top of a file."""
 
 METRICS = ("train.accuracy", "train.reward", "train.length", "train.loss")
-"""What a plateau can watch; the metric is the part after the point."""
+"""The metrics that a plateau can watch, each the part after the point."""

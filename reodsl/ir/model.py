@@ -105,7 +105,7 @@ class Dimensions(IR):
 
 @kind("prompt", form="block")
 class Prompt(IR):
-    """How a question becomes a model's input."""
+    """A model's input, as it is made from a question."""
 
     kind: Literal["raw", "chat"] = setting(WORDS, "plain text, or the model's chat template", default="raw")
     template: str = setting(Text(), "the text around `{question}`", default="{question}")
@@ -158,7 +158,7 @@ class Wording(IR):
 
 @kind("forcing", parents=("forcing",))
 class Forcing(IR):
-    """How a cut response is made to answer: by a text, then at most `answer_tokens` tokens up to `close`."""
+    """The text that makes a cut response answer, in at most `answer_tokens` tokens up to `close`."""
 
     presentation = frozenset({"name"})
     name: str = ""

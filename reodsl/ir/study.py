@@ -50,7 +50,7 @@ class Benchmark(IR):
 
 @kind("suite", parents=("suite",))
 class Suite(IR):
-    """How a checkpoint is evaluated.
+    """An evaluation of a checkpoint: benchmarks, sampling and budgets.
 
     Accuracy and length are those of whole responses, up to the longest; REG integrates up to `reg_to`. A suite of accuracy
     alone has no `forcing`, and its grid is the longest response: no response goes on there.

@@ -77,7 +77,7 @@ class TraceStyle(IR):
 
 @kind("traces", parents=("traces",), children=("style",))
 class FoldTraces(IR):
-    """How a worked solution is written, redundant re-checks and mistakes included.
+    """The style of a worked solution, redundant re-checks and mistakes included.
 
     A pass is `open`, the steps, `close`; `again` stands between passes; `answer` ends the trace. `another_pass` is the
     probability of a further pass, up to `max_passes`. The last pass gives the answer.

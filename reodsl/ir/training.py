@@ -66,7 +66,7 @@ ENGINE = setting(
 
 
 class Sampling(IR):
-    """How responses are drawn."""
+    """The sampling of responses."""
 
     max_tokens: int = setting(TOKENS, "longest response", "max_tokens = 32K tokens")
     temperature: float = setting(TEMPERATURE, "0 is greedy", default=1.0)
@@ -76,7 +76,7 @@ class Sampling(IR):
 
 @kind("batch", form="block")
 class Batch(IR):
-    """What a step takes."""
+    """The questions and responses of a step."""
 
     prompts: int = setting(COUNT, "questions a step; traces for SFT, pairs for preferences", "prompts = 128")
     rollouts: int = setting(COUNT, "responses a question", methods=PPO, default=1)
@@ -148,7 +148,7 @@ class Lora(IR):
 
 @kind("advantage", form="block")
 class Advantage(IR):
-    """How rewards at splits become advantages.
+    """The rule that makes advantages from rewards at splits.
 
     `normalise` z-scores each split over the question's rollouts (`group`; a standard deviation of 0 gives 0), subtracts the
     mean alone (`center`), or does neither.
@@ -187,7 +187,7 @@ class Advantage(IR):
 
 @kind("loss", form="block")
 class Loss(IR):
-    """What PPO's loss is made of; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
+    """The parts of PPO's loss; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
 
     ratio: Literal["token", "sequence", "none"] = setting(
         WORDS,

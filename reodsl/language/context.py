@@ -126,7 +126,7 @@ class Context:
 
     @property
     def reported(self) -> tuple[Diagnostic, ...]:
-        """What was reported here, without the files' own errors."""
+        """Return what was reported here, without the files' own errors."""
         return tuple(self._reported.values())
 
     def broken_files(self) -> set[str]:
@@ -139,7 +139,7 @@ class Context:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """What was found, the files' own errors first.
+        """Return what was found, the files' own errors first.
 
         Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
         """

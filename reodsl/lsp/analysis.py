@@ -61,7 +61,7 @@ def findings_of(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def is_library(shown: str) -> bool:
-    """Whether a path in a span is one of the standard library."""
+    """Return whether a path in a span is one of the standard library."""
     return shown.startswith(f"{STD}/")
 
 

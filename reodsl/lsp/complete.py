@@ -62,7 +62,7 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
 
 
 def _is_in_comment_or_text(prefix: str) -> bool:
-    """Whether the end of `prefix` is inside a text in quotes or a comment."""
+    """Return whether the end of `prefix` is inside a text in quotes or a comment."""
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
     return '"' in bare or "#" in bare
 

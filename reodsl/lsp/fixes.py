@@ -29,7 +29,7 @@ CONSTANT = ("W0301", "W0303")
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What an editor offers for a finding: a title and edits of the file, the last place first."""
+    """An editor's offer for a finding: a title and edits of the file, the last place first."""
 
     title: str
     finding: Diagnostic

@@ -82,7 +82,7 @@ def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tup
 
 
 def _is_calculated(value: tree.Expr) -> bool:
-    """Whether a value's number is not what is written: a name or a sum; or thousands of tokens, which are 1024 each."""
+    """Return whether a value's number is not written: it is a name, a sum, or thousands of tokens, which are 1024 each."""
     return isinstance(value, _CALCULATED) or (
         isinstance(value, tree.Number) and value.suffix in ("K", "M", "G")
     )

@@ -23,7 +23,7 @@ from reodsl.syntax.scanner import Token
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a word means, as Markdown; `defined` is None for a word of the language."""
+    """The meaning of a word, as Markdown; `defined` is None for a word of the language."""
 
     text: str
     span: Span

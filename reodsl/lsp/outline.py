@@ -132,7 +132,7 @@ def locate(text: str, line: int, column: int) -> Site:
 
 
 def is_word(token: Token) -> bool:
-    """Whether a token is a name, or a keyword, which may be one elsewhere."""
+    """Return whether a token is a name, or a keyword, which may be one elsewhere."""
     return (token.text[:1].isalpha() and token.text.isidentifier()) or (
         token.text[:1] == "_" and token.type == "NAME"
     )

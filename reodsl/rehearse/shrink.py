@@ -41,7 +41,7 @@ T = TypeVar("T", bound=IR)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How small a rehearsal is.
+    """The size of a rehearsal.
 
     `longest`: tokens of the longest response of the spec. `steps` of each stage. `prompts` and `rollouts` of a step.
     `questions` of each benchmark, with `samples` responses each, forced at about `cuts` budgets. `pool`: questions to
@@ -244,7 +244,7 @@ class _Shrinking:
         )
 
     def segment(self, tokens: int, reward: Reward) -> int:
-        """As long as the narrowest gap of the reward's budgets at least, which rounding may have made wider."""
+        """Return a segment at least as long as the narrowest gap of the reward's budgets, widened by rounding."""
         split = reward.splits
         ends = (0, *split.budgets, split.l_max) if isinstance(split, Budgets) else (0, 1)
         return self.tokens(tokens, min(after - before for before, after in pairwise(ends)))
@@ -327,7 +327,7 @@ def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
 
 
 def _of_its_own(verifier: Comparison) -> bool:
-    """Whether answers to other questions cannot be compared so: a package's own, and programs."""
+    """Return whether answers to other questions cannot be compared so: a package's own, and programs."""
     return verifier == "package" or isinstance(verifier, Tests)
 
 

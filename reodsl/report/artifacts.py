@@ -17,7 +17,7 @@ from reodsl.store.manifest import MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions.
+    """The origin of an artifact, as far as its store wrote it down: its key, seconds, device and versions.
 
     `unconfined` is why answers were checked outside a sandbox there; empty where they were inside. `hub` has the commits
     of a hub's models and data sets that it goes back to, by repository.

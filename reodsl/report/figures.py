@@ -140,7 +140,7 @@ SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, 
 
 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
-    """How responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
+    """Return how responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
     rows = {name: read(material) for name, (read, _) in SPREAD.items()}
     present = {arm for frame in rows.values() for arm in frame["arm"]}
     arms = [arm for arm in material.drawn if arm in present]

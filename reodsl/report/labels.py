@@ -39,7 +39,7 @@ def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, p
 
 
 def _box(place: tuple[float, float], side: Side, half: float) -> _Box:
-    """Where a name of width `2 half` stands: left, top, right, bottom."""
+    """Return where a name of width `2 half` stands: left, top, right, bottom."""
     dx, dy, align = side
     middle = place[0] + dx + {"center": 0.0, "left": half, "right": -half}[align]
     return (middle - half, place[1] + dy - 7, middle + half, place[1] + dy + 7)

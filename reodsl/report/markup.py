@@ -72,6 +72,18 @@ def dot(colour: str, dash: int) -> Markup:
     return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
 
 
+def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
+    """Return the heading of an arm's row in a table: its dot, its name, and a note beside it if there is one."""
+    return tag(
+        "th",
+        tag("span", class_="dot", style=f"background:{colour}"),
+        arm,
+        tag("span", note, class_="tag") if note else None,
+        class_="name",
+        scope="row",
+    )
+
+
 def json_block(identity: str, value: Any) -> Markup:
     """Return data for the page's script: `<script type="application/json" id=…>`.
 

@@ -52,7 +52,7 @@ _SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String, "by": pl.S
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a report is made of. Frames may be empty; `seed` is null where a task belongs to no seed.
+    """The material of a report. Frames may be empty; `seed` is null where a task belongs to no seed.
 
     `curves` and `frontiers` (name, seed, benchmark, budget, accuracy) hold each benchmark and `mean`; `summary`
     (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of `reg.parquet` with `arm`, null `seed`
@@ -132,7 +132,7 @@ class Material:
 
     @property
     def framed(self) -> tuple[str, ...]:
-        """As `framed` of the study."""
+        """Return the result of `framed` for the study."""
         return framed(self.study)
 
     def frontier(self) -> pl.DataFrame:
@@ -162,7 +162,7 @@ def framed(study: Study) -> tuple[str, ...]:
 
 
 def title(benchmark: str) -> str:
-    """How a benchmark is named on the page; the mean over them is the paper's `Average`."""
+    """Return how a benchmark is named on the page; the mean over them is the paper's `Average`."""
     return "Average" if benchmark == MEAN else benchmark
 
 

@@ -33,12 +33,12 @@ def star(score: Score) -> str:
 
 
 def shared(study: Study) -> str:
-    """Which trainings all seeds go on from."""
+    """Return which trainings all seeds go on from."""
     return f"All seeds go on from one training of {' and '.join(study.shared)}, with seed {study.seeds[0]}"
 
 
 def frontiers(study: Study) -> str:
-    """Which frontier leads, which is the paper's, and how each errs; nothing where it is published."""
+    """Return which frontier leads, which is the paper's, and how each errs; nothing where it is published."""
     score = study.score
     edge = next((each for each in study.frontiers if score is not None and each.name == score.frontier), None)
     if edge is None or edge.published:

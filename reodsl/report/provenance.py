@@ -101,7 +101,7 @@ def seeds(study: Study) -> str:
 
 
 def answers_read(spec: Spec) -> list[str]:
-    """Where the answers of each benchmark were read and how they were compared: benchmarks that agree in one text."""
+    """Return where the answers of each benchmark were read and how they were compared: benchmarks that agree in one text."""
     benchmarks: dict[str, list[str]] = {}
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
@@ -146,7 +146,7 @@ def why(spec: Spec, task: str) -> str:
 
 
 def lines_of(spec: Spec) -> dict[str, str]:
-    """Where a spec sets each arm: `specs/quickstart.reo:41`, its first line that is known; arms without one are left out."""
+    """Return the first known line that sets each arm, such as `specs/quickstart.reo:41`, for the arms that have one."""
     first: dict[str, tuple[bool, int, str]] = {}
     for path, origin in spec.origins.items():
         if not origin.path.startswith("--"):

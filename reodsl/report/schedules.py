@@ -15,7 +15,7 @@ from reodsl.numbers.budgets import Rule, Schedule, coefficients
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
 from reodsl.report import formats, theme
-from reodsl.report.markup import Markup, tag
+from reodsl.report.markup import Markup, name_cell, tag
 from reodsl.report.material import MEAN, Material
 
 
@@ -113,17 +113,10 @@ def section(material: Material) -> Markup | None:
     rows = selected(material)
     if not rows:
         return None
-    colour = material.colours
     body = []
     for row in rows:
-        name = tag(
-            "th",
-            tag("span", class_="dot", style=f"background:{colour.get(row.arm, theme.UNTRAINED)}"),
-            row.arm,
-            tag("span", f"seed {row.seed}", class_="tag") if row.seed is not None else None,
-            class_="name",
-            scope="row",
-        )
+        note = None if row.seed is None else f"seed {row.seed}"
+        name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED), note)
         error = "" if row.error is None else f"{formats.signed(100 * row.error, 2)}%"
         body.append(
             tag(

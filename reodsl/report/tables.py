@@ -140,7 +140,7 @@ def frontier(material: Material) -> pl.DataFrame:
 
 
 def winning_shares(material: Material) -> pl.DataFrame:
-    """How often each arm makes the frontier: arm, benchmark, share of its budgets (mean over seeds)."""
+    """Return how often each arm makes the frontier: arm, benchmark, share of its budgets (mean over seeds)."""
     table = frontier(material)
     if "arms" not in table.columns:
         return pl.DataFrame(schema={"arm": pl.String, "benchmark": pl.String, "share": pl.Float64})

@@ -8,7 +8,7 @@ import polars as pl
 
 from reodsl.ir.training import FromTraining, Ppo, Stage, Start
 from reodsl.report import formats, theme
-from reodsl.report.markup import Child, Markup, tag
+from reodsl.report.markup import Child, Markup, name_cell, tag
 from reodsl.report.material import Material
 
 CLOSE = 0.05
@@ -87,17 +87,10 @@ def section(material: Material) -> list[Child]:
     )
     means = " Means over seeds." if len(material.seeds) > 1 else ""
     words = f"How much each arm learned from rewards, and how many tokens its responses had.{means}"
-    colour = material.colours
     body = [
         tag(
             "tr",
-            tag(
-                "th",
-                tag("span", class_="dot", style=f"background:{colour.get(row['arm'], theme.UNTRAINED)}"),
-                row["arm"],
-                class_="name",
-                scope="row",
-            ),
+            name_cell(row["arm"], material.colours.get(row["arm"], theme.UNTRAINED)),
             [tag("td", formats.number(row[name], digits)) for name, digits in COLUMNS.items()],
         )
         for row in rows.to_dicts()
@@ -124,18 +117,14 @@ def data_section(material: Material) -> list[Child]:
         + (", and picks with the lowest margins are left out" if drops else "")
         + ("; means over seeds." if len(material.seeds) > 1 else ".")
     )
-    colour = material.colours
     several = set(rows.filter(pl.col("arm").is_duplicated())["arm"])
     body = [
         tag(
             "tr",
-            tag(
-                "th",
-                tag("span", class_="dot", style=f"background:{colour.get(row['arm'], theme.UNTRAINED)}"),
+            name_cell(
                 row["arm"],
-                tag("span", row["stage"], class_="tag") if row["arm"] in several else None,
-                class_="name",
-                scope="row",
+                material.colours.get(row["arm"], theme.UNTRAINED),
+                row["stage"] if row["arm"] in several else None,
             ),
             tag("td", row["by"]),
             tag("td", formats.number(row["questions"], 0)),

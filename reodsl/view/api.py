@@ -38,7 +38,7 @@ class Api:
     """Answers about one store."""
 
     def __init__(self, store: Store) -> None:
-        """Of a store that is there."""
+        """Serve an existing store."""
         self.store = store
         self._studied: dict[tuple[str, int, str], Studied] = {}
         self._reports: dict[str, tuple[Any, str]] = {}

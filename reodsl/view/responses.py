@@ -30,7 +30,7 @@ Rows = np.ndarray[Any, np.dtype[np.uint32]]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which responses are wanted; None is any.
+    """A filter of responses; None is any.
 
     `words` stand in a question's text or id, or are its answer; `shortest` and `longest` are tokens. `flip` is a budget at
     which the forced answer turns right or wrong (`to`), compared with the next smaller budget of the grid.
@@ -143,7 +143,7 @@ def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to:
 
 @lru_cache(maxsize=256)
 def _in_step(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
-    """Whether each response has one row a budget, in the order of the responses and the budgets: as they are written."""
+    """Return whether each response has one row a budget, in the order of the responses and the budgets."""
     keys = ["benchmark", "question", "sample"]
     count = _scan(samples).select(pl.len()).collect().item()
     if _scan(forced).select(pl.len()).collect().item() != count * budgets:
@@ -161,7 +161,7 @@ def _in_step(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) 
 def listed(
     evaluations: Sequence[Evaluation], wanted: Filter, offset: int, limit: int
 ) -> tuple[int, list[dict[str, Any]]]:
-    """How many responses of some evaluations fit, and `limit` of them from number `offset` on, each without its text."""
+    """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts."""
     matches = [(each, matching(each, wanted)) for each in evaluations]
     total = sum(len(rows) for _, rows in matches)
     page: list[dict[str, Any]] = []

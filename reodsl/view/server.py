@@ -171,7 +171,7 @@ def read_key(place: Path) -> str:
 
 
 def key_place() -> Path:
-    """Where this user's key is kept: `$XDG_STATE_HOME/reodsl/view.key`."""
+    """Return where this user's key is kept: `$XDG_STATE_HOME/reodsl/view.key`."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / "view.key"
 

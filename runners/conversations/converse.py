@@ -61,7 +61,7 @@ class _Open:
 
     @property
     def state(self) -> Any:
-        """What the tools remember."""
+        """Return what the tools remember."""
         return self.turns[-1].state if self.turns else None
 
     def next(self, sampling: Sampling) -> Request:
@@ -75,7 +75,7 @@ class _Open:
         )
 
     def room(self, sampling: Sampling, length: int) -> int:
-        """How many tokens may follow a sequence of some length."""
+        """Return how many tokens may follow a sequence of some length."""
         assert self.talk is not None
         return min(sampling.max_tokens - len(self.response.tokens), self.talk.context - length)
 
@@ -109,7 +109,7 @@ def converse(
 
 
 def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
-    """Those that go on, with what the tools said put after their last turn."""
+    """Return the open conversations, with the tools' replies after their last turn."""
     calling: dict[int, list[tuple[_Open, str, list[Call]]]] = {}
     for one in done:
         assert one.talk is not None

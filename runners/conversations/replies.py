@@ -17,7 +17,7 @@ _PROBE: list[Call] = [{"name": "probe", "arguments": {"x": 1}}]
 
 @dataclass(frozen=True)
 class Replies:
-    """How a model is told what tools say: by its chat template, or by the `reply` of a raw prompt.
+    """The form in which a model reads tools' replies: its chat template, or the `reply` of a raw prompt.
 
     A turn's replies have at most `longest` tokens together, without what the template puts around them.
     """

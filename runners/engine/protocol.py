@@ -32,7 +32,7 @@ class Sampling:
 
     @property
     def whole(self) -> bool:
-        """Whether draws come from the model's own distribution (temperature 1, nothing cut off)."""
+        """Return whether draws come from the model's own distribution (temperature 1, nothing cut off)."""
         return self.temperature == 1.0 and self.top_p >= 1.0 and self.top_k <= 0
 
 
@@ -153,12 +153,12 @@ class Spread(Protocol):
 
     @property
     def world(self) -> int:
-        """How many processes there are, each with a device of its own."""
+        """Return how many processes there are, each with a device of its own."""
         ...
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Those of all tensors when they are whole, by name. Nothing is put together for them."""
+        """Return the shapes of all whole tensors by name, without putting any together."""
         ...
 
     def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:

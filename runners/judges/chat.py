@@ -37,7 +37,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model wrote, whether it came to its end by itself, and the tokens that it read and wrote."""
+    """A model's text, whether it came to its end by itself, and the tokens that it read and wrote."""
 
     text: str
     ended: bool

@@ -36,7 +36,7 @@ class Verdicts:
         return asked in self._kept
 
     def __len__(self) -> int:
-        """How many answers are right or wrong."""
+        """Return how many answers are right or wrong."""
         return sum(verdict is not None for verdict in self._kept.values())
 
     def __getitem__(self, asked: str) -> bool | None:

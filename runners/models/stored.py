@@ -32,7 +32,7 @@ class Stored:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tensors, in the order of the files."""
+        """Return the names of all tensors, in the order of the files."""
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:

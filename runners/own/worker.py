@@ -50,7 +50,7 @@ ROWS: dict[str, tuple[str, str, type]] = {
 
 
 class Unfit(Exception):
-    """What the function gives, or takes, is not what is asked of it."""
+    """The function takes or returns something else than it should."""
 
 
 class _Bounded(io.TextIOBase):

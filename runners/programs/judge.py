@@ -33,7 +33,7 @@ LOST = "its process ended twice, or said more than any may"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an answer may take: processor time of all its tests together, and a process's memory."""
+    """The limits of an answer: processor time of all its tests together, and a process's memory."""
 
     seconds: float
     memory_mib: int
@@ -55,7 +55,7 @@ class _Session:
         self._hear({**what, "seconds": limits.seconds})
 
     def run(self, text: str) -> tuple[str, str]:
-        """How the program ended, and what it printed, given this input."""
+        """Return how the program ended, and what it printed, given this input."""
         said = self._hear({"input": text})
         if said.get("ended") == "lost":
             raise Gone(status=-signal.SIGKILL)

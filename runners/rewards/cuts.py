@@ -23,7 +23,7 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Whether anything has to be cut at all."""
+        """Return whether anything has to be cut at all."""
         return any(self.forced) or any(self.bare)
 
 

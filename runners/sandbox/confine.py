@@ -56,7 +56,7 @@ else ended its process, which says nothing of what it ran."""
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a call ended, and its bytes where it is `done`."""
+    """The end of a call, and its bytes if it is `done`."""
 
     status: Ending
     data: bytes = b""
@@ -108,7 +108,7 @@ class Copy:
 
 
 class Sandbox:
-    """What confines this process and the copies of it that `call` starts."""
+    """The confinement of this process and of the copies that `call` starts."""
 
     def __init__(self, readable: Iterable[str], confined: bool = True) -> None:
         """`readable` are the files and folders that can be read; what is not there is left out.
@@ -181,7 +181,7 @@ class Sandbox:
         return copy
 
     def here(self, work: Callable[[], bytes], seconds: float) -> Reply:
-        """As `call`, in this process itself: what `work` changes stays, and what no timer can interrupt ends it all."""
+        """Do as `call` in this process itself: what `work` changes stays, and what no timer interrupts ends it all."""
         _limit_time(seconds)
         return _timed(work, seconds)
 

@@ -160,7 +160,7 @@ class MicroBatch:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Those of packed sequences; none where they are padded."""
+        """Return the lengths of packed sequences; none if they are padded."""
         return () if self.sequences is None else self.sequences.lengths
 
 

@@ -38,7 +38,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that generates and writes."""
+        """Return whether this is the process that generates and writes."""
         return self.rank == 0
 
     def share(self, value: T | None) -> T:

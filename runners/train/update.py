@@ -98,12 +98,12 @@ class Learner:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Return where the parameters are."""
         return next(self.model.parameters()).device
 
     @property
     def precision(self) -> torch.dtype:
-        """Of forward and backward passes."""
+        """Return the precision of forward and backward passes."""
         return self.products if self.scorer is None else self.scorer.precision
 
     @property
@@ -118,7 +118,7 @@ class Learner:
 
     @property
     def passes(self) -> int:
-        """What a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
+        """Return what a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
         return 2 if self.adapted and self.forward.derive is list else 3
 
     def microbatches(self, batch: TrainBatch, passes: int) -> list[MicroBatch]:

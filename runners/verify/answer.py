@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an answer is right, and how that was found.
+    """A verdict on an answer, and how it was reached.
 
     `fast`: decided in this process; `cached`: seen before; `checked`: by a worker process; `timeout`: the worker
     had to be stopped; `failed`: the worker could not decide (an error, its memory limit, a text too long to
@@ -56,7 +56,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How many answers ended in each status since the verifier was made, and how many workers were started."""
+    """The answers by status since the verifier was made, and the workers started."""
 
     fast: int = 0
     cached: int = 0

@@ -98,7 +98,7 @@ def forced_answer(continuation: str) -> str:
 
 
 def _closing(text: str, position: int) -> int | None:
-    """Where the first `}` stands that closes a group opened before `position`."""
+    """Return where the first `}` stands that closes a group opened before `position`."""
     depth = 0
     for token in _TOKEN.finditer(text, position):
         last = "" if token["bare"] else token[0][-1]

@@ -29,7 +29,7 @@ LONGEST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What only computer algebra can say: whether two expressions are equal, numbers within a share of the first."""
+    """A question to computer algebra: are two expressions equal, numbers within a share of the first?"""
 
     gold: str
     answer: str
@@ -260,7 +260,7 @@ class _Judge:
     share: float
 
     def compare(self, gold: str, answer: str, depth: int) -> Plan:
-        """How one text in one spelling is held against another."""
+        """Return how one text in one spelling is held against another."""
         if not gold or not answer:
             return False
         if _same_text(gold, answer):
@@ -450,9 +450,11 @@ class _Judge:
             gold, one = rf"\frac{{{_number(one.value, one)}\pi}}{{180}}", None
         if other is not None and other.degrees and _PI.search(gold):
             answer, other = rf"\frac{{{_number(other.value, other)}\pi}}{{180}}", None
-        (gold, first), (answer, second), whole = _without_unit(gold), _without_unit(answer), (gold, answer)
-        wanted, other_words = whole[0][len(gold) :], whole[1][len(answer) :]
-        if _PREDICATE.search(wanted) and _without_articles(wanted) != _without_articles(other_words):
+        gold, first, condition = _without_unit(gold)
+        answer, second, other_condition = _without_unit(answer)
+        if _PREDICATE.search(condition) and _without_articles(condition) != _without_articles(
+            other_condition
+        ):
             return False
         units = (one.unit if one is not None else first, other.unit if other is not None else second)
         if units[0] is not None and units[1] is not None and units[0] != units[1]:
@@ -643,7 +645,7 @@ def _opened(text: str) -> str:
 
 
 def _spoken(text: str) -> bool:
-    """Whether a text says something in words, other than what joins a list."""
+    """Return whether a text says something in words, other than what joins a list."""
     words = [word for word in _PLAIN_WORD.findall(text) if not word.isdigit()]
     return any(len(word) > 1 and word.lower() not in ("and", "or") for word in words)
 
@@ -721,7 +723,7 @@ def _said(text: str) -> str | None:
 
 
 def _is_words(text: str) -> bool:
-    """Whether a reference is a choice or words, in any script: what is compared as text."""
+    """Return whether a reference is a choice or words, in any script: what is compared as text."""
     said, time = _said(text), _CLOCK.fullmatch(text)
     if _CHOICE.fullmatch(text if said is None else said) is not None or (time is not None and time[3]):
         return True
@@ -782,7 +784,7 @@ def _names_number(sides: list[str]) -> bool:
 
 
 def _listed_assignments(text: str) -> bool:
-    """Whether members of a list are assignments of their own: `x = 1, y = 2`, and `x = 1, 2` is one as well."""
+    """Return whether members of a list are assignments of their own: `x = 1, y = 2`, and `x = 1, 2` is one as well."""
     return all(len(split_top(item, _EQUALS)) > 1 for item in split_top(text, _COMMA))
 
 
@@ -791,7 +793,7 @@ def _strict_name(text: str) -> bool:
 
 
 def _loose_name(text: str) -> bool:
-    """Whether the left side of an equation only says what is sought: a name, or a sum of names such as `m + n`."""
+    """Return whether the left side of an equation only says what is sought: a name, or a sum of names such as `m + n`."""
     if _strict_name(text):
         return True
     bare = _INDEX.sub("", _TEXT.sub("t", text))
@@ -964,21 +966,21 @@ def _unnamed(group: _Group) -> _Group:
     return _Group(group.kind, tuple(items), group.ends, group.width)
 
 
-def _without_unit(text: str) -> tuple[str, object]:
-    """Return an expression without the unit or the words after it, and that unit where it is one."""
+def _without_unit(text: str) -> tuple[str, object, str]:
+    """Return an expression without the unit or the words after it, that unit if it is one, and what was after it."""
     after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
     if after is None or after.start() == 0:
-        return text, None
+        return text, None, ""
     unit = unit_of(after[1].strip(" "))
     if unit is None and (
         after.re is _BARE_UNIT or r"\mathrm" in after[1] or not after[1].startswith(r"\text{ ")
     ):
-        return text, None
-    return text[: after.start()].strip(" "), unit
+        return text, None, ""
+    return text[: after.start()].strip(" "), unit, after[1]
 
 
 def _other_case(gold: str, answer: str) -> bool:
-    """Whether an answer has a letter in another case than the reference, which math-verify takes for the same one."""
+    """Return whether an answer has a letter in another case than the reference, which math-verify takes for the same one."""
     left, right = (
         set(re.findall("[A-Za-z]", _COMMANDS.sub(" ", _TEXT.sub(" ", text)))) for text in (gold, answer)
     )

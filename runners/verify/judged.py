@@ -103,7 +103,7 @@ class JudgeVerifier:
         return graded
 
     def stats(self) -> Stats:
-        """How many answers the judge was asked about, how many were known, and how many it did not judge."""
+        """Return how many answers the judge was asked about, how many were known, and how many it did not judge."""
         counts = self._counts
         return Stats(
             fast=counts["fast"], cached=counts["cached"], checked=counts["checked"], failed=counts["failed"]
@@ -115,7 +115,7 @@ class JudgeVerifier:
         self._chat.close()
 
     def _knows(self, key: str) -> bool:
-        """Whether there is a verdict. That there is none counts where it may count as wrong."""
+        """Return whether there is a verdict. That there is none counts where it may count as wrong."""
         return key in self._verdicts and (self._verdicts[key] is not None or self._judge.unclear == "wrong")
 
     def _ask_all(self, fresh: Mapping[str, str]) -> None:

@@ -233,7 +233,7 @@ def tidy(text: str) -> str:
 
 
 def _balanced(text: str) -> bool:
-    """Whether every brace has its partner, escaped ones counted alike."""
+    """Return whether every brace has its partner, escaped ones counted alike."""
     depth = 0
     for brace in _BRACE.findall(text):
         depth += 1 if brace == "{" else -1
@@ -261,7 +261,7 @@ def unwrapped(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int | None:
-    """Where the bracket closes that opens at `start`; of all kinds together, as half-open intervals need."""
+    """Return where the bracket closes that opens at `start`; of all kinds together, as half-open intervals need."""
     depth, place = 0, start
     while place < len(text):
         step, change = _bracket(text, place)
@@ -273,7 +273,7 @@ def closing(text: str, start: int) -> int | None:
 
 
 def balanced(text: str) -> bool:
-    """Whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
+    """Return whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
     depth, place = 0, 0
     while place < len(text) and depth >= 0:
         step, change = _bracket(text, place)
@@ -299,7 +299,7 @@ def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
 
 
 def _bracket(text: str, place: int) -> tuple[int, int]:
-    """How many characters the mark at a place has, and by how much it changes the depth of brackets."""
+    """Return how many characters the mark at a place has, and by how much it changes the depth of brackets."""
     mark = text[place]
     if mark == "\\":
         return (2, {"{": 1, "}": -1}.get(text[place + 1 : place + 2], 0))

@@ -142,12 +142,12 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
 
 
 def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
-    """Whether an answer lies within `tolerance`, a share of the reference."""
+    """Return whether an answer lies within `tolerance`, a share of the reference."""
     return abs(reference - answer) <= tolerance * abs(reference)
 
 
 def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) -> bool:
-    """Whether an answer is the reference's number, in its unit if both name one."""
+    """Return whether an answer is the reference's number, in its unit if both name one."""
     if answer.base is not None and reference.base is None:
         return answer.base == 10 and reference.value == answer.value
     if reference.base is not None:

@@ -153,7 +153,7 @@ def box_ends(text: str) -> list[int]:
 
 
 def opens_box(text: str) -> bool:
-    r"""Whether a text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
+    r"""Return whether a text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
     boxes = list(_BOX.finditer(text))
     return bool(boxes) and "}" not in text[boxes[-1].end() :]
 

@@ -13,7 +13,7 @@ SECONDS, MEMORY_MIB = 5.0, 1024
 
 
 def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
-    """Whether a mathematical verifier reads none of the answers that a reference stands for, one verdict a reference.
+    """Return whether a mathematical verifier reads none of the answers that a reference stands for, one verdict a reference.
 
     It reads numbers, choices and words itself, and asks math-verify for the rest. What math-verify takes longer than
     `SECONDS` for is unread. Without math-verify on this machine nothing that it would be asked for is.

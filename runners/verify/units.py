@@ -15,7 +15,7 @@ MOST_POWER = 6
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit measures, as powers of base quantities, and how many of the base units it is."""
+    """A unit: its measure as powers of base quantities, and its size in base units."""
 
     dimension: Dimension
     size: Fraction

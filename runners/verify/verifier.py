@@ -47,7 +47,7 @@ class ExactVerifier:
         ]
 
     def stats(self) -> Stats:
-        """How many answers were graded."""
+        """Return how many answers were graded."""
         return Stats(fast=self._graded)
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class ChanceVerifier:
         ]
 
     def stats(self) -> Stats:
-        """Those of the verifier."""
+        """Return the verifier's counts."""
         return self._verifier.stats()
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ _LETTERS = re.compile(
 
 
 def load_references() -> Check:
-    """Whether math-verify reads a reference: as more than a text, and no word in it as a product of letters."""
+    """Return whether math-verify reads a reference: as more than a text, and no word in it as a product of letters."""
     from math_verify import parse
 
     guard_sympy()
@@ -194,7 +194,7 @@ def scorer_of(task: str, options: str = "{}") -> Any:
 
 
 def compares_only(meta: str) -> bool:
-    """Whether a task's scorer compares texts or decimals and calls nothing else, by the names that its code refers to."""
+    """Return whether a task's scorer only compares texts or decimals, by the names that its code refers to."""
     code = type(_scorer(json.loads(meta))).score_answer.__code__
     return _COMPARING.issuperset(code.co_names) and not code.co_freevars
 
@@ -265,7 +265,7 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
 def settle(
     sandbox: Sandbox, check: Check, taken_here: Callable[[str], bool], line: bytes, seconds: float
 ) -> Reply:
-    """How the check of a request ends, in this process or a copy of it."""
+    """Return how the check of a request ends, in this process or a copy of it."""
     try:
         request = json.loads(line)
         here = taken_here(request["meta"])

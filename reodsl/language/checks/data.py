@@ -371,7 +371,7 @@ def _words_of_budgets(wording: Record) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Where a text of the library is used that could be another one, and how to have another."""
+    """A use of the library's text that could be another one, and the way to have another."""
 
     label: Label
     helps: str
@@ -453,7 +453,7 @@ def _list_source_texts(source: Record) -> Iterator[tuple[Record, str, Span]]:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a model's tokens are known by: its word list, or how many there are."""
+    """A model's vocabulary: its word list, or its size."""
 
     model: Record
     known: object

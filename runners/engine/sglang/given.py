@@ -131,7 +131,7 @@ class GivenServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         try:
             return httpx.get(f"{self.address.url}/health", trust_env=False, timeout=10.0).status_code == 200
         except httpx.HTTPError:
@@ -139,7 +139,7 @@ class GivenServer:
 
     @property
     def near(self) -> bool:
-        """Whether its address is this machine's."""
+        """Return whether its address is this machine's."""
         return httpx.URL(self.address.url).host in ("127.0.0.1", "localhost", "::1")
 
     def said(self) -> list[str]:

@@ -155,7 +155,7 @@ class Actor:
 
     @property
     def alive(self) -> bool:
-        """Whether the actor and its server run."""
+        """Return whether the actor and its server run."""
         try:
             return self.keeper is not None and bool(self.ray.get(self.keeper.is_alive.remote()))
         except self.ray.exceptions.RayActorError:

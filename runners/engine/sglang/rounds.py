@@ -52,7 +52,7 @@ class Work:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to ask."""
+        """Return whether nothing is left to ask."""
         return self.response is not None and not self.open
 
 

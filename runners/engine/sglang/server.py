@@ -51,7 +51,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request has to carry."""
+        """Return what a request has to carry."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
 
@@ -114,7 +114,7 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -292,12 +292,12 @@ class Host(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         ...
 
     @property
     def near(self) -> bool:
-        """Whether it is on this machine, so that memory can be shared."""
+        """Return whether it is on this machine, so that memory can be shared."""
         ...
 
     def said(self) -> list[str]:

@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the server runs without a GPU."""
+        """Return whether the server runs without a GPU."""
         return not self.device.startswith("cuda")
 
     @property
