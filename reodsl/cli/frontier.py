@@ -54,7 +54,7 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Compute the reasoning efficiency frontier of the models in curve files.
+    """Compute the efficiency frontier of the models in curve files.
 
     All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
     `reodsl reg` compares with that of the models it scores.
