@@ -15,7 +15,7 @@ from runners.answers import response_text
 from runners.conversations.calls import Call, calls_of
 from runners.conversations.replies import Replies
 from runners.engine.protocol import Engine, Inserted, Request, Response, Sampling
-from runners.own import OwnFunction
+from runners.own.function import OwnFunction
 
 _NOTHING = Response((), (), (), "length", ())
 

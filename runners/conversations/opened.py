@@ -12,7 +12,7 @@ from reodsl.ir.data import Grading, Tools
 from reodsl.ir.model import Model
 from runners.conversations.converse import Talk
 from runners.conversations.replies import Replies
-from runners.own import open_function
+from runners.own.function import open_function
 from runners.prompts import tools_of
 
 

@@ -11,7 +11,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Generated, Python, normal_question
 from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
-from runners.own import open_function
+from runners.own.function import open_function
 
 _DRAWS_PER_QUESTION = 40
 

@@ -27,7 +27,7 @@ from runners.execute.questions import questions
 from runners.models.bounds import require_bounded
 from runners.models.impossible import check_architecture
 from runners.models.names import ADAPTER, INCOMPLETE, explain_unread
-from runners.own import source_problem
+from runners.own.source import source_problem
 from runners.sandbox import lacking as lacking_means
 from runners.sandbox.refusal import PROGRAMS, cannot_confine
 

@@ -20,7 +20,7 @@ from runners.draws import drawn
 from runners.engine.open import open_engine
 from runners.engine.protocol import Weights
 from runners.engine.versions import PLACE
-from runners.own import open_function
+from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rollout.ahead import GradeAhead
 from runners.rollout.generator import Generator, forced_length, sampling_of

@@ -23,7 +23,7 @@ from runners.clock import Moment, now, spent
 from runners.conversations import Talk, Turn
 from runners.draws import exit_places
 from runners.engine.protocol import Forced, Request, Response
-from runners.own import Failed, OwnFunction
+from runners.own.function import Failed, OwnFunction
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 from runners.rewards.splits import step_places

@@ -14,7 +14,7 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
-from runners.own import Failed, OwnFunction, open_function
+from runners.own.function import Failed, OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import CachedVerifier

@@ -18,8 +18,8 @@ from reodsl.ir.data import Data, Generated, Python, Whole
 from reodsl.language import compile_file
 from reodsl.store.code import read_code
 from runners.data.load import join_sources, read_sources
-from runners.own import OwnFunction
 from runners.own.environment import Environment, Unsuited
+from runners.own.function import OwnFunction
 from runners.sandbox import lacking
 from runners.verify import Answer, answer_row, open_verifier
 from tests.bad_input.commands import Place

@@ -15,8 +15,9 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.code import read_code
-from runners.own import Failed, OwnFunction, source_problem
 from runners.own import function as function_module
+from runners.own.function import Failed, OwnFunction
+from runners.own.source import source_problem
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
 

@@ -24,8 +24,8 @@ from reodsl.ir.data import Grading, Python, Tools
 from reodsl.store.code import read_code
 from runners.conversations import require_tools
 from runners.engine.sglang.interpreter import find_interpreter
-from runners.own import OwnFunction
 from runners.own.environment import MOST_SAID, Environment, Unsuited
+from runners.own.function import OwnFunction
 from runners.sandbox import lacking
 from tests.bad_input.commands import Place, Told
 from tests.own.library import HERE, install

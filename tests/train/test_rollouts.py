@@ -13,7 +13,7 @@ from runners.conversations import Turn
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
-from runners.own import Failed
+from runners.own.function import Failed
 from runners.rewards.vectorise import vectorise
 from runners.rollout import generator as generator_module
 from runners.rollout.ahead import GradeAhead
