@@ -8,25 +8,21 @@ The token is the user's, as for `reodsl.share.hub`.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import httpx
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from huggingface_hub.utils import (  # type: ignore[attr-defined]
-    build_hf_headers,
-    filter_repo_objects,
-    hf_raise_for_status,
-    http_stream_backoff,
-    tqdm,
-)
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import build_hf_headers, filter_repo_objects  # type: ignore[attr-defined]
+from huggingface_hub.utils._http import default_client_factory
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir import Spec
@@ -44,12 +40,6 @@ _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256 = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 255
-_TRIES = 5
-"""Attempts at a connection that breaks, without a byte between."""
-_PATIENCE = 30.0
-"""Seconds without a byte."""
-_SHOWN = 10_000_000
-"""Bytes of a file whose progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +130,10 @@ def _file(wanted: Wanted, sibling: Any) -> File:
 def fetch(offer: Offer) -> Path:
     """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays.
 
-    The cache has the layout of huggingface_hub, but by the names and checksums that were offered: that library
+    The cache has the layout of huggingface_hub, but by the names and checksums that were offered: `hf_hub_download`
     takes places in it from the hub's answer for each file, and follows them out of the cache.
     """
+    huggingface_hub.set_client_factory(_open_client)
     wanted = offer.wanted
     place = hub_place(wanted.kind, wanted.repo)
     folder = place / "snapshots" / offer.commit
@@ -164,73 +155,61 @@ def fetch(offer: Offer) -> Path:
     return folder
 
 
+class _Bounded(io.BufferedWriter):
+    """File that takes no byte more than its hub named."""
+
+    def __init__(self, path: Path, file: File) -> None:
+        super().__init__(io.FileIO(path, "ab"))
+        self.file = file
+
+    def write(self, data: Any) -> int:
+        """Write to the end. Raises OSError for more than the hub named."""
+        if self.tell() + len(data) > self.file.size:
+            raise OSError(
+                f"`{self.file.name}` is larger than the {self.file.size:,} bytes that the hub named"
+            )
+        return super().write(data)
+
+
 def _fetch_file(offer: Offer, file: File, blobs: Path) -> None:
     """Download the missing rest of a file."""
+    wanted = offer.wanted
     whole, part = blobs / file.checksum, blobs / f"{file.checksum}.reodsl-part"
     if whole.exists():
         return
+    url = huggingface_hub.hf_hub_url(
+        wanted.repo, file.name, repo_type=wanted.kind[:-1], revision=offer.commit, endpoint=_api().endpoint
+    )
     with hold(part.with_suffix(".lock")) as ours:
         if not ours:
-            raise _failure(offer.wanted, "another process is fetching it", "wait for that one")
-        with part.open("ab") as begun:
-            tries = _TRIES
-            while begun.tell() < file.size:
-                before = begun.tell()
-                try:
-                    _stream(offer, file, begun)
-                except httpx.TransportError:
-                    tries = _TRIES if begun.tell() > before else tries - 1
-                    if not tries:
-                        raise
-                    time.sleep(1)
+            raise _failure(wanted, "another process is fetching it", "wait for that one")
+        with _Bounded(part, file) as begun:
+            if begun.tell() < file.size:
+                headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+                http_get(url, begun, resume_size=begun.tell(), headers=headers, displayed_filename=file.name)
+            if begun.tell() < file.size:
+                raise OSError(f"`{file.name}` ended early")
         if _checksum_of(part, file) != file.checksum:
             part.unlink()
             raise _failure(
-                offer.wanted, f"`{file.name}` came with another checksum", "the same command gets it anew"
+                wanted, f"`{file.name}` came with another checksum", "the same command gets it anew"
             )
         part.replace(whole)
         part.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def _stream(offer: Offer, file: File, begun: BinaryIO) -> None:
-    """Write the missing rest of a file, and no byte more than was offered.
+def _open_client() -> httpx.Client:
+    """Return a client of huggingface_hub that unpacks nothing: what is compressed may have any size unpacked."""
+    client = default_client_factory()
+    client.event_hooks["response"].append(_refuse_compressed)
+    return client
 
-    Raises OSError for a hub that sends otherwise.
-    """
-    wanted = offer.wanted
-    url = huggingface_hub.hf_hub_url(
-        wanted.repo, file.name, repo_type=wanted.kind[:-1], revision=offer.commit, endpoint=_api().endpoint
-    )
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if begun.tell():
-        headers["Range"] = f"bytes={begun.tell()}-"
-    with http_stream_backoff(
-        "GET", url, headers=headers, timeout=_PATIENCE, retry_on_exceptions=()
-    ) as response:
-        hf_raise_for_status(response)
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise OSError(f"`{file.name}` comes compressed, which nobody asked for")
-        if response.status_code == httpx.codes.OK:
-            begun.seek(0)
-            begun.truncate()
-        quiet = True if file.size < _SHOWN else None
-        with (
-            tqdm(  # type: ignore[no-untyped-call]
-                total=file.size,
-                initial=begun.tell(),
-                unit="B",
-                unit_scale=True,
-                desc=file.name[-40:],
-                disable=quiet,
-            ) as bar
-        ):
-            for chunk in response.iter_raw():
-                if begun.tell() + len(chunk) > file.size:
-                    raise OSError(f"`{file.name}` is larger than the {file.size:,} bytes that the hub named")
-                begun.write(chunk)
-                bar.update(len(chunk))
-    if begun.tell() < file.size:
-        raise httpx.RemoteProtocolError(f"`{file.name}` ended early")
+
+def _refuse_compressed(response: httpx.Response) -> None:
+    """Raise OSError for a file that comes compressed. The hub's lists may."""
+    asked = response.request.headers.get("Accept-Encoding")
+    if asked == "identity" != response.headers.get("Content-Encoding", "identity"):
+        raise OSError(f"`{response.request.url.path}` comes compressed, which nobody asked for")
 
 
 def _checksum_of(path: Path, file: File) -> str:

@@ -165,7 +165,8 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it is another process that goes on: nothing is remembered but what is on the disk."""
-    monkeypatch.setattr("reodsl.share.fetch.time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
     wanted = Wanted("models", "me/mine")
     hub.cut, hub.dies = 1000, True
     with pytest.raises(Problem) as caught:
@@ -214,7 +215,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_hub_that_lies_is_one_message(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
-    monkeypatch.setattr("reodsl.share.fetch.time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
     lies, words = LIES[lie]
     vars(hub).update(lies)
     with pytest.raises(Problem, match=words) as caught:
