@@ -60,7 +60,7 @@ def command(
     `reodsl reg` compares with that of the models it scores.
     """
     from reodsl.numbers.curve_files import curves_data, write_frontier
-    from reodsl.numbers.curves import envelope
+    from reodsl.numbers.curves import common_kind, envelope
     from reodsl.report.formats import plural
 
     place = None if out is None else file_to_write(_json_file(out), files)
@@ -88,16 +88,24 @@ def command(
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}
             for w in edge.winners
         ]
-        print_json({"frontier": curves_data(edge.curves), "base": list(bases), "winners": winners})
+        kind = common_kind(edge.curves.items())
+        print_json(
+            {
+                "frontier": curves_data(edge.curves),
+                "kind": kind,
+                "base": list(bases),
+                "winners": winners,
+            }
+        )
         return
     for benchmark, curve in edge.curves.items():
         reached = Counter(
             model for winner in edge.winners if winner.benchmark == benchmark for model in winner.models
         )
         best = ", ".join(f"{visible(model)} {count}" for model, count in reached.most_common())
-        click.echo(
-            f"{visible(benchmark)}: {plural(len(curve.budgets), 'budget')} up to {curve.budgets[-1]} tokens; best at: {best}"
-        )
+        kind = "" if curve.kind == "J" else f" of the kind `{curve.kind}`"
+        points = f"{plural(len(curve.budgets), 'budget')}{kind} up to {curve.budgets[-1]} tokens"
+        click.echo(f"{visible(benchmark)}: {points}; best at: {best}")
     if out is not None:
         lacks = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"
         click.echo(f"wrote {out}{lacks}")

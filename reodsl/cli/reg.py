@@ -11,6 +11,11 @@ from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.excerpt import visible
 
+_TITLES = {
+    "J": "REG",
+    "ended": "Only responses that ended count (`ended`): the two numbers that REG lies between,",
+}
+
 
 @click.command(
     short_help="The Reasoning Efficiency Gap of models, from their curves.",
@@ -22,7 +27,8 @@ Examples:
   reodsl reg two_of_four.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B --approximate
 \b
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
-with the columns model, benchmark, budget, accuracy. JSON may name its base model:
+with the columns model, benchmark, budget, accuracy. A curve is J (answers forced at every budget) unless it says
+"kind": "ended", "bare" or "asked" (docs/IMPORT.md). JSON may name its base model:
 {"base": "<model>", "curves": {...}}; --base is then not needed. So does a frontier file, which has no level of models.
 """,
 )
@@ -91,10 +97,16 @@ def command(
         facts: dict[str, object] = {
             "l_max": table.grid[-1],
             "grid": list(table.grid),
+            "kind": table.kind,
             "reg": table.nested(),
             "base": list(reference.base),
             "approximate": [fault.message for fault in faults],
         }
+        if table.kind == "ended":
+            facts["between"] = {
+                model: {row.benchmark: row.between for row in table.rows if row.model == model}
+                for model in models
+            }
         if relative_to is not None:
             differences: dict[str, dict[str, float | None]] = {}
             changes: dict[str, dict[str, float | None]] = {}
@@ -106,7 +118,7 @@ def command(
         return
     columns = list(next(iter(table.nested().values())))
     name_width = max(len("model"), *(len(visible(model)) for model in models))
-    width = 14 if relative_to is None else 24
+    width = 14 if relative_to is None and table.kind != "ended" else 24
     click.echo("  ".join([f"{'model':<{name_width}}", *(f"{visible(name):>{width}}" for name in columns)]))
     for model in models:
         cells = []
@@ -114,11 +126,12 @@ def command(
             row = table[model, name]
             change = "" if row.difference is None or model == relative_to else f" {row.difference:+.1f}"
             percent = "" if not change or row.change_pct is None else f" {row.change_pct:+.0f}%"
-            cells.append(f"{f'{mark}{row.reg:.1f}{change}{percent}':>{width}}")
+            low, high = row.between or (0.0, 0.0)
+            value = f"[{low:.1f}, {high:.1f}]" if row.reg is None else f"{row.reg:.1f}"
+            cells.append(f"{f'{mark}{value}{change}{percent}':>{width}}")
         click.echo("  ".join([f"{visible(model):<{name_width}}", *cells]))
-    click.echo(
-        f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
-    )
+    span = f"in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
+    click.echo(_TITLES.get(table.kind, f"Not REG, but the gap between `{table.kind}` curves") + " " + span)
     if relative_to is not None:
         left_out = [name for name in columns if table[relative_to, name].change_pct is None]
         beside = f"Beside it stands the difference from {visible(relative_to)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, first_line, misread, problem
-from reodsl.numbers.curves import Curve, Curves, check_benchmarks, check_curve, format_value
+from reodsl.numbers.curves import KINDS, Curve, Curves, check_benchmarks, check_curve, format_value
 from reodsl.numbers.reference import Reference, same_model
 
 if TYPE_CHECKING:
@@ -124,22 +124,32 @@ def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -
         ) from None
 
 
-def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]:
-    """Return curves as plain JSON data, in the form of a frontier file."""
+def curves_data(curves: Curves) -> dict[str, dict[str, Any]]:
+    """Return curves as plain JSON data, in the form of a frontier file; `J` needs no label."""
     return {
         name: {"budgets": list(curve.budgets), "accuracy": list(curve.accuracy)}
+        | ({} if curve.kind == "J" else {"kind": curve.kind})
         for name, curve in curves.items()
     }
 
 
-def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str, then: str = ": ") -> dict[str, Curve]:
+def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, then: str = ": ") -> dict[str, Curve]:
     """Check JSON data of the right shape, and return curves by benchmark; `then` comes before a benchmark's name."""
     check_benchmarks(data, where)
     curves = {}
     for name, entry in data.items():
         budgets = [int(b) if isinstance(b, float) and b.is_integer() else b for b in entry["budgets"]]
         check_curve(budgets, entry["accuracy"], f"{where}{then}{name}")
-        curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]))
+        kind = entry.get("kind", "J")
+        if kind not in KINDS:
+            raise problem(
+                "E0421",
+                f"`kind` is {format_value(kind)}, which is no kind of curve",
+                where=f"{where}{then}{name}",
+                notes=[f"`{one}`: {words}" for one, words in KINDS.items()],
+                help="write one of these, or leave it out for `J`",
+            )
+        curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]), kind)
     return curves
 
 
@@ -281,8 +291,8 @@ MOST_ROWS = 2_000_000
 def read_long_table(path: Path) -> dict[str, Curves]:
     """Read curves by model and benchmark from a table with the columns model, benchmark, budget and accuracy.
 
-    Rows may come in any order; other columns are ignored. A doubled row, a missing value, a value that is no
-    number, and a missing column are each a `Problem` with the place.
+    A column `kind` may label them. Rows may come in any order; other columns are ignored. A doubled row, a missing value, a
+    value that is no number, and a missing column are each a `Problem` with the place.
     """
     frame = read_frame(path)
     twice = [name for name in COLUMNS if f"{name}_duplicated_0" in frame.columns]
@@ -306,7 +316,8 @@ def read_long_table(path: Path) -> dict[str, Curves]:
         )
     if frame.height == 0:
         raise problem("E0421", "the table has no rows", where=str(path), help="give a row for each budget")
-    columns = {name: frame[name].to_list() for name in COLUMNS}
+    columns = {name: frame[name].to_list() for name in (*COLUMNS, "kind") if name in frame.columns}
+    kinds: dict[tuple[str, str], Any] = {}
     points: dict[str, dict[str, dict[int, float]]] = {}
     seen: dict[tuple[str, str, int], int] = {}
     for row in range(frame.height):
@@ -322,13 +333,25 @@ def read_long_table(path: Path) -> dict[str, Curves]:
                 help="keep one row each; average over seeds or samples first",
             )
         seen[key] = row
+        kind = columns["kind"][row] if "kind" in columns else "J"
+        if kinds.setdefault((model, benchmark), kind) != kind:
+            raise problem(
+                "E0435",
+                f"`{model}` on `{benchmark}` is of two kinds, `{kinds[model, benchmark]}` and `{kind}`",
+                where=where,
+                help="give each curve one kind in all of its rows",
+            )
         points.setdefault(model, {}).setdefault(benchmark, {})[budget] = number(
             columns["accuracy"][row], "accuracy", where
         )
     return {
         model: benchmarks(
             {
-                name: {"budgets": sorted(at), "accuracy": [at[budget] for budget in sorted(at)]}
+                name: {
+                    "budgets": sorted(at),
+                    "accuracy": [at[budget] for budget in sorted(at)],
+                    "kind": kinds[model, name],
+                }
                 for name, at in curves.items()
             },
             f"{path}: {model}",

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reodsl.diagnostics import problem
 from reodsl.numbers.budgets import MOST_TOKENS
 
 MEAN_NAMES = frozenset({"average", "mean"})
+KINDS = {
+    "J": "answers forced at every budget",
+    "ended": "only responses that ended within the budget count",
+    "bare": "the last answer inside the response's beginning",
+    "asked": "one run for each budget",
+}
+"""The kinds of curves. They measure different things, and a curve without a label is `J`."""
 # A mean of means may pass 1 by rounding alone.
 SLACK = 1e-9
 
@@ -20,11 +27,12 @@ SLACK = 1e-9
 class Curve:
     """J(L): `accuracy[k]`, a fraction, when responses are cut to `budgets[k]` whole tokens and answers forced.
 
-    Budgets increase from 0 or more. Raises `Problem` for anything else.
+    A curve of another of the `KINDS` says so. Budgets increase from 0 or more. Raises `Problem` for anything else.
     """
 
     budgets: tuple[int, ...]
     accuracy: tuple[float, ...]
+    kind: str = "J"
 
     def __post_init__(self) -> None:
         check_curve(self.budgets, self.accuracy)
@@ -49,6 +57,28 @@ Curves = Mapping[str, Curve]
 """A model's or a frontier's curves by benchmark."""
 
 
+def common_kind(curves: Iterable[tuple[str, Curve]]) -> str:
+    """Return the kind that all of some named curves have. Raises E0435 for two kinds."""
+    kinds: dict[str, str] = {}
+    for name, curve in curves:
+        kinds.setdefault(curve.kind, name)
+    if len(kinds) > 1:
+        (one, first), (other, second) = list(kinds.items())[:2]
+        raise problem(
+            "E0435",
+            f"{first} is of the kind `{one}`, and {second} is of the kind `{other}`",
+            notes=[f"`{kind}`: {KINDS[kind]}" for kind in (one, other)],
+            help="measure both alike; answers that are forced at every budget give `J`",
+        )
+    return next(iter(kinds), "J")
+
+
+def named_curves(models: Mapping[str, Curves]) -> Iterator[tuple[str, Curve]]:
+    """Yield the curves of models with their names in messages."""
+    for model, curves in models.items():
+        yield from ((f"`{model}` on {benchmark}", curve) for benchmark, curve in curves.items())
+
+
 def average(curves: Curves) -> Curve:
     """Return the mean over benchmarks, on all budgets of any of them that all of them cover."""
     if not curves:
@@ -64,7 +94,9 @@ def average(curves: Curves) -> Curve:
         )
     budgets = sorted({b for curve in curves.values() for b in curve.budgets if first <= b <= last})
     return Curve(
-        tuple(budgets), tuple(math.fsum(c.at(b) for c in curves.values()) / len(curves) for b in budgets)
+        tuple(budgets),
+        tuple(math.fsum(c.at(b) for c in curves.values()) / len(curves) for b in budgets),
+        common_kind(curves.items()),
     )
 
 
@@ -237,6 +269,7 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
         raise problem("E0421", "a frontier over no model", help="name at least one")
     first, reference = next(iter(models.items()))
     check_benchmarks(reference, first)
+    kind = common_kind(named_curves(models))
     for name, curves in models.items():
         same_benchmarks(curves, reference, name, first)
         for benchmark, curve in curves.items():
@@ -258,7 +291,7 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
             at = tuple(name for name, curves in models.items() if curves[benchmark].accuracy[k] == value)
             winners.append(Winner(benchmark, shape.budgets[k], value, at))
             top.append(value)
-        best[benchmark] = Curve(tuple(shape.budgets[k] for k in kept), tuple(top))
+        best[benchmark] = Curve(tuple(shape.budgets[k] for k in kept), tuple(top), kind)
     return Envelope(best, tuple(winners))
 
 

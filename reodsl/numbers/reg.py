@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.numbers.budgets import MOST_TOKENS
@@ -15,6 +15,8 @@ from reodsl.numbers.curves import (
     average,
     check_benchmarks,
     check_cover,
+    common_kind,
+    named_curves,
     same_benchmarks,
 )
 from reodsl.numbers.probabilities import t_quantile
@@ -93,34 +95,40 @@ MEAN = "mean"
 
 @dataclass(frozen=True, slots=True)
 class RegRow:
-    """REG of a model on a benchmark, or on their `mean`, in tokens.
+    """REG of a model on a benchmark, or on their `mean`, in tokens; for an `ended` curve what it lies between.
 
+    For other kinds of curves `reg` is the gap between them, which is not REG.
     `difference` is REG minus that of the table's `relative_to`, and `change_pct` that in percent of its size: None where its
     95% interval holds 0, or no interval is known.
     """
 
     model: str
     benchmark: str
-    reg: float
+    reg: float | None
     difference: float | None = None
     change_pct: float | None = None
+    between: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RegTable:
-    """REG of every model: `rows` by model, benchmarks in the frontier's order and then `mean`; `grid` in tokens."""
+    """REG of every model: `rows` by model, benchmarks in the frontier's order and then `mean`; `grid` in tokens.
+
+    `kind` is that of the models' curves.
+    """
 
     rows: tuple[RegRow, ...]
     grid: tuple[int, ...]
     relative_to: str | None = None
+    kind: str = "J"
 
     def __getitem__(self, key: tuple[str, str]) -> RegRow:
         """Return the row of a model and benchmark (or `mean`)."""
         return next(row for row in self.rows if (row.model, row.benchmark) == key)
 
-    def nested(self) -> dict[str, dict[str, float]]:
+    def nested(self) -> dict[str, dict[str, float | None]]:
         """Return `{model: {benchmark: REG, …, "mean": REG}}`."""
-        out: dict[str, dict[str, float]] = {}
+        out: dict[str, dict[str, float | None]] = {}
         for row in self.rows:
             out.setdefault(row.model, {})[row.benchmark] = row.reg
         return out
@@ -129,10 +137,11 @@ class RegTable:
 def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[int] | None = None) -> float:
     """Integrate (frontier - J) over the grid up to `l_max` (16K) by trapezoids, in tokens: signed, never clipped.
 
-    A curve that beats the frontier has a negative REG. Both curves are linear between their points and must cover
-    the grid; one that does not is a `Problem`.
+    A curve that beats the frontier has a negative REG. Both curves are linear between their points, of one kind, and must
+    cover the grid; others are a `Problem`.
     """
     points = integration_grid(l_max, grid)
+    common_kind([("the frontier", frontier), ("the curve", curve)])
     check_cover(frontier, points, "the frontier")
     check_cover(curve, points, "the curve")
     weights = trapezoid_weights(points)
@@ -151,7 +160,8 @@ def reg_table(
 
     `questions` is how many a benchmark's curve is a mean over, at least; changes in percent need it. A model has exactly
     the frontier's benchmarks. A frontier that is one mean curve (as the published ones, "Average") is compared with the
-    mean of the model's curves, which has the same REG as the mean over benchmarks.
+    mean of the model's curves, which has the same REG as the mean over benchmarks. Models whose curves are `ended` have two
+    numbers that their REG lies between, and no differences.
     """
     points = integration_grid(l_max, grid)
     check_benchmarks(frontier, "the frontier")
@@ -159,7 +169,15 @@ def reg_table(
         raise problem("E0421", "there are no models to score", help="give the curves of at least one")
     if relative_to is not None and relative_to not in models:
         raise Problem(unknown_model(relative_to, models))
+    kind = common_kind(named_curves(models))
+    if kind == "ended" and (relative_to is not None or common_kind(frontier.items()) != "J"):
+        raise problem(
+            "E0435",
+            "a gap or a difference between `ended` curves is none of REG, and bounds none",
+            help="take a frontier of the kind `J` and no baseline, which gives two numbers that REG lies between",
+        )
     values: dict[str, dict[str, float]] = {}
+    between: dict[str, dict[str, tuple[float, float]]] = {}
     for name, curves in models.items():
         check_benchmarks(curves, name)
         covered = comparable(frontier, curves)
@@ -167,6 +185,11 @@ def reg_table(
         for benchmark in frontier:
             check_cover(frontier[benchmark], points, f"the frontier on {benchmark}")
             check_cover(covered[benchmark], points, f"`{name}` on {benchmark}")
+        if kind == "ended":
+            ends = [bound_reg(frontier[benchmark], covered[benchmark], points) for benchmark in frontier]
+            low, high = (math.fsum(each) / len(ends) for each in zip(*ends, strict=True))
+            between[name] = {**dict(zip(frontier, ends, strict=True)), MEAN: (low, high)}
+            continue
         gaps = {
             benchmark: reg(frontier[benchmark], covered[benchmark], grid=points) for benchmark in frontier
         }
@@ -187,7 +210,18 @@ def reg_table(
         for name, gaps in values.items()
         for benchmark, value in gaps.items()
     ]
-    return RegTable(tuple(rows), points, relative_to)
+    rows += [
+        RegRow(name, benchmark, None, between=ends)
+        for name, each in between.items()
+        for benchmark, ends in each.items()
+    ]
+    return RegTable(tuple(rows), points, relative_to, kind)
+
+
+def bound_reg(frontier: Curve, ended: Curve, points: Sequence[int]) -> tuple[float, float]:
+    """Return two numbers that REG lies between: forced answers are right where the ended ones are, and at most always."""
+    most = Curve((points[0], points[-1]), (1.0, 1.0))
+    return reg(frontier, most, grid=points), reg(frontier, replace(ended, kind="J"), grid=points)
 
 
 def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None) -> bool:

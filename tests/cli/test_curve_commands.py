@@ -339,3 +339,40 @@ def test_the_command_of_a_help_makes_the_frontier_that_is_missing(
     printed(capsys, *line.split())
     options = options if base else ("--base", "A", *options)
     printed(capsys, "reg", "one.json", "--frontier", "edge.json", *options)
+
+
+def labelled(kind: str, *accuracy: float) -> dict[str, object]:
+    return {"easy": {"budgets": [0, 64, 128], "accuracy": accuracy, "kind": kind}}
+
+
+def test_an_ended_curve_gives_two_numbers_and_never_reg(capsys: pytest.CaptureFixture[str]) -> None:
+    edge = written("j.json", {"base": "it", "curves": labelled("J", 0.5, 0.5, 1.0)})
+    mine = written("ended.json", {"base": "it", "curves": {"mine": labelled("ended", 0.0, 0.25, 1.0)}})
+    asked = ("reg", mine, "--frontier", edge, "--grid", "0,64,128")
+    facts = json.loads(printed(capsys, *asked, "--json"))
+    assert (facts["kind"], facts["reg"]) == ("ended", {"mine": {"easy": None, "mean": None}})
+    # By hand: 64 tokens each step, (0.5 + 0.5)/2 + (0.5 + 1)/2 is the frontier's; at most all is right, 128.
+    assert facts["between"]["mine"]["easy"] == [pytest.approx(80 - 128), pytest.approx(80 - 48)]
+    lines = printed(capsys, *asked).splitlines()
+    assert "[-48.0, 32.0]" in lines[1]
+    assert "the two numbers that REG lies between" in lines[2]
+    assert "error[E0435]" in refused(capsys, *asked, "--relative-to", "mine")
+
+
+def test_two_kinds_of_curves_never_meet(capsys: pytest.CaptureFixture[str]) -> None:
+    edge = written("j.json", {"base": "it", "curves": labelled("J", 0.5, 0.5, 1.0)})
+    both = {"a": labelled("asked", 0.1, 0.2, 0.3), "b": labelled("asked", 0.2, 0.2, 0.2)}
+    mine = written("asked.json", {"base": "it", "curves": both})
+    grid = ("--grid", "0,64,128")
+    err = refused(capsys, "reg", mine, "--frontier", edge, *grid)
+    assert "error[E0435]: the frontier is of the kind `J`, and the curve is of the kind `asked`" in err
+    # Alike they have a frontier, whose file says what it is, and a gap that is not called REG.
+    assert "3 budgets of the kind `asked`" in printed(capsys, "frontier", mine, "-o", "own.json")
+    assert json.loads(Path("own.json").read_text())["curves"]["easy"]["kind"] == "asked"
+    told = printed(capsys, "reg", mine, "--frontier", "own.json", *grid)
+    assert "Not REG, but the gap between `asked` curves" in told
+    table = "model,benchmark,budget,accuracy,kind\na,easy,0,0.1,bare\na,easy,64,0.2,J\n"
+    Path("mixed.csv").write_text(table)
+    assert "of two kinds, `bare` and `J`" in refused(capsys, "frontier", "mixed.csv")
+    Path("odd.csv").write_text(table.replace("bare", "K").replace(",J", ",K"))
+    assert "`kind` is 'K', which is no kind of curve" in refused(capsys, "frontier", "odd.csv")

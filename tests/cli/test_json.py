@@ -54,11 +54,13 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
         ("budgets", "linear(to: 32K tokens, n: 5)", "--frontier", "std.paper.qwen3_4b"),
     ],
     "frontier": [
-        ("frontier", "curves.csv", "--of", "a", "--of", "b", "--base", "mite", "--out", "edge.json")
+        ("frontier", "curves.csv", "--of", "a", "--of", "b", "--base", "mite", "--out", "edge.json"),
+        ("frontier", "ended.csv"),
     ],
     "reg": [
         ("reg", "curves.csv", "--frontier", "edge.json", "--base", "mite", *GRID),
         ("reg", "curves.csv", "--frontier", "edge.json", "--approximate", *GRID, "--relative-to", "edge"),
+        ("reg", "ended.csv", "--frontier", "edge.json", "--base", "mite", *GRID),
     ],
     "explain": [("explain", "E0402"), ("explain",)],
     "graph": [("graph", "tiny.reo")],
@@ -138,6 +140,10 @@ def test_what_is_printed_is_what_is_documented(
         ("far.reo", SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("two.jsonl")')),
         ("bad.reo", WRONG),
         ("curves.csv", CURVES),
+        (
+            "ended.csv",
+            "model,benchmark,budget,accuracy,kind\na,m,0,0.1,ended\na,m,8,0.5,ended\na,m,16,0.5,ended\n",
+        ),
         # Found by a task alone: the question is longer than prompts may be.
         ("two.jsonl", f'{{"question": "{"1 " * 99}", "answer": "1"}}\n'),
     ):
