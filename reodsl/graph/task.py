@@ -16,7 +16,7 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 12,
+    "train": 13,
     "sample": 11,
     "select": 1,
     "evaluate": 11,
