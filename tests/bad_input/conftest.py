@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.commands import SPEC, Place
+from tests.lent import _lent_workers  # noqa: F401
 
 
 @pytest.fixture
