@@ -10,7 +10,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
 from runners.models.template import Failed, render_template
-from runners.models.tokenizer import encode, report_unreadable
+from runners.models.tokenizer import encode, encode_all, report_unreadable
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
@@ -50,6 +50,10 @@ def prompt_tokens(
     prompt: Prompt, tokenizer: Any, questions: Sequence[str], metas: Sequence[str | None] = ()
 ) -> list[tuple[int, ...]]:
     """Return the input tokens of each question, as `render_prompt` makes them."""
+    if prompt.kind == "raw":
+        prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
+        texts = [prompt.template.replace("{question}", question) for question in questions]
+        return [(*ids, *prefix) for ids in encode_all(tokenizer, texts)]
     pairs = zip(questions, metas or [None] * len(questions), strict=True)
     return [render_prompt(prompt, question, tokenizer, meta or "") for question, meta in pairs]
 

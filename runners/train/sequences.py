@@ -9,6 +9,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
+from runners.models.tokenizer import encode_all
 from runners.prompts import continuation_tokens, prompt_tokens
 
 
@@ -58,9 +59,10 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
     begun = table[f"{column}_prefix"] if f"{column}_prefix" in table.columns else [""] * table.height
     ended = table[f"{column}_ended"] if f"{column}_ended" in table.columns else [True] * table.height
     sequences = []
-    for tokens, text, prefix, whole in zip(prompts, table[column], begun, ended, strict=True):
+    texts = encode_all(tokenizer, table[column].to_list())
+    for tokens, text, prefix, whole in zip(prompts, texts, begun, ended, strict=True):
         lead = continuation_tokens(tokenizer, prefix) if prefix else ()
-        body = (*lead, *continuation_tokens(tokenizer, text))
+        body = (*lead, *text)
         sequences.append(Trace(tokens, body if body[-1:] == (end,) or not whole else (*body, end)))
     return sequences
 

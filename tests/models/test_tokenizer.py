@@ -20,7 +20,14 @@ from transformers import PreTrainedTokenizerFast
 from reodsl.diagnostics import Problem
 from runners.models import tokenizer as tokenizer_module
 from runners.models.folder import load_tokenizer
-from runners.models.tokenizer import decode, encode, require_bounded_steps, require_written, word_tokenizer
+from runners.models.tokenizer import (
+    decode,
+    encode,
+    encode_all,
+    require_bounded_steps,
+    require_written,
+    word_tokenizer,
+)
 from runners.models.worker import measure_growth
 
 WORDS = ["answer", "\\boxed{", "}", "+7", "-7", "5", "6", ".", "so", "</think>"]
@@ -270,6 +277,28 @@ def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
         encode(tokenizer, "a" * 500) if part == "encode" else decode(tokenizer, [8])
     (refusal,) = caught.value.diagnostics
     assert (refusal.code, refusal.where) == ("E0805", str(folder))
+
+
+def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a tokenizer that hangs at one of many short texts ends as soon as at one alone: with 101 times it would be done."""
+    word_tokenizer(("What", "a" * 500)).save_pretrained(folder)
+    splits = [{"type": "WhitespaceSplit"}, _split(SLOW)["pre_tokenizer"]]
+    step = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}}
+    tokenizer = load_tokenizer(changed(folder, step))
+    monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
+    with pytest.raises(Problem, match=r"it was at a text of 500 for more than 0\.1 s") as caught:
+        encode_all(tokenizer, [*["What"] * 100, "a" * 500])
+    assert caught.value.diagnostics[0].code == "E0805"
+
+
+def test_texts_are_encoded_together_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_module, "AT_ONCE", 3)
+    tokenizer = word_tokenizer(WORDS)
+    texts = [TEXT, "", "so", "5 +7 .", "<eos> <pad>", " so  . ", TEXT]
+    assert encode_all(tokenizer, texts) == [encode(tokenizer, text) for text in texts]
+    assert encode_all(tokenizer, []) == []
+    with pytest.raises(Problem, match="does not know `nine`"):
+        encode_all(tokenizer, ["so", "so nine", "ten"])
 
 
 def test_a_watched_tokenizer_is_the_same_and_can_be_copied(folder: Path, tmp_path: Path) -> None:
