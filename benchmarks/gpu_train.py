@@ -25,11 +25,11 @@ from reodsl.price.machine import processor
 from runners.models.architecture import Architecture, build
 from runners.train.batch import TrainBatch
 from runners.train.forward import keep_little
+from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
 from runners.train.sharding import shard
 from runners.train.stages import batch_loss
-from runners.train.throughput import peak_flops
 from runners.train.update import Learner, take_step
 
 QWEN3: dict[str, Any] = {

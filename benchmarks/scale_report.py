@@ -154,7 +154,7 @@ def examples(crossed: pl.DataFrame) -> pl.DataFrame:
 def summaries(folder: Path, arms: int = ARMS) -> None:
     """Write the curves and the summary of every evaluation."""
     from runners.evaluate.run import write_json
-    from runners.evaluate.summary import curves, summary
+    from runners.evaluate.tables import curves, summary
 
     for task in graph_of(arms).tasks:
         if task.kind == "evaluate":

@@ -1,4 +1,4 @@
-"""Random draws of training, by seed and position: the same on every machine, in any order."""
+"""Derive seeds by purpose, and draw by seed and position: the same on every machine, in any order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reodsl.ir.reward import Exits
-from runners.engine.streams import hash_seeds
-from runners.seeds import purpose
+from runners.engine.streams import derive, hash_seeds
+
+
+def purpose(seed: int, name: str, *keys: int) -> int:
+    """Return the 64-bit seed for a named purpose of a run, apart from all others."""
+    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    return derive(seed, word, *keys)
 
 
 def permutation(seed: int, count: int) -> NDArray[np.int64]:

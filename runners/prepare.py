@@ -13,6 +13,7 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
+from runners.draws import purpose
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_generation, load_tokenizer, require_fit, save
 from runners.models.impossible import check_architecture
@@ -21,7 +22,6 @@ from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer
 from runners.models.unpack import unpack
-from runners.seeds import purpose
 
 
 def data(job: Job) -> None:

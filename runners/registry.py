@@ -9,9 +9,8 @@ from reodsl.diagnostics import Diagnostic
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
 from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group
+from reodsl.ir.rollout import Group, Tried
 from reodsl.ir.training import Advantage
-from reodsl.ir.trial import Tried
 from reodsl.plan.registry import Execution, Machine, Part, Registry, Results
 from reodsl.rehearse import StandIns
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.ir.reward import Exits
-from runners.draws import drawn, exit_places, permutation
-from runners.seeds import purpose
+from runners.draws import drawn, exit_places, permutation, purpose
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 60), st.integers(1, 25))

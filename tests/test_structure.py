@@ -40,7 +40,7 @@ READS = {
 
 # The same for what executes.
 RUNNERS_READ = {
-    "seeds": {"engine"},
+    "draws": {"engine"},
     "seats": set(),
     "untrusted": set(),
     "meeting": set(),
@@ -62,13 +62,12 @@ RUNNERS_READ = {
     "data": {"own", "programs", "verify"},
     "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
-    "prepare": {"data", "models", "seeds"},
+    "prepare": {"data", "draws", "models"},
     "select": {"rewards"},
-    "draws": {"engine", "seeds"},
-    "rollout": {"answers", "conversations", "engine", "models", "prompts", "seeds", "verify"},
+    "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
-    | {"rewards", "rollout", "rounded", "rows", "seats", "seeds", "verify"},
-    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "seeds", "verify"},
+    | {"rewards", "rollout", "rounded", "rows", "seats", "verify"},
+    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},

@@ -52,7 +52,7 @@ def command(
     from reodsl.cli.output import print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.ir import digest
-    from reodsl.report.redraw import redraw, redraw_together
+    from reodsl.report.run import redraw, redraw_together
     from reodsl.report.verdict_words import read_verdict
     from reodsl.store.layout import require_place
     from reodsl.store.runs import records, slug

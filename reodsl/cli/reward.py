@@ -15,8 +15,8 @@ from reodsl.cli.options import amend_option, known_store_option, set_option
 if TYPE_CHECKING:
     from reodsl.cli.groups import Asked
     from reodsl.ir.reward import Reward
+    from reodsl.ir.rollout import Tried
     from reodsl.ir.training import Advantage
-    from reodsl.ir.trial import Tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,18 @@
 """Errors as values: what went wrong, where, with which values, and what to write instead."""
 
-from reodsl.diagnostics.faults import first_line, misread
-from reodsl.diagnostics.model import Diagnostic, Label, Problem, Severity, Span, error, note, problem, warning
+from reodsl.diagnostics.model import (
+    Diagnostic,
+    Label,
+    Problem,
+    Severity,
+    Span,
+    error,
+    first_line,
+    misread,
+    note,
+    problem,
+    warning,
+)
 
 __all__ = [
     "Diagnostic",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.ir.extent import extent
+from reodsl.ir.base import names_of
 from reodsl.ir.spec import Spec
 from reodsl.language.lower import lower
 from reodsl.language.modules import Loaded
@@ -28,7 +30,7 @@ def lower_bounded(
         spec = lower(program, main, record)
     except RecursionError:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
-    size = extent(spec.study)
+    size = extent(spec)
     if size.depth > DEEPEST:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
     if size.tasks > MOST_TASKS:
@@ -47,3 +49,69 @@ _CHAIN = "start from fewer experiments, one after the other"
 
 def _large(record: Record, words: str, helps: str) -> Diagnostic:
     return error("E0216", words, record.span, "too large", help=helps)
+
+
+CHARACTERS_PER_VALUE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The size of a spec: its values written out, the depth to which they are nested, and its tasks at most.
+
+    An experiment that two others start from counts twice.
+    """
+
+    values: int
+    depth: int
+    tasks: int
+
+
+def extent(spec: Spec) -> Extent:
+    """Return the extent of a spec, in time linear in its objects, however often they are shared."""
+    study = spec.study
+    values, depth = _measured(study)
+    stages = sum(len(each.stages) for arm in study.arms for each in arm.checkpoint.experiments)
+    return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
+
+
+def _measured(top: object) -> tuple[int, int]:
+    """Return values and depth, without recursion, as a study may be deeper than the stack."""
+    extents: dict[int, tuple[int, int]] = {}
+    # Each with its parts, those that wait to be measured being above it.
+    open_ = [(top, _parts(top))]
+    while open_:
+        value, parts = open_[-1]
+        waiting = [
+            (part, _parts(part)) for part in parts if type(part) not in _SINGLE and id(part) not in extents
+        ]
+        if waiting:
+            open_ += waiting
+            continue
+        open_.pop()
+        values, deepest = 1, 0
+        for part in parts:
+            if type(part) in _SINGLE:
+                count, depth = _single(part), 1
+            else:
+                count, depth = extents[id(part)]
+            values += count
+            deepest = max(deepest, depth)
+        extents[id(value)] = values, deepest + 1
+    return extents[id(top)]
+
+
+_SINGLE = frozenset({str, int, float, bool, type(None)})
+"""Classes of values that hold no others."""
+
+
+def _single(value: object) -> int:
+    return 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
+
+
+def _parts(value: object) -> list[object]:
+    names = names_of(type(value))
+    if names is not None:
+        return [getattr(value, name) for name in names]
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, (tuple, list)) else []

@@ -14,9 +14,8 @@ from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group
+from reodsl.ir.rollout import Group, Tried
 from reodsl.ir.training import Advantage
-from reodsl.ir.trial import Tried
 from reodsl.plan.keys import Keys
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store

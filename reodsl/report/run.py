@@ -1,16 +1,34 @@
-"""The runner of `report` tasks: page, tables and resolved spec."""
+"""Write a report: the runner of its tasks, a report drawn again from results, and one page of several runs."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, Problem, first_line, problem, warning
+from reodsl.diagnostics.words import listed
 from reodsl.graph.job import Job, Progress
+from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.numbers.verdict import VERDICT
 from reodsl.report import drawing, export, notes, provenance
+from reodsl.report.compare import Run
+from reodsl.report.compare_page import write_comparison
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
+from reodsl.report.named_runs import names
+from reodsl.report.notes import misfits
 from reodsl.report.page import page
+from reodsl.store.accept import telling
+from reodsl.store.layout import put_report
+from reodsl.store.live import STEPS, read_steps
+from reodsl.store.runs import Record, alive, events, kept_spec
+from reodsl.store.store import WEIGHTS, Store
 
 
 def report(job: Job) -> None:
@@ -32,3 +50,180 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     export.write_tables(out / "tables", export.report_tables(material))
     if pictures:
         export.write_charts(out / "charts", gallery)
+
+
+_NAMED = 5
+_UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
+"""What reading an artifact of another version, or one that is damaged, ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """The page, and what it leaves out."""
+
+    page: Path
+    findings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The results at hand by their roles, the tasks whose results are not there, and trainings under way by their step."""
+
+    inputs: dict[str, Path]
+    missing: tuple[str, ...]
+    under_way: dict[str, int]
+
+
+def redraw(store: Store, record: Record, out: Path, pictures: bool = False) -> Redrawn:
+    """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
+
+    What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
+    Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0968 where the run's
+    spec was not kept.
+    """
+    material, findings = material_of(store, record)
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        write_report(material, drawn, pictures)
+        put_report(store, drawn, out)
+    return Redrawn(out / "report.html", findings)
+
+
+def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redrawn:
+    """Draws one page of several runs into `out`, each as far as it is there.
+
+    Raises E0976 where a run is named twice, and else as `redraw` does.
+    """
+    named = [record.name for record in records]
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None:
+        raise problem(
+            "E0976",
+            "a run cannot be compared with itself",
+            where=twice,
+            help="name another run; `reodsl ls` lists them, and a study's name alone means its last run",
+        )
+    materials = [material_of(store, record) for record in records]
+    labels = names([material.spec for material, _ in materials], [record.started for record in records])
+    runs = [
+        Run(label, record.name, material)
+        for label, record, (material, _) in zip(labels, records, materials, strict=True)
+    ]
+    findings = [each for _, left_out in materials for each in left_out]
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        write_comparison(runs, drawn)
+        put_report(store, drawn, out)
+    return Redrawn(out / "report.html", tuple(findings))
+
+
+def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnostic, ...]]:
+    """Return a run's material as far as it exists, and findings on the rest. Raises as `redraw` does."""
+    graph = lower(kept_spec(store, record))
+    task = graph["report"]
+    gathered = _gather(store, record, task.inputs)
+    if not gathered.inputs:
+        raise problem(
+            "E0957",
+            f"none of the {len(dict.fromkeys(task.inputs.values()))} results that the report shows is there yet",
+            where=record.name,
+            help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
+            f"reodsl run {record.path}",
+        )
+    done = {name: manifest for name, key in record.tasks.items() if (manifest := store.get(key)) is not None}
+    payload = telling(task, done).payload
+    spec = Spec.model_validate(payload["spec"])
+    material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
+    wanted = len(dict.fromkeys(task.inputs.values()))
+    named = {task.inputs[role]: why for role, why in unread.items()}
+    findings = _findings(record, gathered, named, wanted, alive(store, record))
+    lines = [line for each in findings for line in (each.message, *each.notes)]
+    sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
+    return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
+
+
+def _approximate(record: Record, spec: Spec) -> Iterator[Diagnostic]:
+    """W0616: the run's frontier is not one of its arms, which its spec allows."""
+    reasons = misfits(spec.study)
+    if reasons:
+        yield warning(
+            "W0616",
+            "REG is approximate: the frontier is not of these arms",
+            where=record.name,
+            notes=list(reasons),
+            help="read the differences between its arms, which no frontier changes",
+        )
+
+
+def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered:
+    begun = {each["task"]: str(each["key"]) for each in events(store, record) if each["kind"] == "started"}
+    inputs: dict[str, Path] = {}
+    missing: dict[str, None] = {}
+    under_way: dict[str, int] = {}
+    for role, name in roles.items():
+        key = record.tasks.get(name)
+        # A report reads no weights.
+        if key is not None and not store.damage(key, WEIGHTS):
+            inputs[role] = store.path(key)
+            continue
+        missing[name] = None
+        work = store.root / "work" / begun.get(name, "none")
+        if role.startswith("train:") and (work / STEPS).is_file():
+            steps = read_steps(work)
+            if steps:
+                inputs[role] = work
+                under_way[name] = int(steps[-1]["step"])
+    return _Gathered(inputs, tuple(missing), under_way)
+
+
+def _read(
+    spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
+) -> tuple[Material, dict[str, str]]:
+    """Return the material of what can be read, and by role why the rest cannot."""
+    try:
+        return read(spec, inputs, accepted), {}
+    except _UNREADABLE:
+        unread: dict[str, str] = {}
+        for role, folder in inputs.items():
+            try:
+                read(spec, {role: folder})
+            except _UNREADABLE as caught:
+                unread[role] = (
+                    caught.diagnostics[0].message if isinstance(caught, Problem) else first_line(caught)
+                )
+        if not unread:
+            raise
+        return read(spec, {role: f for role, f in inputs.items() if role not in unread}, accepted), unread
+
+
+def _findings(
+    record: Record, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
+) -> tuple[Diagnostic, ...]:
+    warnings = []
+    if gathered.missing:
+        notes = [f"left out: {listed(gathered.missing, _NAMED)}"]
+        if gathered.under_way:
+            steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
+            notes.append(f"drawn as far as it is trained: {listed(steps, _NAMED)}")
+        warnings.append(
+            warning(
+                "W0805",
+                f"the report leaves out {len(gathered.missing)} of {wanted} results, "
+                + ("not there yet" if going else "missing or damaged"),
+                where=record.name,
+                notes=tuple(notes),
+                help="the run goes on, and draws the whole report at its end"
+                if going
+                else f"finish the run, which does only what is missing: reodsl run {record.path}",
+            )
+        )
+    for name, why in unread.items():
+        warnings.append(
+            warning(
+                "W0805",
+                f"the report leaves out a result that cannot be read: {why}",
+                where=name,
+                help=f"make it anew: reodsl run {record.path}",
+            )
+        )
+    return tuple(warnings)

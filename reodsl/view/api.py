@@ -18,7 +18,7 @@ from reodsl.report.markup import tag
 from reodsl.report.material import MEAN, bases
 from reodsl.report.page import document, navigation, page
 from reodsl.report.provenance import versions
-from reodsl.report.redraw import material_of
+from reodsl.report.run import material_of
 from reodsl.report.verdict_words import said
 from reodsl.store.external import Fingerprints
 from reodsl.store.runs import Record, alive, records

@@ -7,15 +7,20 @@ inserted beside them. A turn goes on the response's stream of draws, so that not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Resources
+from reodsl.ir.data import Grading, Tools
+from reodsl.ir.model import Model
 from runners.answers import response_text
-from runners.conversations.calls import Call, calls_of
-from runners.conversations.replies import Replies
-from runners.engine.protocol import Engine, Inserted, Request, Response, Sampling
-from runners.own.function import OwnFunction
+from runners.conversations.replies import Call, Replies, calls_of
+from runners.engine.protocol import Engine, Forced, Inserted, Request, Response, Sampling
+from runners.own.function import OwnFunction, open_function
+from runners.prompts import tools_of
 
 _NOTHING = Response((), (), (), "length", ())
 
@@ -158,3 +163,71 @@ def turns_before(turns: Sequence[Turn], response: Response, cut: int | None = No
     """Return the turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
     over = len(turns) if cut is None else sum(each.after <= cut for each in response.inserted)
     return json.dumps([turn.row for turn in turns[:over]]) if over else ""
+
+
+def force(
+    engine: Engine,
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    cuts: Sequence[Sequence[int]],
+    forcing: Sequence[int],
+    sampling: Sampling,
+) -> list[list[Forced]]:
+    """As `Engine.force`; a cut counts the response's own tokens, and an answer follows what was inserted before."""
+    if not any(response.inserted for response in responses):
+        return engine.force(requests, responses, cuts, forcing, sampling)
+    owners: list[tuple[int, int]] = []
+    parts: list[tuple[Request, Response, list[int]]] = []
+    for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
+        starts = [0, *(each.after for each in response.inserted)]
+        ends = [*starts[1:], len(response.tokens)]
+        for start, end in zip(starts, ends, strict=True):
+            inside = [cut for cut in wanted if start <= cut < end]
+            if inside:
+                owners.append((index, start))
+                before = response.sequence(start) if start else ()
+                lead = Request((*request.prompt, *before), request.seed, request.drawn + start)
+                turn = Response(response.tokens[start:end], (), (), "stop", response.weight_versions)
+                parts.append((lead, turn, [cut - start for cut in inside]))
+    answers: dict[tuple[int, int], Forced] = {}
+    if parts:
+        leads, turns, places = zip(*parts, strict=True)
+        forced = engine.force(leads, turns, places, forcing, sampling)
+        for (index, start), of_turn in zip(owners, forced, strict=True):
+            for one in of_turn:
+                answers[index, start + one.cut] = Forced(start + one.cut, one.tokens)
+    return [
+        [answers.get((index, cut), Forced(cut, ())) for cut in wanted] for index, wanted in enumerate(cuts)
+    ]
+
+
+def require_tools(grading: Grading, metas: Iterable[str]) -> None:
+    """Raise E0750 where a question offers tools, by its metadata, and its data lets no response call them."""
+    if grading.tools is not None:
+        return
+    offered = next((tools for tools in map(tools_of, metas) if tools), None)
+    if offered is not None:
+        names = [str(each.get("function", {}).get("name", "?")) for each in offered]
+        raise problem(
+            "E0750",
+            f"the questions offer tools that no response may call: {', '.join(names[:8])}",
+            help='let responses have several turns: `tools = tools(python("MODULE:verifiers"))` in the data',
+        )
+
+
+def open_talk(
+    tools: Tools,
+    model: Model,
+    tokenizer: Any,
+    stop_ids: tuple[int, ...],
+    context: int,
+    folder: Path,
+    resources: Resources,
+) -> Talk:
+    """Return the tools that a spec in `folder` names. `context` is the most tokens of a conversation, prompt and all.
+
+    Raises E0743 and E0746 for code that cannot be used, E0812 and E0831 for a chat template that does not carry calls.
+    """
+    replies = Replies(model.prompt, tokenizer, stop_ids, tools.reply)
+    replies.require_calls()
+    return Talk(open_function(tools.code, "tools", folder, resources), replies, tools.turns, context)

@@ -24,13 +24,12 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
-from runners.draws import met
+from runners.draws import met, purpose
 from runners.engine.open import open_engine
 from runners.engine.protocol import Forced, Request, Response
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.summary import UNSETTLED, curves, summary
-from runners.evaluate.tables import Tables, Text, forced_rows, sample_rows
+from runners.evaluate.tables import UNSETTLED, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
 from runners.prompts import render_prompt, stop_tokens, tools_of
@@ -38,7 +37,6 @@ from runners.rollout.ahead import GradeAhead, Group
 from runners.rollout.generator import Generator, forced_length, sampling_of
 from runners.rollout.grader import GradedRollout, Grader, Rollout, grade
 from runners.rollout.questions import Question, questions_of, read_table, render_questions
-from runners.seeds import purpose
 from runners.verify import Verifier, open_verifier
 
 CHUNK = 256

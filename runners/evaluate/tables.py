@@ -1,8 +1,10 @@
-"""Lay out graded rollouts as rows: samples, forced answers and examples."""
+"""Lay out graded rollouts as rows, and sum them up to curves and means without reading a file whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -94,3 +96,75 @@ def forced_rows(
         pl.DataFrame(rows, schema=FORCED, orient="row"),
         pl.DataFrame(examples, schema=EXAMPLES, orient="row"),
     )
+
+
+MEAN = "mean"
+
+
+def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
+    """Return J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
+    frame = (
+        pl.scan_parquet(forced, glob=False)
+        .group_by("benchmark", "budget")
+        .agg(pl.col("correct").cast(pl.Float64).mean().alias("accuracy"))
+        .sort("benchmark", "budget")
+        .collect(engine="streaming")
+    )
+    by_benchmark = {}
+    for name in benchmarks:
+        rows = frame.filter(pl.col("benchmark") == name)
+        by_benchmark[name] = {"budgets": rows["budget"].to_list(), "accuracy": rows["accuracy"].to_list()}
+    return by_benchmark
+
+
+UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
+"""Counts of answers that were never judged, and so count as wrong, by what stopped the verifier."""
+
+
+def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks.
+
+    Answers that were never judged are counted among whole and forced ones alike.
+    """
+    frame = (
+        pl.scan_parquet(samples, glob=False)
+        .group_by("benchmark")
+        .agg(
+            pl.col("correct").cast(pl.Float64).mean().alias("accuracy"),
+            pl.col("tokens").mean().alias("length"),
+            pl.col("question").n_unique().alias("questions"),
+            (pl.col("sample").max() + 1).alias("samples"),
+            (pl.col("finish") == "length").cast(pl.Float64).mean().alias("unfinished"),
+        )
+        .collect(engine="streaming")
+    )
+    rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
+    unsettled = _unsettled((samples, forced))
+    by_benchmark: dict[str, dict[str, Any]] = {
+        name: rows[name] | {key: unsettled.get((name, why), 0) for key, why in UNSETTLED.items()}
+        for name in benchmarks
+    }
+    measures = ("accuracy", "length", "unfinished")
+    by_benchmark[MEAN] = {
+        m: sum(by_benchmark[name][m] for name in benchmarks) / len(benchmarks) for m in measures
+    } | {
+        "questions": sum(by_benchmark[name]["questions"] for name in benchmarks),
+        "samples": max(by_benchmark[name]["samples"] for name in benchmarks),
+        **{key: sum(by_benchmark[name][key] for name in benchmarks) for key in UNSETTLED},
+    }
+    return by_benchmark
+
+
+def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
+    """Return how many answers of a benchmark were never judged, by the reason."""
+    rows = [
+        pl.scan_parquet(file, glob=False)
+        .filter(pl.col("unsettled").is_not_null())
+        # What comes after it is the reason.
+        .group_by("benchmark", pl.col("unsettled").str.extract(r"^(\w+)"))
+        .len()
+        .collect(engine="streaming")
+        for file in files
+    ]
+    totals = pl.concat(rows).group_by("benchmark", "unsettled").agg(pl.col("len").sum())
+    return {(benchmark, why): int(count) for benchmark, why, count in totals.iter_rows()}

@@ -21,8 +21,7 @@ from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.code import is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain
-from runners.execute.gpu_names import gpu_here, other_gpus
-from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
+from runners.execute.placement import COMPUTES, Node, bundles, gpu_here, lacking, other_gpus, resources_of
 from runners.execute.questions import questions
 from runners.models.bounds import require_bounded
 from runners.models.impossible import check_architecture

@@ -41,17 +41,17 @@ class Local:
     def stop(self) -> None:
         """End the servers that stayed for a next task."""
         if self.serves:
-            from runners.engine.sglang import kept
+            from runners.engine.sglang import hosts
 
-            kept.end()
+            hosts.end_servers()
             self.serves = False
 
     def _prepare(self, order: Order) -> None:
         """Let servers stay between tasks, but not on GPUs where the next has no use for them and wants their memory."""
         if order.resources.engine == "sglang":
-            from runners.engine.sglang import kept
+            from runners.engine.sglang import hosts
 
-            kept.keep()
+            hosts.keep_servers()
             self.serves = True
         elif order.resources.device != "cpu":
             self.stop()

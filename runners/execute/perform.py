@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -17,6 +18,7 @@ import reodsl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.interrupts import import_whole
+from reodsl.price.machine import processor
 from reodsl.store.external import hub_commits
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
@@ -24,7 +26,6 @@ from reodsl.store.store import Store
 from runners.clock import now, spent
 from runners.engine.versions import PLACE, read_record
 from runners.execute.order import Order, Outcome
-from runners.execute.usage import device_model, give_back_freed, mark, peak_memory
 from runners.models.names import AGAIN
 from runners.sandbox import lacking
 
@@ -196,3 +197,59 @@ def _versions() -> Mapping[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def device_model(device: str) -> str:
+    """Return the name of the processor, or of the GPU as its driver has it; empty if torch sees none."""
+    if device == "cpu":
+        return processor()
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
+
+
+def mark() -> bool:
+    """Begin to measure peaks anew; False where the system cannot (anything but Linux)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory(device: str) -> int | None:
+    """Return the most bytes in use at once since the mark: of this process's memory, or what its tensors had of its GPU.
+
+    None if that is unknown. Other processes, such as a server that generates, are not in it.
+    """
+    if device != "cpu":
+        torch = sys.modules.get("torch")
+        here = torch is not None and torch.cuda.is_initialized()
+        return int(torch.cuda.max_memory_allocated()) if torch is not None and here else None
+    try:
+        lines = _STATUS.read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def give_back_freed() -> None:
+    """Give freed memory back between tasks; without effect where the C library has no `malloc_trim`.
+
+    A worker does one task after another, and glibc would keep each one's high-water mark: on the quickstart, 2 GB
+    a process; torch keeps a GPU's, which the next task's servers would lack. Within a task its heap is left alone,
+    since giving pages back and taking them again costs time.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return
+    trim(0)

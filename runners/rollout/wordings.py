@@ -10,9 +10,9 @@ from typing import Any, Literal
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Model, Prompt, Wording
 from reodsl.ir.training import Ppo
+from runners.draws import purpose
 from runners.prompts import continuation_tokens, render_prompt
 from runners.rollout.questions import Question
-from runners.seeds import purpose
 
 
 @dataclass(frozen=True)

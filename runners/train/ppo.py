@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
-from runners.draws import permutation
-from runners.seeds import purpose
+from runners.draws import permutation, purpose
 from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights

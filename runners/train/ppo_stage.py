@@ -35,10 +35,9 @@ from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
 from runners.train.segments import OpenQuestions, sample_segments
 from runners.train.spread import await_value, weights_of
 from runners.train.stages import Numbers, StageContext, StageRunner
-from runners.train.step_queue import StepQueue
+from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
-from runners.train.waiting import load_waiting, save_waiting
 from runners.verify import open_verifier
 
 LOADED = "the engine has the weights"

@@ -21,7 +21,7 @@ from reodsl.ir.reward import (
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, Turn
-from runners.draws import exit_places
+from runners.draws import exit_places, purpose
 from runners.engine.protocol import Forced, Request, Response
 from runners.own.function import Failed, OwnFunction
 from runners.rewards.cuts import needed_cuts
@@ -32,7 +32,6 @@ from runners.rollout.generator import Generator
 from runners.rollout.grader import GradedRollout, Grader, Rollout, grade_later
 from runners.rollout.questions import Question, shared_numbers
 from runners.rollout.wordings import Wordings
-from runners.seeds import purpose
 from runners.verify import answer_row
 
 LEAST_ENDED = 8

@@ -24,10 +24,10 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe
 from reodsl.store.live import add_step, begin_steps
+from runners.draws import purpose
 from runners.exhaustion import explain_training_oom
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
-from runners.seeds import purpose
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
@@ -41,7 +41,7 @@ from runners.train.checkpoint import (
 )
 from runners.train.forward import keep_little, lean_shape
 from runners.train.launch import train_together
-from runners.train.metrics import metrics_table, write_parquet
+from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
     learning_rate_factor,
@@ -53,7 +53,6 @@ from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole_state
 from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
-from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0

@@ -16,10 +16,9 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
 from runners.clock import now, spent
-from runners.draws import permutation
+from runners.draws import permutation, purpose
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import Question
-from runners.seeds import purpose
 from runners.train.gather import ROLLOUTS, rollout_columns, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step

@@ -10,9 +10,8 @@ import polars as pl
 
 from reodsl.ir.expression import STEP, TRACK
 from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group
+from reodsl.ir.rollout import Group, Tried
 from reodsl.ir.training import Advantage
-from reodsl.ir.trial import Tried
 from runners.rewards.inputs import pad_places
 from runners.rewards.interpret import interpret, measure
 from runners.rewards.tracks import track_values

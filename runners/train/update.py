@@ -19,15 +19,14 @@ from runners.rounded import HALF
 from runners.train import bfloat16
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
-from runners.train.batch import MicroBatch, TrainBatch, packed, padded
-from runners.train.deal import deal_packed, deal_padded, token_bound
+from runners.train.batch import MicroBatch, TrainBatch, deal_packed, deal_padded, packed, padded, token_bound
 from runners.train.forward import Forward, make_forward, plain_forward
 from runners.train.fused import fuse
 from runners.train.logprobs import token_entropies, token_logprobs
+from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole, whole_state
-from runners.train.throughput import Tally
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""

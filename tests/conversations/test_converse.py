@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from runners.conversations import Turn, converse, force, turn_text, turns_before
-from runners.conversations.calls import calls_of
+from runners.conversations.replies import calls_of
 from runners.engine.protocol import Inserted, Request, Response, Sampling
 from runners.engine.streams import forced_seed, hash_seeds, uniforms, wrap_seeds
 from tests.conversations.counting import SAMPLING, Next, Words, talk

@@ -18,7 +18,7 @@ from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.greedy import greedy
 from reodsl.numbers.verdict import from_json
 from runners.evaluate import frontier as runners
-from runners.evaluate.summary import curves
+from runners.evaluate.tables import curves
 from tests.evaluate.conftest import MakeJob
 
 GRID = (0, 2, 4, 8, 16, 32)

@@ -12,7 +12,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.numbers.arm_scores import arm_scores
-from runners.evaluate.summary import curves, summary
+from runners.evaluate.tables import curves, summary
 
 GRID = (0, 4, 8)
 QUESTIONS = 5

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.answers import bare_answers
-from runners.draws import drawn
+from runners.draws import drawn, purpose
 from runners.evaluate import run
-from runners.seeds import purpose
 from runners.verify import final_answer
 from tests.evaluate.conftest import MakeJob, payload
 

@@ -14,8 +14,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
 from runners.execute import instance
-from runners.execute.gpu_names import gpu_here, model_words, other_gpus
-from runners.execute.placement import Node
+from runners.execute.placement import Node, gpu_here, model_words, other_gpus
 from tests.graph import studies as make
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runners.execute.usage import give_back_freed
+from runners.execute.perform import give_back_freed
 
 
 @pytest.mark.parametrize("used", [False, True])

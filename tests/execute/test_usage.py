@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.price.machine import processor
-from runners.execute import usage
+from runners.execute import perform
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 
@@ -18,20 +18,20 @@ MIB = 2**20
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are set back through /proc")
 def test_a_peak_is_measured_from_its_mark_on() -> None:
-    assert usage.mark()
-    before = usage.peak_memory("cpu")
+    assert perform.mark()
+    before = perform.peak_memory("cpu")
     held = bytearray(b"x") * (192 * MIB)
-    high = usage.peak_memory("cpu")
+    high = perform.peak_memory("cpu")
     assert before is not None
     assert high is not None
     assert high - before > 150 * MIB
     del held
-    kept = usage.peak_memory("cpu")
+    kept = perform.peak_memory("cpu")
     # The system counts pages in lots.
     assert kept is not None
     assert kept > high - MIB
-    assert usage.mark()
-    after = usage.peak_memory("cpu")
+    assert perform.mark()
+    after = perform.peak_memory("cpu")
     assert after is not None
     assert after < high - 150 * MIB
 
@@ -39,8 +39,8 @@ def test_a_peak_is_measured_from_its_mark_on() -> None:
 def test_without_a_way_to_set_a_peak_back_there_is_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(usage, "_CLEAR", tmp_path / "none" / "clear_refs")
-    assert not usage.mark()
+    monkeypatch.setattr(perform, "_CLEAR", tmp_path / "none" / "clear_refs")
+    assert not perform.mark()
     key = bench.run(make.four()).keys["vanilla.train.s1"]
     manifest = bench.store.get(key)
     assert manifest is not None
@@ -48,10 +48,10 @@ def test_without_a_way_to_set_a_peak_back_there_is_none(
 
 
 def test_what_is_not_there_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(usage, "_STATUS", tmp_path / "status")
-    assert usage.peak_memory("cpu") is None
+    monkeypatch.setattr(perform, "_STATUS", tmp_path / "status")
+    assert perform.peak_memory("cpu") is None
     (tmp_path / "status").write_text("Name: python\nVmHWM:\t  2048 kB\n")
-    assert usage.peak_memory("cpu") == 2 * MIB
+    assert perform.peak_memory("cpu") == 2 * MIB
 
 
 class _Gpu:
@@ -78,12 +78,12 @@ class _Gpu:
 def test_a_gpu_tells_its_name_and_what_tensors_had(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = type("Torch", (), {"cuda": _Gpu()})()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert usage.device_model("cuda") == "NVIDIA H800"
-    assert usage.peak_memory("cuda") == 7 * MIB
-    usage.mark()
-    assert usage.peak_memory("cuda") == 0
+    assert perform.device_model("cuda") == "NVIDIA H800"
+    assert perform.peak_memory("cuda") == 7 * MIB
+    perform.mark()
+    assert perform.peak_memory("cuda") == 0
     monkeypatch.delitem(sys.modules, "torch")
-    assert (usage.device_model("cuda"), usage.peak_memory("cuda")) == ("", None)
+    assert (perform.device_model("cuda"), perform.peak_memory("cuda")) == ("", None)
 
 
 def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:

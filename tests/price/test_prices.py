@@ -26,7 +26,7 @@ from reodsl.price.show import refusals
 from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import cuts_of
 from reodsl.price.value import TERMS, Measured, to_json
-from runners.train.deal import CPU_TOKENS, GPU_TOKENS
+from runners.train.batch import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
 
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)

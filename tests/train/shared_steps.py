@@ -16,9 +16,8 @@ from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
-from runners.train.sequences import Trace
 from runners.train.sharding import local, shard
-from runners.train.stages import preference_step, sft_step
+from runners.train.stages import Trace, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import experience, method

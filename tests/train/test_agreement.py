@@ -18,9 +18,8 @@ from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import scored_again
-from runners.draws import permutation
+from runners.draws import permutation, purpose
 from runners.engine.embedded import engine as embedded
-from runners.seeds import purpose
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.gather import batch_of, score

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.price.sizes import from_config
-from runners.train.deal import GPU_TOKENS, deal_packed, deal_padded, group_by_length
+from runners.train.batch import GPU_TOKENS, deal_packed, deal_padded, group_by_length
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(10, 200))

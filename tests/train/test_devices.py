@@ -11,13 +11,13 @@ from torch._C._distributed_c10d import HashStore
 from reodsl.graph.job import Resources
 from runners.exhaustion import explain_training_oom
 from runners.train import ppo_stage as module
-from runners.train.deal import GPU_TOKENS, token_bound
+from runners.train.batch import GPU_TOKENS, token_bound
 from runners.train.follower import Part
+from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import ALONE, joined
 from runners.train.run import _choose_precision
 from runners.train.stages import sft_step
-from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits

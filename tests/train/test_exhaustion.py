@@ -88,7 +88,7 @@ def test_other_errors_pass():
 CODE = """
 import resource, torch
 from reodsl.diagnostics import Problem
-from runners.train.sequences import Trace
+from runners.train.stages import Trace
 from runners.train.stages import sft_step
 from runners.train.optimizers import build_optimizers
 from runners.train.update import Learner

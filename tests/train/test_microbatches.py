@@ -12,8 +12,7 @@ from reodsl.ir.training import Optimizer, Simpo
 from runners.train.batch import TrainBatch
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.sequences import Trace
-from runners.train.stages import preference_step, sft_step
+from runners.train.stages import Trace, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import method

@@ -13,8 +13,7 @@ from reodsl.ir.training import Dpo, Ipo, Optimizer, Simpo, Stage
 from runners.train import update as module
 from runners.train.losses import pair_loss
 from runners.train.optimizers import build_optimizers
-from runners.train.sequences import Trace
-from runners.train.stages import preference_step
+from runners.train.stages import Trace, preference_step
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from reodsl.price.sizes import from_config
-from runners.train import throughput
-from runners.train.throughput import Tally, peak_flops
+from runners.train import metrics
+from runners.train.metrics import Tally, peak_flops
 from tests.train.models import small_model
 
 
@@ -31,5 +31,5 @@ def test_flops_by_hand():
 def test_a_peak_is_that_of_the_devices_name(monkeypatch):
     assert peak_flops(torch.device("cpu")) is None
     for name, peak in (("NVIDIA H200", 989.4e12), ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA T4", None)):
-        monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda device, name=name: name)
+        monkeypatch.setattr(metrics.torch.cuda, "get_device_name", lambda device, name=name: name)
         assert peak_flops(torch.device("cuda", 0)) == peak

@@ -13,12 +13,11 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Lora, Loss, Optimizer, Ppo, Sampling
-from runners.draws import permutation
+from runners.draws import permutation, purpose
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
 from runners.rollout.questions import Question
-from runners.seeds import purpose
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.adapters import adapt, merge_state

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.report.redraw import material_of
+from reodsl.report.run import material_of
 from reodsl.report.theme import UNTRAINED
 from reodsl.report.verdict_words import VERDICT
 from reodsl.store.runs import records

@@ -13,10 +13,10 @@ from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, call_all
-from runners.engine.sglang.handing import hand
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
+from runners.engine.sglang.weights import hand
 from runners.engine.versions import DETERMINISM, record
 from runners.models.tensors import tensor_shapes
 

@@ -6,23 +6,34 @@ files where neither works.
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import shutil
+import socket
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import torch
+import torch.multiprocessing as sharing
 from safetensors.torch import save_file
+from torch import distributed as dist
+from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import first_line, problem
+from reodsl.price.memory import HANDED
 from runners.engine.protocol import Spread
-from runners.engine.sglang.broadcast import send
-from runners.engine.sglang.buckets import State, buckets, parts, untied
-from runners.engine.sglang.control import Lines, Refused, update_session
-from runners.engine.sglang.handing import packed_tensors
+from runners.engine.sglang.control import Lines, Refused, call_all, choose_failure, update_session
 from runners.engine.sglang.server import Address
+from runners.engine.sglang.silence import Lost
+from runners.meeting import gloo_at, listen
 
 Way = Literal["tensor", "broadcast", "disk"]
 _WHOLE = "load the weights of the same model, whole"
@@ -101,3 +112,281 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+State = Mapping[str, torch.Tensor]
+
+SIZE = HANDED // 2
+"""Bytes of weights that are on their way at once. A single larger tensor is a bucket of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Some tensors of a model, as views of `flat`, a tensor of bytes in which one follows the other."""
+
+    flat: torch.Tensor
+    tensors: tuple[tuple[str, torch.Tensor], ...]
+
+
+def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> Iterator[Bucket]:
+    """Yield named tensors in their order, copied into buckets of at most `size` bytes each.
+
+    The copy is made on the tensors' own device, bucket by bucket, so that nobody who reads a bucket sees the trainer's own
+    memory. Tensors of one width follow each other; a bucket never mixes widths, so each view is aligned.
+    """
+    for part in parts(tensors, size):
+        whole = sum(tensor.numel() * tensor.element_size() for _, tensor in part)
+        flat = torch.empty(whole, dtype=torch.uint8, device=part[0][1].device)
+        views: list[tuple[str, torch.Tensor]] = []
+        at = 0
+        for name, tensor in part:
+            end = at + tensor.numel() * tensor.element_size()
+            view = flat[at:end].view(tensor.dtype).view(tensor.shape)
+            view.copy_(tensor.detach())
+            views.append((name, view))
+            at = end
+        yield Bucket(flat, tuple(views))
+
+
+def parts(
+    tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE
+) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Yield named tensors in their order, as many at a time as `size` bytes hold."""
+    part: list[tuple[str, torch.Tensor]] = []
+    filled = 0
+    for name, tensor in tensors:
+        bytes_ = tensor.numel() * tensor.element_size()
+        if part and (filled + bytes_ > size or tensor.element_size() != part[0][1].element_size()):
+            yield part
+            part, filled = [], 0
+        part.append((name, tensor))
+        filled += bytes_
+    if part:
+        yield part
+
+
+def untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a state dict without a head that is tied to the embeddings before it, as in files of weights."""
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for name, tensor in state.items():
+        mark = (tensor.data_ptr(), tuple(tensor.shape))
+        if not (mark in seen and name.startswith("lm_head")):
+            yield name, tensor
+        seen.add(mark)
+
+
+_JOIN = timedelta(seconds=60)
+"""Until everybody has joined, and each bucket has arrived."""
+
+
+def send(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
+    """Send weights to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
+
+    Each bucket is sent once, and made only when the one before it has arrived. Raises `Refused`, `Lost`, and torch's
+    RuntimeError where a bucket does not arrive.
+    """
+    on_gpu = next(iter(state.values())).is_cuda
+    backend, name = "nccl" if on_gpu else "gloo", f"reodsl-{version}"
+    with Lines(servers) as lines, _group(lines, ranks, backend, name) as group, update_session(lines):
+        for bucket in buckets(untied(state)):
+            message = {
+                "names": [name for name, _ in bucket.tensors],
+                "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],
+                "shapes": [list(tensor.shape) for _, tensor in bucket.tensors],
+                "load_format": "flattened_bucket",
+                "group_name": name,
+                "weight_version": str(version),
+            }
+            taking = partial(lines.ask, "/update_weights_from_distributed", message)
+            call_all([taking, partial(group.send, bucket.flat)])
+
+
+class _Own:
+    """Rank 0 of a group beside the trainer's own; torch has no public call for one."""
+
+    def __init__(self, backend: str, store: Any, world: int, name: str) -> None:
+        from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
+
+        make: Any = _new_process_group_helper
+        stores = PrefixStore(name, store)
+        self._group, _ = make(world, 0, [], Backend(backend), stores, group_name=name, timeout=_JOIN)
+        _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
+        self._left = False
+
+    def send(self, tensor: torch.Tensor) -> None:
+        """Send a tensor to all others. Where one does not take it the others, who wait for it, are let go."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        try:
+            self._group.broadcast([tensor], options).wait()
+        except RuntimeError:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """End the group on this side."""
+        if not self._left:
+            self._left = True
+            dist.destroy_process_group(self._group)
+
+
+@contextmanager
+def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
+    """Join this process and all servers in a group until the block ends."""
+    store, host, port = _meeting(lines.servers[0])
+    world = 1 + ranks * len(lines.servers)
+    joined: list[_Own] = []
+    meeting = {
+        "master_address": host,
+        "master_port": port,
+        "world_size": world,
+        "group_name": name,
+        "backend": backend,
+    }
+    messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
+
+    def join() -> None:
+        with gloo_at(host):
+            joined.append(_Own(backend, store, world, name))
+
+    try:
+        call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
+        yield joined[0]
+    finally:
+        # A server that is gone has none; the earlier failure is reported.
+        lines.tell("/destroy_weights_update_group", {"group_name": name})
+        for membership in joined:
+            membership.leave()
+
+
+def _meeting(server: Address) -> tuple[Any, str, int]:
+    """Return a store on a free port of the address that a server sees this machine at, and of no other."""
+    host, _, theirs = server.url.removeprefix("http://").rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(theirs)))
+        address = probe.getsockname()[0]
+    store, port = listen(address, _JOIN)
+    return store, port.host, port.number
+
+
+_DEVICE = 6
+"""Where `rebuild_cuda_tensor` takes the number of the device."""
+
+Fault = Refused | Lost
+"""A failure as it travels between processes."""
+
+
+def hand(
+    pieces: Iterator[tuple[str, torch.Tensor]],
+    rank: int,
+    gather: Callable[[Any], list[Any]],
+    servers: Mapping[int, Address],
+    wide: int,
+    version: int,
+    size: int = SIZE,
+) -> None:
+    """Hand all weights to the server that this process's device belongs to, bucket by bucket; see `Spread.each`.
+
+    Server number i has `wide` processes, on the devices of ranks i × wide and on. The first of these ranks tells it, for
+    all of them. A failure anywhere ends it everywhere, after the same bucket, and is raised by rank 0: `Hung`, `Lost` or
+    `Refused`.
+    """
+    try:
+        _hand(pieces, rank, gather, servers, wide, version, size)
+    except (Refused, Lost):
+        if rank == 0:
+            raise
+
+
+def _hand(
+    pieces: Iterator[tuple[str, torch.Tensor]],
+    rank: int,
+    gather: Callable[[Any], list[Any]],
+    servers: Mapping[int, Address],
+    wide: int,
+    version: int,
+    size: int,
+) -> None:
+    number, place = divmod(rank, wide)
+    address = servers.get(number)
+    of_this_server = slice(number * wide, (number + 1) * wide)
+    fault: Fault | None = None
+    with ExitStack() as session:
+        lines: Lines | None = None
+        if address is not None and place == 0:
+            lines = session.enter_context(Lines([address]))
+            fault = _fault_of(partial(session.enter_context, update_session(lines)))
+        sent_last: Bucket | None = None
+        for bucket in buckets(pieces, size):
+            packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
+            # Until all have come here, servers may still read what this process handed out before.
+            answers = gather((packed, fault or broken))
+            sent_last = bucket
+            _require([each for _, each in answers])
+            if lines is not None:
+                payloads = [payload for payload, _ in answers[of_this_server]]
+                message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
+                fault = _fault_of(partial(lines.ask, "/update_weights_from_tensor", message))
+        _require(gather(fault))
+        del sent_last
+        fault = _fault_of(session.close)
+    _require(gather(fault))
+
+
+def packed_tensors(bucket: Bucket) -> str:
+    """Return a bucket's tensors as a server reads them: names of shared memory, on a GPU handles of its memory."""
+    with _shared_by_name():
+        buffer = io.BytesIO()
+        _Pickler(buffer).dump(list(bucket.tensors))
+        return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _try_to_pack(bucket: Bucket) -> tuple[str, Fault | None]:
+    try:
+        return packed_tensors(bucket), None
+    except (RuntimeError, OSError, ValueError, TypeError) as fault:
+        return "", Refused(f"{type(fault).__name__}: {fault}")
+
+
+def _fault_of(call: Callable[[], object]) -> Fault | None:
+    try:
+        call()
+    except (Refused, Lost) as fault:
+        return fault
+    return None
+
+
+def _require(faults: Sequence[Fault | None]) -> None:
+    """Raise the worst failure of all processes, if there is any."""
+    failed = [fault for fault in faults if fault is not None]
+    if failed:
+        raise choose_failure(failed)
+
+
+class _Pickler(ForkingPickler):
+    """Names a GPU by what it is, and not by its number: each process counts those that it is shown."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if not (isinstance(value, torch.Tensor) and value.is_cuda):
+            return NotImplemented
+        return by_identity(reductions.reduce_tensor(value))
+
+
+def by_identity(reduced: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
+    """Return a reduced CUDA tensor with its device's identity in place of its number, which SGLang reads as well."""
+    function, arguments = reduced
+    if function is not reductions.rebuild_cuda_tensor or not isinstance(arguments[_DEVICE], int):
+        return reduced
+    identity = str(torch.cuda.get_device_properties(arguments[_DEVICE]).uuid)
+    return function, (*arguments[:_DEVICE], identity, *arguments[_DEVICE + 1 :])
+
+
+@contextmanager
+def _shared_by_name() -> Iterator[None]:
+    """Let tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
+    before = sharing.get_sharing_strategy()
+    sharing.set_sharing_strategy("file_system")
+    try:
+        yield
+    finally:
+        sharing.set_sharing_strategy(before)

@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from runners.engine.sglang import broadcast
-from runners.engine.sglang.broadcast import _meeting, _Own, send
-from runners.engine.sglang.buckets import buckets
+from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address
+from runners.engine.sglang.weights import _meeting, _Own, buckets, send
 
 
 def test_where_servers_and_trainer_meet_is_not_reached_from_elsewhere() -> None:
@@ -76,8 +75,8 @@ def test_no_more_than_a_bucket_and_the_one_before_it_are_held(monkeypatch: pytes
 
     asked = list[str]()
     monkeypatch.setattr(Lines, "ask", lambda self, path, *_: asked.append(path))
-    monkeypatch.setattr(broadcast, "_group", group)
-    monkeypatch.setattr(broadcast, "buckets", partial(buckets, size=16))
+    monkeypatch.setattr(weights, "_group", group)
+    monkeypatch.setattr(weights, "buckets", partial(buckets, size=16))
     send({f"{n}": torch.full((4,), float(n)) for n in range(6)}, [Address("http://127.0.0.1:9", "")], 1, 7)
     assert asked.count("/update_weights_from_distributed") == len(alive) == 6
     assert max(alive) <= 2

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from runners.engine.requests import Limits
-from runners.engine.sglang import broadcast, silence
+from runners.engine.sglang import silence, weights
 from runners.engine.sglang.control import Lines, Refused, call_all
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
@@ -171,7 +171,7 @@ def test_a_server_that_freezes_as_weights_come_is_ended_and_the_next_one_gets_th
     way: str, frozen: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whatever way they come; nobody joins a broadcast here, and so that one goes on through files."""
-    monkeypatch.setattr(broadcast, "_JOIN", broadcast._JOIN / 200)
+    monkeypatch.setattr(weights, "_JOIN", weights._JOIN / 200)
     save(MODEL, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
     state: Mapping[str, torch.Tensor] | Path = tmp_path / "model" if way == "folder" else MODEL.state_dict()
     with serving(Server()) as server:

@@ -15,13 +15,13 @@ import torch
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import Problem
-from runners.engine.sglang import handing, weights
+from runners.engine.sglang import weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.handing import by_identity, hand
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
+from runners.engine.sglang.weights import by_identity, hand
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -74,7 +74,7 @@ def packing(monkeypatch: pytest.MonkeyPatch) -> None:
     def pack(bucket: Any) -> str:
         return " ".join([threading.current_thread().name, *(name for name, _ in bucket.tensors)])
 
-    monkeypatch.setattr(handing, "packed_tensors", pack)
+    monkeypatch.setattr(weights, "packed_tensors", pack)
 
 
 def payloads(servers: Servers, number: int) -> list[list[str]]:
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_share_its_memory_ends_it_for_all(monkeypatch: pyt
     def broken(bucket: Any) -> str:
         raise RuntimeError("no shared memory here")
 
-    monkeypatch.setattr(handing, "packed_tensors", broken)
+    monkeypatch.setattr(weights, "packed_tensors", broken)
     with serving(Servers(2)) as servers:
         with pytest.raises(Refused, match="RuntimeError: no shared memory here"):
             Group(2).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
@@ -150,12 +150,12 @@ def test_a_process_that_cannot_share_its_memory_ends_it_for_all(monkeypatch: pyt
 
 
 def test_who_hangs_is_known_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent(handing.Lines):
+    class Silent(weights.Lines):
         def ask(self, path: str, *_: Any, **__: Any) -> None:
             if path == "/update_weights_from_tensor":
                 raise Hung(*self.servers)
 
-    monkeypatch.setattr(handing, "Lines", Silent)
+    monkeypatch.setattr(weights, "Lines", Silent)
     addresses = [Address(f"http://127.0.0.1:{port}", "key") for port in (8, 9)]
     with pytest.raises(Hung) as caught:
         Group(2).each(hand, dict(enumerate(addresses)), 1, 7, BUCKET)
@@ -172,15 +172,15 @@ def test_an_update_that_cannot_be_closed_is_told() -> None:
 def test_a_gpu_travels_by_what_it_is_and_not_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainer and server are shown different GPUs, so the same number means different ones."""
     names = list(inspect.signature(reductions.rebuild_cuda_tensor).parameters)
-    assert names[handing._DEVICE] == "storage_device"
+    assert names[weights._DEVICE] == "storage_device"
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=f"GPU-{number}")
     )
     arguments = tuple(names)
-    given = (*arguments[: handing._DEVICE], 3, *arguments[handing._DEVICE + 1 :])
+    given = (*arguments[: weights._DEVICE], 3, *arguments[weights._DEVICE + 1 :])
     function, found = by_identity((reductions.rebuild_cuda_tensor, given))
     assert function is reductions.rebuild_cuda_tensor
-    assert found == (*arguments[: handing._DEVICE], "GPU-3", *arguments[handing._DEVICE + 1 :])
+    assert found == (*arguments[: weights._DEVICE], "GPU-3", *arguments[weights._DEVICE + 1 :])
     assert by_identity((reductions.rebuild_tensor, (1, 2))) == (reductions.rebuild_tensor, (1, 2))
 
 

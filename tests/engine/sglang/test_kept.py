@@ -16,9 +16,14 @@ import pytest
 
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
-from runners.engine.sglang import kept
-from runners.engine.sglang.hosts import hosts
-from runners.engine.sglang.kept import KeptServer, ServerCache
+from runners.engine.sglang.hosts import (
+    KeptServer,
+    ServerCache,
+    end_servers,
+    hosts,
+    keep_servers,
+    kept_servers,
+)
 from runners.engine.sglang.settings import Settings
 from runners.execute.local import Local
 from runners.execute.order import Order, Outcome
@@ -181,17 +186,17 @@ def test_a_kept_server_that_cannot_go_on_is_replaced_and_its_last_words_stay(
 def test_servers_that_a_task_has_are_no_other_ones(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_now", None)
+    monkeypatch.setattr("runners.engine.sglang.hosts._now", None)
 
     def one() -> object:
         (found,) = hosts(settings, SERVED, tmp_path)
         return found
 
     assert not isinstance(one(), KeptServer)
-    kept.keep()
+    keep_servers()
     assert isinstance(one(), KeptServer)
     # The next task: the one before is over, whatever it did.
-    kept.keep()
+    keep_servers()
     lent = one()
     assert isinstance(lent, KeptServer)
     assert not isinstance(one(), KeptServer)
@@ -200,7 +205,7 @@ def test_servers_that_a_task_has_are_no_other_ones(
     assert isinstance(again, KeptServer)
     assert again is lent
     again.start()
-    kept.end()
+    end_servers()
     assert not again.alive
     assert not isinstance(one(), KeptServer)
 
@@ -238,7 +243,7 @@ def test_a_run_ends_the_servers_that_it_kept(
     backend.stop()
     backend.stop()
     assert not served[0].alive
-    assert kept.kept() is None
+    assert kept_servers() is None
 
 
 def test_memory_of_gpus_is_given_back_to_a_task_that_asks_no_server(

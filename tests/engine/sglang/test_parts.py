@@ -24,8 +24,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
-from runners.engine.sglang.hosts import colocated_settings
-from runners.engine.sglang.kept import ServerCache
+from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
@@ -121,7 +120,7 @@ def test_servers_that_take_turns_give_memory_back_where_they_can(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
     made = ServerCache()
     monkeypatch.setattr(made, "end", lambda: ended.append(True))
-    monkeypatch.setattr("runners.engine.sglang.hosts.kept", lambda: made)
+    monkeypatch.setattr("runners.engine.sglang.hosts.kept_servers", lambda: made)
     ended: list[bool] = []
     assert "--enable-memory-saver" not in SETTINGS.arguments("127.0.0.1", 20_001)
     on_cpu = colocated_settings(SETTINGS, 40.0 * GIB)

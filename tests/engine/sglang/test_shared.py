@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from runners.engine.sglang import kept
+from runners.engine.sglang.hosts import end_servers, keep_servers
 from runners.engine.sglang.server import Server
 from runners.evaluate import run
 from runners.models.architecture import Architecture, build
@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
 @pytest.fixture
 def keeping() -> Iterator[None]:
-    kept.keep()
+    keep_servers()
     yield
-    kept.end()
+    end_servers()
 
 
 def models(folder: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def test_tasks_that_share_a_server_give_the_bytes_of_those_that_do_not(
     one, two = models(tmp_path)
     first, shared = done(one, "first", 3), done(two, "shared", 5)
     assert starts == [one / "checkpoint"]
-    kept.end()
+    end_servers()
     alone = done(two, "alone", 5)
     assert starts[1:] == [two / "checkpoint"]
     assert shared == alone

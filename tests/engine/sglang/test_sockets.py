@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from runners.engine.sglang.broadcast import _group
 from runners.engine.sglang.control import Lines
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.weights import _group
 from runners.meeting import GLOO, interface
 from tests.listening import LOOPBACK, heard
 

@@ -14,9 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.engine.sglang.buckets import buckets, parts, untied
 from runners.engine.sglang.control import Lines, Refused, update_session
-from runners.engine.sglang.weights import update
+from runners.engine.sglang.weights import buckets, parts, untied, update
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

@@ -21,11 +21,11 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
-from runners.engine.sglang import broadcast, silence, weights
-from runners.engine.sglang.buckets import buckets
+from runners.engine.sglang import silence, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
+from runners.engine.sglang.weights import buckets
 from runners.engine.versions import DETERMINISM, read_record
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
@@ -162,7 +162,7 @@ def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_h
     other = make_model("qwen3-gqa-tied", seed=13)
     assert server.process is not None
     killed, sent = server.process.pid, [0]
-    real = broadcast._Own.send
+    real = weights._Own.send
 
     def send(self: Any, tensor: Any) -> None:
         sent[0] += 1
@@ -170,8 +170,8 @@ def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_h
             os.kill(killed, signal.SIGKILL)
         real(self, tensor)
 
-    monkeypatch.setattr(broadcast, "buckets", partial(buckets, size=16_000))
-    monkeypatch.setattr(broadcast._Own, "send", send)
+    monkeypatch.setattr(weights, "buckets", partial(buckets, size=16_000))
+    monkeypatch.setattr(weights._Own, "send", send)
     monkeypatch.setattr(engine.fleet, "way", "broadcast")
     engine.load_weights(other.state_dict(), 31)
     assert (engine.fleet.way, server.process.pid != killed) == ("broadcast", True)
