@@ -11,6 +11,7 @@ from reodsl.ir import Spec
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Tried
 from reodsl.ir.training import Advantage
+from reodsl.numbers.responses import Found, Import
 from reodsl.plan.registry import Execution, Machine, Part, Registry, Results
 from reodsl.rehearse import StandIns
 
@@ -53,6 +54,12 @@ def _stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
     return stand_ins(spec, folder, place)
 
 
+def _import_results(asked: Import) -> tuple[Found, ...]:
+    from runners.results.table import import_results
+
+    return import_results(asked)
+
+
 REGISTRY = Registry(
     runners={
         "model": "runners.prepare:model",
@@ -72,4 +79,5 @@ REGISTRY = Registry(
     try_reward=_try_reward,
     stand_ins=_stand_ins,
     count_questions=_count_questions,
+    import_results=_import_results,
 )

@@ -63,6 +63,7 @@ RUNNERS_READ = {
     "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},
+    "results": {"untrusted", "verify"},
     "select": {"rewards"},
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
@@ -70,7 +71,7 @@ RUNNERS_READ = {
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
-    "registry": {"execute", "stand_ins", "train"},
+    "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip
 
 

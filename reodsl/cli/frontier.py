@@ -64,7 +64,8 @@ def command(
     from reodsl.report.formats import plural
 
     place = None if out is None else file_to_write(_json_file(out), files)
-    models, named = _models(files)
+    stop = None if to is None else token_count("--to", to)
+    models, named = _models(files, stop, of)
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
@@ -77,7 +78,6 @@ def command(
     # A frontier goes back to no model that can be named where one of its models does not.
     whole = all(name in named for name in chosen)
     bases = base or tuple(dict.fromkeys(each for name in chosen for each in named[name]) if whole else ())
-    stop = None if to is None else token_count("--to", to)
     with placed(", ".join(map(str, files))):
         edge = envelope({name: models[name] for name in chosen}, stop)
     if place is not None:
@@ -123,15 +123,25 @@ def _json_file(path: Path) -> Path:
     return path
 
 
-def _models(files: tuple[Path, ...]) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
+def _models(
+    files: tuple[Path, ...], stop: int | None, of: tuple[str, ...]
+) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
     """Read the models of curve files by name, with the base models that these name. Raises E0115 for one in two files."""
     from reodsl.numbers.curve_files import read_models
+    from reodsl.numbers.reg import REG_TO, paper_grid
+    from reodsl.numbers.responses import check_end, curves_by_model, holds_responses, read_responses
 
     models: dict[str, Curves] = {}
     bases: dict[str, tuple[str, ...]] = {}
     for path in files:
-        curves_of, base = read_models(path, model=path.stem)
-        bases |= base
+        if holds_responses(path):
+            responses = read_responses(path)
+            points = paper_grid(stop or REG_TO)
+            check_end(responses, [name for name in responses.kinds if name in of or not of], points[-1])
+            curves_of = curves_by_model(responses, points)
+        else:
+            curves_of, base = read_models(path, model=path.stem)
+            bases |= base
         for name, curves in curves_of.items():
             if name in models:
                 raise problem(

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from reodsl.cli.inputs import frontier_of, placed, token_count, token_grid
+from reodsl.cli.options import Place
 from reodsl.cli.output import print_json
+from reodsl.cli.scored import require_frontier, score_table
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.excerpt import visible
 
@@ -24,17 +26,24 @@ Examples:
   reodsl reg curves.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B
   reodsl reg results.csv --frontier edge.json --base Qwen/Qwen3-4B --relative-to vanilla --questions 30
   reodsl reg results.parquet --frontier edge.json --base mine --grid 0,4,8,16,32,64,128 --json
+  reodsl reg theirs.parquet --relative-to base --picture curves.svg
   reodsl reg two_of_four.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B --approximate
 \b
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
 with the columns model, benchmark, budget, accuracy. A curve is J (answers forced at every budget) unless it says
 "kind": "ended", "bare" or "asked" (docs/IMPORT.md). JSON may name its base model:
 {"base": "<model>", "curves": {...}}; --base is then not needed. So does a frontier file, which has no level of models.
+A table of responses (reodsl import) gives intervals, paired by question, and differences without any frontier.
 """,
 )
 @click.argument("curves", type=click.Path(path_type=Path))
+@click.option("--frontier", metavar="NAME_OR_FILE", help="A frontier file, or a published one by name.")
 @click.option(
-    "--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name."
+    "--of",
+    "of",
+    multiple=True,
+    metavar="MODEL",
+    help="The frontier is the best of these models of a table of responses.",
 )
 @click.option(
     "--base",
@@ -56,18 +65,21 @@ with the columns model, benchmark, budget, accuracy. A curve is J (answers force
     help="How many questions a benchmark has, the fewest where they differ. "
     "Differences are then in percent too, where that REG is apart from 0.",
 )
+@click.option("--picture", type=Place(), help="Draw the curves of a table of responses here, .svg or .png.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."
 )
 def command(
     curves: Path,
-    frontier: str,
+    frontier: str | None,
+    of: tuple[str, ...],
     base: tuple[str, ...],
     approximate: bool,
     l_max: str | None,
     grid: str | None,
     relative_to: str | None,
     questions: int | None,
+    picture: Path | None,
     as_json: bool,
 ) -> None:
     """Compute the area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
@@ -80,12 +92,17 @@ def command(
     from reodsl.numbers.curve_files import read_models
     from reodsl.numbers.reference import misfits, select_benchmarks
     from reodsl.numbers.reg import integration_grid, reg_table
+    from reodsl.numbers.responses import holds_responses
 
-    models, named = read_models(curves, model=curves.stem)
-    base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
-    reference = frontier_of(frontier, base)
     stop = None if l_max is None else token_count("--l-max", l_max)
     points = None if grid is None else token_grid("--grid", grid)
+    if holds_responses(curves):
+        score_table(curves, frontier, of, base, approximate, stop, points, relative_to, picture, as_json)
+        return
+    models, named = read_models(curves, model=curves.stem)
+    frontier = require_frontier(curves, frontier, of, picture)
+    base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
+    reference = frontier_of(frontier, base)
     with placed(f"{curves} against {frontier}"):
         faults = misfits(reference, models, base, integration_grid(stop, points), frontier)
         if faults and not approximate:

@@ -11,6 +11,7 @@ from reodsl.diagnostics import problem
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
 
@@ -89,7 +90,17 @@ LOT = 1 << 21
 
 
 def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple[int, ...]]:
-    """Read an arm's scores by benchmark, questions sorted by their ids, and the budgets of its forced answers.
+    """Read an arm's scores from an evaluation's folder, as `scores_of` does."""
+    import polars as pl
+
+    samples = pl.scan_parquet(folder / "samples.parquet", glob=False)
+    return scores_of(samples, pl.scan_parquet(folder / "forced.parquet", glob=False), arm, lot)
+
+
+def scores_of(
+    samples: pl.LazyFrame, forced: pl.LazyFrame, arm: str, lot: int = LOT
+) -> tuple[ArmScores, tuple[int, ...]]:
+    """Return an arm's scores by benchmark, questions sorted by their ids, and the budgets of its forced answers.
 
     Files of any size are aggregated as they are read, `lot` rows at a time: only the scores stay in memory, eight
     bytes for each question and budget. A Problem (E0431) if a question lacks a budget, or its budgets differ
@@ -99,14 +110,12 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple
     import polars as pl
 
     whole = (
-        pl.scan_parquet(folder / "samples.parquet", glob=False)
-        .group_by("benchmark", "question")
+        samples.group_by("benchmark", "question")
         .agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("tokens").cast(pl.Float64).mean())
         .sort("benchmark", "question")
         .collect(engine="streaming")
         .with_row_index("row")
     )
-    forced = pl.scan_parquet(folder / "forced.parquet", glob=False)
     column = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
     budgets = tuple(int(budget) for budget in column)
     rows = forced.select(pl.len()).collect(engine="streaming").item()

@@ -214,6 +214,8 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
 def check_file(path: str | Path) -> Path:
     """Return the path of an existing file of a size that curves can have."""
     path = Path(path)
+    if path.suffix.lower() == ".eval":
+        raise responses_found(path)
     try:
         size = path.stat().st_size
         regular = path.is_file()
@@ -238,6 +240,16 @@ def check_file(path: str | Path) -> Path:
     return path
 
 
+def responses_found(path: Path) -> Problem:
+    """Return E0421 for a file of responses."""
+    return problem(
+        "E0421",
+        "these are responses, not curves",
+        where=str(path),
+        help=f"make a table of them, which this command takes: `reodsl import {path} -o theirs.parquet`",
+    )
+
+
 def parse_json(path: Path) -> Any:
     """Parse a file's JSON value. Doubled keys are errors, as is anything that is not JSON; NaN is one of a curve."""
 
@@ -257,6 +269,8 @@ def parse_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique)
     except json.JSONDecodeError as e:
+        if path.suffix.lower() == ".jsonl":
+            raise responses_found(path) from None
         raise problem(
             "E0420",
             f"this is not JSON: {e.msg} at line {e.lineno}, column {e.colno}",
@@ -304,6 +318,8 @@ def read_long_table(path: Path) -> dict[str, Curves]:
             help="keep one: which of them counts is no choice to make silently",
         )
     missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing and {"tokens", "correct"} <= set(frame.columns):
+        raise responses_found(path)
     if missing:
         raise problem(
             "E0421",

@@ -16,6 +16,7 @@ from reodsl.ir import Spec
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Tried
 from reodsl.ir.training import Advantage
+from reodsl.numbers.responses import Found, Import
 from reodsl.plan.keys import Keys
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
@@ -97,7 +98,8 @@ class Registry:
     `survey` looks at what this machine has of what runs need, imports included. `try_reward` says what each response of
     a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of a spec's models and
     data, by the spec's folder and one to write to; `count_questions` how many questions `data` tasks will read, by their
-    ids, as far as files on this machine tell. Packages may do without these three.
+    ids, as far as files on this machine tell; `import_results` writes result files of others as one table. Packages may do
+    without these four.
     """
 
     runners: Mapping[Kind, str]
@@ -107,6 +109,7 @@ class Registry:
     try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
+    import_results: Callable[[Import], tuple[Found, ...]] | None = None
 
 
 def load_registry() -> Registry:

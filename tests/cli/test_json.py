@@ -42,6 +42,15 @@ CURVES = (
     "model,benchmark,budget,accuracy\n"
     "a,m,0,0.1\na,m,8,0.5\na,m,16,0.5\nb,m,0,0.0\nb,m,8,0.2\nb,m,16,0.6\nedge,m,0,0.1\nedge,m,8,0.5\nedge,m,16,0.6\n"
 )
+ENDED = "model,benchmark,budget,accuracy,kind\na,m,0,0.1,ended\na,m,8,0.5,ended\na,m,16,0.5,ended\n"
+ANSWERS = (
+    "model,benchmark,question,sample,tokens,correct,correct@0,correct@8,correct@16,response\n"
+    + "".join(
+        f"{model},m,q{q},0,{tokens},{q % 2},0,{q % 2},{q % 2},so\n"
+        for model, tokens in (("a", 6), ("b", 12))
+        for q in (1, 2, 3)
+    )
+)
 WRONG = 'experiment x = y { }\nparam n: int = "two"\n'
 GRID = ("--l-max", "16", "--grid", "0,8,16")
 ACCEPTED = ("tiny.train", "--amend", "tiny.optim.lr=2e-3")
@@ -53,12 +62,19 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
         ("budgets", "exp(from: 1K tokens, to: 32K tokens, n: 5)"),
         ("budgets", "linear(to: 32K tokens, n: 5)", "--frontier", "std.paper.qwen3_4b"),
     ],
+    "import": [
+        ("import", "answers.csv", "--out", "theirs.parquet"),
+        ("import", "answers.csv", "--ended", "--out", "ended.parquet"),
+    ],
     "frontier": [
         ("frontier", "curves.csv", "--of", "a", "--of", "b", "--base", "mite", "--out", "edge.json"),
         ("frontier", "ended.csv"),
     ],
     "reg": [
         ("reg", "curves.csv", "--frontier", "edge.json", "--base", "mite", *GRID),
+        ("reg", "theirs.parquet", "--of", "b", "--relative-to", "a"),
+        ("reg", "ended.parquet", "--frontier", "edge.json", "--base", "mite", "--relative-to", "a", *GRID),
+        ("reg", "ended.parquet", "--frontier", "edge.json", "--approximate", *GRID),
         ("reg", "curves.csv", "--frontier", "edge.json", "--approximate", *GRID, "--relative-to", "edge"),
         ("reg", "ended.csv", "--frontier", "edge.json", "--base", "mite", *GRID),
     ],
@@ -139,11 +155,9 @@ def test_what_is_printed_is_what_is_documented(
         ("absent.reo", FROM_FOLDER),
         ("far.reo", SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("two.jsonl")')),
         ("bad.reo", WRONG),
+        ("answers.csv", ANSWERS),
         ("curves.csv", CURVES),
-        (
-            "ended.csv",
-            "model,benchmark,budget,accuracy,kind\na,m,0,0.1,ended\na,m,8,0.5,ended\na,m,16,0.5,ended\n",
-        ),
+        ("ended.csv", ENDED),
         # Found by a task alone: the question is longer than prompts may be.
         ("two.jsonl", f'{{"question": "{"1 " * 99}", "answer": "1"}}\n'),
     ):

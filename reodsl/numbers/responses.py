@@ -1,0 +1,297 @@
+"""Responses of any models in one table, as `reodsl import` writes it: their curves, and their scores with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reodsl.diagnostics import problem
+from reodsl.numbers.arm_scores import ArmScores, scores_of
+from reodsl.numbers.curves import Curve, Curves, common_kind
+from reodsl.numbers.intervals import Interval, Scores, score_arms
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COLUMNS = (
+    "model", "seed", "benchmark", "question", "sample", "text", "gold", "response", "tokens", "finish", "answer",
+    "correct", "at",
+)  # fmt: skip
+"""A row is a response. `at` holds its forced answers, `{budget, correct}`, and is null where there are none."""
+
+_TYPES = {
+    "model": "String",
+    "seed": "Int64",
+    "tokens": "Int64",
+    "correct": "Boolean",
+    "at": "List(Struct({'budget': Int64, 'correct': Boolean}))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Files with the model that each is of, where the command names one, and the table to write.
+
+    `columns` are paths of fields by our columns, in place of those of a file's form. A score is right from `right_from` up;
+    without it scores are 0 or 1. `common` keeps the questions that all models have, and `ended` no forced answers. Tokens
+    are counted by `tokenizer`, a folder, file or name on the hub, where a file has none; `thinks` refuses to count texts
+    from which the reasoning seems to be gone.
+    """
+
+    files: tuple[tuple[Path, str | None], ...]
+    out: Path
+    benchmark: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: str | None = None
+    right_from: float | None = None
+    common: bool = False
+    ended: bool = False
+    thinks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was imported of a model: how many `responses` to how many `questions`, in which forms.
+
+    `counted` and `graded` are how many responses had no tokens and no score, `unfinished` how many were cut off, and
+    `forced` whether all have forced answers. `density` is the median of characters for each token, None without texts.
+    """
+
+    model: str
+    form: tuple[str, ...]
+    questions: int
+    responses: int
+    counted: int
+    graded: int
+    unfinished: int
+    forced: bool
+    density: float | None
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of curve that these responses give."""
+        return "J" if self.forced else "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """The responses in a file: the `kind` of curve that each model's give, and its `seeds`, of which none is none.
+
+    `budgets` are those of forced answers. `cut` is the number of tokens at which the first response of a model was cut
+    off; up to there `ended` curves are known.
+    """
+
+    path: Path
+    frame: pl.LazyFrame
+    kinds: Mapping[str, str]
+    seeds: Mapping[str, tuple[int | None, ...]]
+    cut: Mapping[str, int | None]
+    budgets: tuple[int, ...]
+
+
+def holds_responses(path: Path) -> bool:
+    """Return whether a file is a table of responses. Raises E0421 for one whose columns have other types."""
+    import polars as pl
+
+    if path.suffix.lower() not in (".parquet", ".pq") or not path.is_file():
+        return False
+    try:
+        types = {name: str(kind) for name, kind in pl.scan_parquet(path, glob=False).collect_schema().items()}
+    except Exception:  # polars has no one error for a file that is not what its ending says
+        return False
+    if not set(COLUMNS) <= types.keys():
+        return False
+    wrong = [name for name, kind in _TYPES.items() if types[name] != kind]
+    if wrong:
+        raise problem(
+            "E0421",
+            f"`{wrong[0]}` has the type {types[wrong[0]]}, and a table of responses has {_TYPES[wrong[0]]} there",
+            where=str(path),
+            help=f"make the table again: `reodsl import {path} -o again.parquet`",
+        )
+    return True
+
+
+def read_responses(path: Path) -> Responses:
+    """Read what a table of responses holds. Raises E0431 for a model of which some responses alone were forced."""
+    import polars as pl
+
+    frame = pl.scan_parquet(path, glob=False)
+    facts = (
+        frame.group_by("model", maintain_order=True)
+        .agg(
+            pl.col("at").is_not_null().mean().alias("forced"),
+            pl.col("seed").unique().sort().alias("seeds"),
+            pl.col("tokens").filter(pl.col("finish") == "length").min().alias("cut"),
+        )
+        .collect(engine="streaming")
+        .sort("model")
+    )
+    for model, forced in facts.select("model", "forced").iter_rows():
+        if 0 < forced < 1:
+            raise problem(
+                "E0431",
+                f"`{model}` has forced answers for {100 * forced:.0f}% of its responses alone",
+                where=str(path),
+                help="force answers for all of them, or import them again without: `--ended`",
+            )
+    budgets = (
+        frame.select(pl.col("at").explode().struct.field("budget").unique().sort().drop_nulls())
+        .collect(engine="streaming")
+        .to_series()
+    )
+    rows = facts.to_dicts()
+    return Responses(
+        path,
+        frame,
+        {row["model"]: "J" if row["forced"] else "ended" for row in rows},
+        {row["model"]: tuple(row["seeds"]) for row in rows},
+        {row["model"]: row["cut"] for row in rows},
+        tuple(int(budget) for budget in budgets),
+    )
+
+
+def check_end(responses: Responses, models: Sequence[str], end: int) -> None:
+    """Check that the responses of models are known up to `end` tokens, where nothing is forced. Raises E0424."""
+    for name in models:
+        cut = responses.cut[name]
+        if responses.kinds[name] == "ended" and cut is not None and cut < end:
+            raise problem(
+                "E0424",
+                f"responses of `{name}` were cut off at {cut} tokens, and this goes to {end}: nothing says which would"
+                " have ended by then",
+                where=str(responses.path),
+                help=f"stop there: add `--l-max {cut}` (`--to {cut}` of `reodsl frontier`)",
+            )
+
+
+def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], most: bool = False) -> pl.LazyFrame:
+    """Return a row for each response and budget; with `most`, longer responses count as right where nothing was forced."""
+    import polars as pl
+
+    keys = ["benchmark", "question"]
+    if kind == "J":
+        return samples.select(*keys, "at").explode("at").unnest("at")
+    longer = pl.col("tokens") > pl.col("budget")
+    right = pl.col("correct") | longer if most else pl.col("correct") & ~longer
+    grid = pl.LazyFrame({"budget": list(points)}, schema={"budget": pl.Int64})
+    return samples.select(*keys, "tokens", "correct").join(grid, how="cross").with_columns(correct=right)
+
+
+def curves_by_model(responses: Responses, points: Sequence[int]) -> dict[str, Curves]:
+    """Return the curves of each model, over all its responses; `ended` ones at `points`."""
+    import polars as pl
+
+    models: dict[str, Curves] = {}
+    for name, kind in responses.kinds.items():
+        rows = _forced(responses.frame.filter(pl.col("model") == name), kind, points)
+        means = (
+            rows.group_by("benchmark", "budget")
+            .agg(pl.col("correct").cast(pl.Float64).mean())
+            .sort("benchmark", "budget")
+            .collect(engine="streaming")
+        )
+        models[name] = {
+            str(benchmark): Curve(tuple(each["budget"].to_list()), tuple(each["correct"].to_list()), kind)
+            for (benchmark,), each in means.group_by("benchmark", maintain_order=True)
+        }
+    return models
+
+
+def check_paired(responses: Responses) -> None:
+    """Check that all models have the same questions. Raises E0431, which names some that are not everywhere."""
+    import polars as pl
+
+    every = len(responses.kinds)
+    lacking = (
+        responses.frame.group_by("benchmark", "question")
+        .agg(pl.col("model").unique().sort())
+        .filter(pl.col("model").list.len() < every)
+        .sort("benchmark", "question")
+        .collect(engine="streaming")
+    )
+    if lacking.height:
+        shown = lacking.head(3).iter_rows()
+        raise problem(
+            "E0431",
+            f"{lacking.height} questions are not those of all models, and are paired with nothing",
+            where=str(responses.path),
+            notes=[f"`{question}` of {b} is of {', '.join(of)} alone" for b, question, of in shown],
+            help="import responses of all models to the same questions, or import again what all have: `--common`",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A row of `score_responses`: `scores`, in which REG and its difference are None where they are not sound.
+
+    For `ended` responses `low` and `high` are the ends between which REG lies, with their intervals, where a frontier is
+    given. `auc_oaa` is the area under the `ended` curve as a share of the longest budget, and `auc_oaa_change` its
+    difference from the baseline.
+    """
+
+    scores: Scores
+    low: Interval | None = None
+    high: Interval | None = None
+    auc_oaa: Interval | None = None
+    auc_oaa_change: Interval | None = None
+
+
+def score_responses(
+    responses: Responses,
+    points: Sequence[int],
+    frontier: Sequence[str] | Curves | None = None,
+    relative_to: str | None = None,
+) -> tuple[Scored, ...]:
+    """Return what is sound of each model on each benchmark and their mean, paired by question.
+
+    `frontier` names models, whose best it is, or is curves; without one there are differences alone. All models are of one
+    kind. Raises `Problem` for other questions, and for `ended` models as a frontier.
+    """
+    import polars as pl
+
+    kind = common_kind((f"`{name}`", Curve((0,), (0.0,), of)) for name, of in responses.kinds.items())
+    check_paired(responses)
+    edge = frontier if frontier is not None else list(responses.kinds)[:1]
+    if kind == "ended" and frontier is not None and not isinstance(frontier, Mapping):
+        raise problem(
+            "E0435",
+            "a frontier of `ended` responses gives no REG, and bounds none",
+            help="leave out `--of`, or give a frontier of the kind `J`: `--frontier`",
+        )
+    seeds = sorted({seed for each in responses.seeds.values() for seed in each if seed is not None}) or [0]
+
+    def rows(most: bool) -> list[Scores]:
+        arms: dict[str, list[ArmScores]] = {}
+        budgets: tuple[int, ...] = ()
+        for name, of_model in responses.seeds.items():
+            for seed in of_model:
+                mine = (pl.col("model") == name) & pl.col("seed").eq_missing(seed)
+                samples = responses.frame.filter(mine)
+                forced = _forced(samples, kind, points, most)
+                if most:
+                    saved = (points[-1] - pl.col("tokens")).clip(lower_bound=0) / points[-1]
+                    samples = samples.with_columns(correct=pl.col("correct") * saved)
+                scores, found = scores_of(samples, forced, name)
+                budgets = budgets or found
+                arms.setdefault(name, []).append(scores)
+        every = score_arms(
+            arms, budgets, edge, seeds=seeds, l_max=points[-1], grid=points, relative_to=relative_to
+        )
+        return [row for row in every if row.seed is None]
+
+    under = rows(False)
+    if kind == "J":
+        return tuple(Scored(row if frontier is not None else replace(row, reg=None)) for row in under)
+    return tuple(
+        Scored(
+            replace(one, reg=None, difference=None),
+            other.reg if frontier is not None else None,
+            one.reg if frontier is not None else None,
+            other.accuracy,
+            other.accuracy_change,
+        )
+        for one, other in zip(under, rows(True), strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Results of others: their forms, and their rows as one table of responses."""

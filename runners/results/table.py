@@ -1,0 +1,391 @@
+"""Result files as one table of responses: tokens counted and answers graded where a file has neither."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.numbers.responses import COLUMNS, Found, Import
+from runners.results.forms import PLAIN, SPEEDS, Form, find, form_of
+from runners.results.read import read_rows, unreadable
+from runners.verify import SEPARATOR, Answer, Verifier, final_answer, make_verifier
+
+MOST_ROWS = 5_000_000
+PART_ROWS, PART_CHARACTERS = 5_000, 1 << 25
+"""Responses that are in memory together, at most so many and with so much text, and one."""
+FORCED = pl.List(pl.Struct({"budget": pl.Int64, "correct": pl.Boolean}))
+SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
+    "seed": pl.Int64,
+    "sample": pl.Int64,
+    "tokens": pl.Int64,
+    "correct": pl.Boolean,
+    "at": FORCED,
+    # What the table has only until it is written.
+    "form": pl.String,
+    "counted": pl.Boolean,
+    "graded": pl.Boolean,
+    "join": pl.String,
+}
+KEYS = ("model", "seed", "benchmark", "question", "sample")
+_FINISH = {
+    "stop": "stop", "eos": "stop", "end_turn": "stop", "length": "length", "max_tokens": "length", "model_length": "length",
+}  # fmt: skip
+_LETTERS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "true": 1.0, "false": 0.0}
+_AT = re.compile(r"correct(?:s_.*forced.*)?@(\d+)(?:toks)?")
+_CLOSE = "</think>"
+
+
+def import_results(asked: Import) -> tuple[Found, ...]:
+    """Write the responses in files as one table, whole or not at all, and return what was found of each model.
+
+    Raises `Problem` for the first thing that is not as it should be.
+    """
+    aside = Path(tempfile.mkdtemp(prefix=f".{asked.out.name}.", dir=asked.out.parent))
+    try:
+        parts = _write_parts(asked, aside)
+        frame = _joined(pl.scan_parquet(parts, glob=False))
+        if asked.common:
+            frame = _common(frame)
+        if asked.ended:
+            frame = frame.with_columns(at=pl.lit(None, dtype=FORCED))
+        frame.sink_parquet(aside / "whole.parquet")
+        found = _check(pl.scan_parquet(aside / "whole.parquet", glob=False))
+        final = aside / f"{secrets.token_hex(4)}.parquet"
+        pl.scan_parquet(aside / "whole.parquet", glob=False).select(COLUMNS).sink_parquet(final)
+        os.replace(final, asked.out)
+        return found
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_parts(asked: Import, folder: Path) -> list[Path]:
+    tokenizer = None if asked.tokenizer is None else _tokenizer(asked.tokenizer)
+    verifier = make_verifier("math")
+    parts: list[Path] = []
+    lot: list[dict[str, Any]] = []
+    numbers: Counter[tuple[Any, ...]] = Counter()
+    size = 0
+
+    def write() -> None:
+        _count(lot, tokenizer, asked.thinks)
+        _grade(lot, verifier)
+        _settle(lot)
+        parts.append(folder / f"{len(parts)}.parquet")
+        pl.DataFrame(lot, schema=SCHEMA, orient="row").write_parquet(parts[-1])
+        lot.clear()
+
+    try:
+        for count, row in enumerate(_responses(asked, numbers)):
+            if count == MOST_ROWS:
+                raise unreadable(
+                    asked.out, f"these are more than {MOST_ROWS:,} responses", "import some of the files"
+                )
+            lot.append(row)
+            size += len(row["response"] or "")
+            if len(lot) == PART_ROWS or size > PART_CHARACTERS:
+                write()
+                size = 0
+        if lot or not parts:
+            write()
+    finally:
+        verifier.close()
+    return parts
+
+
+def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    for path, model in asked.files:
+        form: Form | None = None
+        chosen: str | None = None
+        for place, row in read_rows(path):
+            if form is None:
+                form = _form(row, place, asked)
+            if form.name == "lm-eval":
+                chosen = chosen or str(row.get("filter"))
+                if row.get("filter") != chosen:
+                    continue
+            label = f"{form.name}, filter {chosen}" if chosen else form.name
+            for response in _unroll(form, row, place, asked):
+                response["model"] = _text(model or response["model"] or path.stem, {})
+                response["benchmark"] = asked.benchmark or response["benchmark"] or "all"
+                response["form"] = label
+                if response["sample"] is None and response["join"] is None:
+                    key = tuple(response[name] for name in KEYS[:-1])
+                    response["sample"] = numbers[key]
+                    numbers[key] += 1
+                yield response
+        if form is None:
+            raise unreadable(path, "it has no row of results", "give a file with one")
+
+
+def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
+    if all(name in row for name in SPEEDS):
+        raise unreadable(
+            place, "these are speeds, not results: no answer was graded", "give graded responses"
+        )
+    form = form_of(row)
+    if form is None and not asked.columns:
+        names = ", ".join(f"`{name}`" for name in list(row)[:20] if name not in ("head", "file"))
+        raise problem(
+            "E0437",
+            "this is no form that is known",
+            where=place,
+            notes=[f"its first row has {names}"],
+            help="name the fields: `--column question=NAME --column correct=NAME --column tokens=NAME`, with points for what"
+            " is inside others (`usage.output_tokens`)",
+        )
+    form = form or PLAIN
+    return Form(form.name, form.has, {**form.columns, **asked.columns})
+
+
+def _unroll(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+    """Yield a response for each value of a row's lists, or the row as one."""
+    values: dict[str, Any] = {}
+    unclear = ""
+    for name, path in form.columns.items():
+        try:
+            values[name] = find(row, path)
+        except LookupError as entries:
+            unclear = unclear or str(entries)
+    lists = [name for name, path in form.columns.items() if path.endswith("[]")]
+    sizes = {len(values[name]) for name in lists if isinstance(values[name], list) and values[name]}
+    if len(sizes) > 1:
+        raise unreadable(
+            place, f"its lists have {' and '.join(map(str, sorted(sizes)))} values", "mend it or take it out"
+        )
+    several = sizes.pop() if sizes else 1
+    forced = {int(m[1]): each for name, each in row.items() if (m := _AT.fullmatch(name))}
+    for index in range(several):
+        one = {
+            name: (each[index] if each else None) if name in lists and isinstance(each, list) else each
+            for name, each in values.items()
+        }
+        if several > 1 and "correct" not in lists:
+            # One score of several responses is that of the first, or of all together.
+            one["correct"] = None
+        elif unclear:
+            raise unreadable(
+                place, f"{unclear}, and which of them counts is not said", "name it: `--column correct=PATH`"
+            )
+        at = {budget: each[index] if isinstance(each, list) else each for budget, each in forced.items()}
+        yield _response(one, at, row, place, asked)
+
+
+def _response(
+    values: Mapping[str, Any], at: Mapping[int, Any], row: Mapping[str, Any], place: str, asked: Import
+) -> dict[str, Any]:
+    out: dict[str, Any] = dict.fromkeys(SCHEMA) | {
+        name: _text(values.get(name), row)
+        for name in ("model", "benchmark", "question", "text", "response", "answer", "join")
+    }
+    gold = values.get("gold")
+    out["gold"] = SEPARATOR.join(map(str, gold)) if isinstance(gold, list) else _text(gold, row)
+    if values.get("question") is None and out["join"] is None:
+        raise unreadable(place, "this row names no question", "name the field: `--column question=NAME`")
+    for name in ("seed", "sample", "tokens"):
+        value = values.get(name)
+        value = len(value) or None if isinstance(value, list) else value
+        out[name] = None if value is None else _whole(value, name, place)
+    out["finish"] = _FINISH.get(str(values.get("finish")).lower())
+    if values.get("correct") is not None:
+        out["correct"] = _right(values["correct"], place, asked.right_from)
+    given = values.get("at")
+    if isinstance(given, list):
+        # A table of our own, or one like it.
+        given = {each.get("budget"): each for each in given if isinstance(each, Mapping)}
+    both = [*at.items(), *(given.items() if isinstance(given, Mapping) else ())]
+    pairs = [pair for pair in both if pair[1] is not None]
+    if pairs:
+        out["at"] = sorted(
+            ({"budget": _whole(budget, "at", place), "correct": _right(_inner(each), place, asked.right_from)}
+             for budget, each in pairs),
+            key=lambda each: each["budget"],
+        )  # fmt: skip
+    return out
+
+
+def _inner(value: Any) -> Any:
+    return value.get("correct") if isinstance(value, Mapping) else value
+
+
+def _text(value: Any, row: Mapping[str, Any]) -> str | None:
+    """Return a text as it is, a number's, or those of a message's parts, reasoning first; attachments are looked up."""
+    if isinstance(value, str):
+        name = value.removeprefix("attachment://")
+        kept = None if name == value else find(row, "attachments")
+        whole = str(kept.get(name, value)) if isinstance(kept, Mapping) else value
+        # JSON may hold halves of characters, which no table can.
+        return whole.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return "".join(_text(part, row) or "" for part in value)
+    if isinstance(value, Mapping):
+        return "".join(_text(value.get(name), row) or "" for name in ("reasoning", "text", "content"))
+    return None if value is None else str(value)
+
+
+def _whole(value: Any, name: str, place: str) -> int:
+    try:
+        number = float(value)
+        if isinstance(value, bool) or not number.is_integer() or not 0 <= number < 1 << 40:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise unreadable(
+            place, f"`{name}` is {str(value)[:40]!r}, which is no whole number from 0", "mend it"
+        ) from None
+    return int(number)
+
+
+def _right(value: Any, place: str, least: float | None) -> bool:
+    """Return whether a score is that of a right answer: 1 or 0, a letter of inspect's, or what `--right-from` says."""
+    try:
+        score = _LETTERS.get(str(value).lower())
+        score = float(value) if score is None else score
+        if not math.isfinite(score):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise unreadable(
+            place,
+            f"the score is {str(value)[:40]!r}, which is no number",
+            "name another field: `--column correct=NAME`",
+        ) from None
+    if least is None and score not in (0.0, 1.0):
+        raise unreadable(
+            place,
+            f"a score is {score:g}, neither 0 nor 1: right from which value?",
+            "say it: `--right-from 1`",
+        )
+    return score == 1.0 if least is None else score >= least
+
+
+def _tokenizer(name: str) -> Any:
+    from tokenizers import Tokenizer
+
+    place = Path(name)
+    place = place / "tokenizer.json" if place.is_dir() else place
+    try:
+        if place.is_file():
+            return Tokenizer.from_file(str(place))
+        from huggingface_hub import hf_hub_download
+
+        return Tokenizer.from_file(hf_hub_download(name, "tokenizer.json"))
+    except Exception as why:  # tokenizers and the hub have no one error
+        raise unreadable(
+            name,
+            f"there is no tokenizer to count with: {why}"[:300],
+            "give a folder with tokenizer.json, or a model's name on the hub",
+        ) from None
+
+
+def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
+    """Count tokens that no file has: those of the text, and the stop token of a response that was not cut."""
+    without = [row for row in lot if row["tokens"] is None and row["response"] is not None]
+    if tokenizer is None or not without:
+        return
+    if (
+        thinks
+        and tokenizer.token_to_id(_CLOSE) is not None
+        and not any(_CLOSE in row["response"] for row in without)
+    ):
+        raise unreadable(
+            without[0]["model"],
+            f"no response has {_CLOSE}, which the tokenizer knows: the reasoning seems to have been cut out before it was"
+            " logged, so tokens cannot be counted",
+            "log whole responses (lm-eval: without `think_end_token`), or add `--no-thinking` for a model that does not",
+        )
+    for row, encoded in zip(
+        without,
+        tokenizer.encode_batch([row["response"] for row in without], add_special_tokens=False),
+        strict=True,
+    ):
+        row["tokens"] = len(encoded.ids) + (row["finish"] != "length")
+        row["counted"] = True
+
+
+def _settle(lot: Sequence[dict[str, Any]]) -> None:
+    """Let a budget that a response ended within have the score of the whole of it, which is what `J` means there."""
+    for row in lot:
+        if row["tokens"] is not None and row["correct"] is not None:
+            for each in row["at"] or ():
+                if each["budget"] >= row["tokens"]:
+                    each["correct"] = row["correct"]
+
+
+def _grade(lot: Sequence[dict[str, Any]], verifier: Verifier) -> None:
+    """Grade responses without a score by their last box, as mathematics."""
+    without = [row for row in lot if row["correct"] is None and None not in (row["response"], row["gold"])]
+    answers = [Answer(final_answer(row["response"]), row["gold"]) for row in without]
+    for row, answer, verdict in zip(without, answers, verifier.grade(answers), strict=True):
+        row |= {"answer": answer.text, "correct": verdict.correct, "graded": True}
+
+
+def _joined(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows with those that come from two files as one."""
+    halves = frame.filter(pl.col("join").is_not_null())
+    if halves.head(1).collect().is_empty():
+        return frame
+    whole = halves.group_by("model", "benchmark", "join").agg(
+        pl.exclude("model", "benchmark", "join").drop_nulls().first()
+    )
+    return pl.concat([frame.filter(pl.col("join").is_null()), whole.select(list(SCHEMA))])
+
+
+def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows of the questions that all models have."""
+    models = frame.select(pl.col("model").n_unique()).collect().item()
+    shared = frame.group_by("benchmark", "question").agg(pl.col("model").n_unique() == models)
+    return frame.join(
+        shared.filter("model").select("benchmark", "question"), on=["benchmark", "question"], how="semi"
+    )
+
+
+def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
+    """Return what there is of each model. Raises E0436 for a response that lacks something or is there twice."""
+    keys = frame.select(*KEYS, "tokens", "correct").collect(engine="streaming")
+    lacks = {
+        "tokens": "have no number of tokens: add `--tokenizer MODEL`, by which they are counted from the text",
+        "correct": "have no score, nor a reference to grade them by: name a field, `--column correct=NAME`",
+        "question": "have no question: give the reviews with the predictions",
+    }
+    if keys.is_empty():
+        raise unreadable("the table", "no response is left", "check the files, and `--common`")
+    for name, what in lacks.items():
+        missing = keys.filter(pl.col(name).is_null())
+        if missing.height:
+            model = missing["model"][0]
+            why, _, advice = what.partition(": ")
+            raise unreadable(f"{model}", f"{missing.height} responses {why}", advice)
+    twice = keys.filter(keys.select(KEYS).is_duplicated())
+    if twice.height:
+        model, _, benchmark, question, sample = twice.row(0)[:5]
+        raise unreadable(
+            f"{model} on {benchmark}",
+            f"question `{question}` has sample {sample} twice",
+            "give each file once, name models with `--model`, and benchmarks of files that do not with `--benchmark`",
+        )
+    rows = (
+        frame.group_by("model")
+        .agg(
+            pl.col("form").unique().sort(),
+            pl.struct("benchmark", "question").n_unique().alias("questions"),
+            pl.len().alias("responses"),
+            pl.col("counted").fill_null(False).sum(),
+            pl.col("graded").fill_null(False).sum(),
+            (pl.col("finish") == "length").fill_null(False).sum().alias("unfinished"),
+            pl.col("at").is_not_null().all().alias("forced"),
+            # A token has three characters and more: text of much less was cut out before it was logged.
+            (pl.col("response").str.len_chars() / pl.col("tokens")).median().alias("density"),
+        )
+        .sort("model")
+        .collect(engine="streaming")
+    )
+    return tuple(Found(**row) for row in rows.iter_rows(named=True))

@@ -1,0 +1,272 @@
+"""Result files of others in their forms, as one table of responses, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from runners.results import read
+from tests.called import call
+
+BOX = "so <t> it is \\boxed{%d}"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(name: str, *rows: Any) -> str:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+def whole(name: str, value: Any) -> str:
+    Path(name).write_text(json.dumps(value))
+    return name
+
+
+def words() -> str:
+    """A tokenizer whose tokens are words, and that knows a thinking mark."""
+    vocabulary = {word: n for n, word in enumerate(["?", "so", "<t>", "it", "is", "</think>"])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer.save("tokenizer.json")
+    return "tokenizer.json"
+
+
+def brought(*arguments: str) -> list[dict[str, Any]]:
+    assert call("import", *arguments, "-o", "t.parquet") == 0
+    return pl.read_parquet("t.parquet").sort("model", "benchmark", "question", "sample").to_dicts()
+
+
+def of(rows: Sequence[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def inspect_sample(question: str, epoch: int, value: Any, tokens: int, stop: str = "stop") -> dict[str, Any]:
+    parts = [{"type": "reasoning", "reasoning": "hm "}, {"type": "text", "text": "attachment://a1"}]
+    message = {"role": "assistant", "content": parts}
+    return {
+        "id": question,
+        "epoch": epoch,
+        "input": "2+2?",
+        "target": "4",
+        "output": {
+            "choices": [{"message": message, "stop_reason": stop}],
+            "usage": {"output_tokens": tokens},
+        },
+        "scores": {"match": {"value": value, "answer": "4"}},
+        "attachments": {"a1": "\\boxed{4}"},
+    }
+
+
+HEADER = {"version": 2, "eval": {"model": "org/m", "task": "sums", "dataset": {"name": "easy"}}}
+
+
+def test_logs_of_inspect_are_read_as_json_and_as_archives() -> None:
+    samples = [inspect_sample("q", 1, "C", 40), inspect_sample("q", 2, "I", 64, "max_tokens")]
+    rows = brought(whole("log.json", HEADER | {"samples": samples}))
+    assert of(rows, "model", "benchmark", "sample", "tokens", "correct", "finish", "response", "gold") == [
+        ("org/m", "easy", 1, 40, True, "stop", "hm \\boxed{4}", "4"),
+        ("org/m", "easy", 2, 64, False, "length", "hm \\boxed{4}", "4"),
+    ]
+    with zipfile.ZipFile("log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(HEADER))
+        for number, sample in enumerate(samples):
+            archive.writestr(f"samples/q_epoch_{number}.json", json.dumps(sample))
+    assert brought("log.eval") == rows
+
+
+def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody_did(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = {"id": "7", "problem": "1+2?", "expected_answer": "3"}
+    three = ["a </think> " + BOX % 3, BOX % 4]
+    lm_eval = {
+        "doc_id": 7, "target": "3", "arguments": {"gen_args_0": {"arg_0": "1+2?"}}, "resps": [three],
+        "filter": "strict", "metrics": ["exact_match"], "exact_match": 1.0,
+    }  # fmt: skip
+    files = {
+        "lm-eval, filter strict": lines(
+            "samples_sums_2026-01-01T00-00-00.0.jsonl", lm_eval, lm_eval | {"filter": "flexible"}
+        ),
+        "Qwen2.5-Math": lines(
+            "q.jsonl",
+            {"idx": 7, "question": "1+2?", "gt": "3", "code": three, "pred": ["3", "4"], "score": [True, False]},
+        ),
+        "verl": lines(
+            "40.jsonl",
+            *({"input": "1+2?", "output": text, "gts": "3", "score": -1.0 * k, "acc": not k, "step": 4}
+              for k, text in enumerate(three)),
+        ),
+        "evalchemy": whole(
+            "results_x.json",
+            {"results": {"sums": {"examples": [example | {"model_outputs": three, "model_answers": ["3", "4"]}]}}},
+        ),
+    }  # fmt: skip
+    for form, file in files.items():
+        rows = brought(file, "--model", "mine", "--tokenizer", words())
+        assert of(rows, "model", "sample", "tokens", "correct") == [
+            # By hand: seven words and five, and a stop token each.
+            ("mine", 0, 8, True),
+            ("mine", 1, 6, False),
+        ], form
+        told = capsys.readouterr().out.splitlines()[0]
+        graded = "2 graded here  " if form in ("lm-eval, filter strict", "evalchemy") else ""
+        assert told == f"mine  {form}  1 question × 2  tokens of 2 counted from text  {graded}gives: ended"
+    assert brought(files["lm-eval, filter strict"], "--tokenizer", words())[0]["benchmark"] == "sums"
+
+
+def test_forms_with_tokens_need_nothing_else() -> None:
+    areal = {
+        "task_id": 7,
+        "sample_idx": 0,
+        "seqlen": 61,
+        "prompt_len": 20,
+        "reward": 1.0,
+        "prompt": "p",
+        "completion": "c",
+    }
+    assert of(brought(lines("a.jsonl", areal)), "model", "question", "tokens", "correct") == [
+        ("a", "7", 41, True)
+    ]
+    score = {"value": {"acc": 1.0}, "main_score_name": "acc", "extracted_prediction": "2"}
+    review = {
+        "index": 5,
+        "target": "2",
+        "sample_score": {"score": score, "group_id": 3, "generation_index": 1},
+    }
+    choices = [{"message": {"content": "\\boxed{2}"}, "stop_reason": "stop"}]
+    prediction = {
+        "index": 5,
+        "model": "m",
+        "model_output": {"choices": choices, "usage": {"output_tokens": 9}},
+    }
+    both = (lines("reviews/sums_main.jsonl", review), lines("predictions/sums_main.jsonl", prediction))
+    rows = brought(*both, "--model", "m")
+    names = ("benchmark", "question", "sample", "tokens", "correct", "response")
+    assert of(rows, *names) == [("sums_main", "3", 1, 9, True, "\\boxed{2}")]
+    pl.DataFrame({
+        "doc": [{"id": "0", "query": "1+1?", "choices": ["2"], "task_name": "sums"}],
+        "model_response": [{"text": ["\\boxed{2}", "\\boxed{3}"], "output_tokens": [[1, 2, 3], [1]]}],
+        "metric": [{"avg@2": 0.5, "pass@2": 1.0}],
+    }).write_parquet("details.parquet")  # fmt: skip
+    assert of(brought("details.parquet"), "benchmark", "tokens", "correct") == [
+        ("sums", 3, True),
+        ("sums", 1, False),
+    ]
+
+
+def test_other_forms_are_read_where_their_fields_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    file = lines("odd.jsonl", {"meta": {"qid": "q1"}, "outs": ["a", "b"], "ok": [0.2, 0.9], "n": [3, 4]})
+    assert call("import", file, "-o", "t.parquet") == 1
+    assert "its first row has `meta`, `outs`, `ok`, `n`" in capsys.readouterr().err
+    named = ("question=meta.qid", "correct=ok[]", "tokens=n[]", "response=outs[]")
+    rows = brought(file, *(word for each in named for word in ("--column", each)), "--right-from", "0.5")
+    assert of(rows, "question", "sample", "tokens", "correct") == [("q1", 0, 3, False), ("q1", 1, 4, True)]
+
+
+def test_forced_answers_make_a_curve_of_the_kind_j(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("f.csv").write_text("question,tokens,correct,correct@4,correct@8\nq,6,1,0,0\nr,9,1,0,1\n")
+    rows = brought("f.csv", "--model", "m")
+    # A response that ended within a budget has the score of the whole there.
+    assert [[each["correct"] for each in row["at"]] for row in rows] == [[False, True], [False, True]]
+    assert "gives: J" in capsys.readouterr().out
+    assert [row["at"] for row in brought("f.csv", "--ended")] == [None, None]
+
+
+def test_names_of_models_go_to_the_files_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"question": "q", "tokens": 4, "correct": True}
+    a, b, c = (lines(f"{name}.jsonl", row | {"sample": n}) for n, name in enumerate("abc"))
+    assert of(brought(a, b, "--model", "x", c, "--model=y"), "model", "sample") == [
+        ("x", 0),
+        ("x", 1),
+        ("y", 2),
+    ]
+    assert of(brought("--model", "x", a, b), "model", "sample") == [("x", 0), ("x", 1)]
+    assert call("import", a, "--model", "x", "--model", "y", b, "-o", "t.parquet") == 1
+    assert "2 models are named, and not each has files before it" in capsys.readouterr().err
+
+
+ROW = {"question": "q", "sample": 0, "tokens": 4, "correct": 1, "response": "a b"}
+TWO = (ROW, ROW | {"question": "r", "model": "b"})
+BAD: dict[str, tuple[tuple[Any, ...], tuple[str, ...], str, str]] = {
+    "no lengths": ((ROW | {"tokens": None},), (), "1 responses have no number of tokens", "`--tokenizer MODEL`"),
+    "a part of a score": ((ROW | {"correct": 0.5},), (), "a score is 0.5, neither 0 nor 1", "`--right-from 1`"),
+    "no number": ((ROW | {"correct": float("nan")},), (), "the score is 'nan', which is no number", "`--column"),
+    "twice": ((ROW, ROW), (), "question `q` has sample 0 twice", "give each file once"),
+    "speeds": (({"output_lens": [1], "ttfts": [1]},), (), "these are speeds, not results", "graded responses"),
+    "no reasoning": (
+        (ROW | {"tokens": None},), ("--tokenizer", "tokenizer.json"), "no response has </think>", "think_end_token",
+    ),
+    "no score": (
+        ({"question": "q", "tokens": 4, "correct": None, "ok": 1},), ("--column", "sample=s"), "have no score", "=NAME",
+    ),
+    "no question": (({"correct": 1, "tokens": 3},), (), "this row names no question", "--column question"),
+    "tokens of a half": ((ROW | {"tokens": 1.5},), (), "`tokens` is '1.5', which is no whole number", "mend"),
+    "no row in common": (TWO, ("--common",), "no response is left", "--common"),
+    "lists of two lengths": (({"idx": 1, "code": ["a", "b"], "score": [1]},), (), "its lists have 1 and 2 values", "mend"),
+    "a row of no fields": (([1],), (), "this row is no record", "record"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_one_message_and_nothing_is_written(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, options, words_, advice = BAD[case]
+    words()
+    Path("t.parquet").write_text("older")
+    before = sorted(Path().iterdir())
+    file = lines("x.jsonl", *rows)
+    assert call("import", file, *options, "-o", "t.parquet") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("error[E043") == 1
+    assert words_ in err
+    assert advice in err[err.index("help: ") :]
+    assert Path("t.parquet").read_text() == "older"
+    assert sorted(Path().iterdir()) == sorted([*before, Path(file)])
+
+
+def test_files_that_are_damaged_or_too_large_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "LONGEST_ROW", 2_000)
+    monkeypatch.setattr(read, "LARGEST_DOCUMENT", 4_000)
+    good = json.dumps(ROW)
+    with zipfile.ZipFile("bomb.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/q_epoch_1.json", " " * 1_000_000 + good)
+    texts = {
+        "torn.jsonl": (f"{good}\n{good[:9]}\n", "line 2"),
+        "deep.jsonl": ("[" * 900 + "\n", "nested deeper"),
+        "long.jsonl": (good + " " * 2_000 + "\n", "a line of more than 2,000 bytes"),
+        "latin.csv": (b"question,correct\n\xe9,1\n", "latin.csv"),
+        "uneven.csv": ("question,tokens,correct\nq,4,1,5\n", "row 2"),
+        "large.json": (json.dumps([ROW] * 99), "it is one JSON value of"),
+        "no.parquet": ("no", "no.parquet"),
+        "no.eval": ("no", "not a zip"),
+        "no.txt": ("no", "its name ends in none of"),
+        "empty.jsonl": ("", "it has no row of results"),
+        "bomb.eval": (None, "it has 2,001 bytes, and may have 2,000"),
+        "absent.jsonl": (None, "No such file"),
+    }  # fmt: skip
+    for name, (content, words_) in texts.items():
+        if content is not None:
+            Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        assert call("import", name, "-o", "t.parquet") == 1, name
+        err = capsys.readouterr().err
+        assert "error[E0436]: nothing was imported" in err, name
+        assert words_ in err, err
+        assert not Path("t.parquet").exists()
+    half = lines("half.jsonl", {**ROW, "response": "\ud83d"})
+    assert brought(half)[0]["response"] == "?"
