@@ -398,11 +398,17 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("hang", "codes"),
-    [("native", {-signal.SIGKILL}), ("deaf", {-signal.SIGKILL}), ("thread", {130})],
+    ("where", "hang", "codes"),
+    [
+        ("--local", "native", {-signal.SIGKILL}),
+        ("--local", "deaf", {-signal.SIGKILL}),
+        ("--local", "thread", {130}),
+        ("on Ray", "native", {-signal.SIGKILL}),
+        pytest.param("on Ray", "deaf", {-signal.SIGKILL}, marks=pytest.mark.heavy),
+        pytest.param("on Ray", "thread", {130}, marks=pytest.mark.heavy),
+    ],
 )
-@pytest.mark.parametrize("where", ["--local", "on Ray"])
-def test_a_stopped_run_ends_whatever_hangs_in_it(place: Path, hang: str, codes: set[int], where: str) -> None:
+def test_a_stopped_run_ends_whatever_hangs_in_it(place: Path, where: str, hang: str, codes: set[int]) -> None:
     (place / "knobs.json").write_text(json.dumps({"reo_exp.train.s1": {"hang": hang}}))
     options = [where] if where == "--local" else []
     run = process(place, "run", SPEC, *options, "--store", "store")

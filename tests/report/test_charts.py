@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -22,7 +23,19 @@ from reodsl.report.training_chart import LABELS, MOST_POINTS, metrics_of, traini
 from reodsl.report.vega import Rows
 
 
+def shape_of(value: Any) -> Any:
+    """Return a chart without its rows and words: two of one shape come from one function, and meet the schema alike."""
+    if isinstance(value, list):
+        return [shape_of(each) for each in value]
+    if isinstance(value, dict):
+        return {
+            key: part if key == "type" else shape_of(part) for key, part in value.items() if key != "datasets"
+        }
+    return type(value).__name__
+
+
 def test_every_chart_meets_the_schema(material: Material, of_seeds: Material) -> None:
+    met = set()
     for one in (material, of_seeds):
         page(one, gallery := Gallery(), {})
         table = tables.main(one)
@@ -34,6 +47,10 @@ def test_every_chart_meets_the_schema(material: Material, of_seeds: Material) ->
         ]
         assert len(drawn) > 20
         for chart in drawn:
+            shape = json.dumps(shape_of(chart))
+            if shape in met:
+                continue
+            met.add(shape)
             spec = alt.LayerChart.from_dict(chart).to_dict()
             assert spec["datasets"]
             assert spec["title"]
