@@ -132,7 +132,7 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
         matrices = [p for _, p in named if p.ndim == 2 and id(p) not in ends]
         others = [p for _, p in named if p.ndim != 2 or id(p) in ends]
         rest = settings.rest or settings
-        muon = ProcessorMuon if all(p.device.type == "cpu" for p in matrices) else torch.optim.Muon
+        muon = torch.optim.Muon if all(p.is_cuda for p in matrices) else ProcessorMuon
         optimizers = [
             muon(matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay),
             torch.optim.AdamW(

@@ -1,3 +1,0 @@
-"""Workers that check answers serve one test after another."""
-
-from tests.lent import _lent_workers  # noqa: F401
