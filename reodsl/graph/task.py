@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 13,
-    "sample": 11,
+    "train": 14,
+    "sample": 12,
     "select": 1,
-    "evaluate": 11,
+    "evaluate": 12,
     "frontier": 1,
     "budgets": 2,
     "score": 6,

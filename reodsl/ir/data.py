@@ -264,6 +264,12 @@ class Boxed(IR):
     kind: Literal["boxed"] = "boxed"
 
 
+class Final(IR):
+    """An answer is what the last statement in prose gives."""
+
+    kind: Literal["final"] = "final"
+
+
 class LastNumber(IR):
     """An answer is the last number."""
 
@@ -298,7 +304,9 @@ class Whole(IR):
     kind: Literal["whole"] = "whole"
 
 
-AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")]
+AnswerReader = Annotated[
+    Boxed | Final | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")
+]
 
 
 def reader_words(reader: AnswerReader) -> str:

@@ -33,7 +33,7 @@ DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 READER = Either(
     (
-        Choice(("boxed", "last_number", "code", "whole")),
+        Choice(("boxed", "final", "last_number", "code", "whole")),
         A(("after", "regex"), '`after("…")` or `regex("…")`'),
     ),
 )

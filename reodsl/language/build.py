@@ -19,6 +19,7 @@ from reodsl.ir.data import (
     Columns,
     Data,
     File,
+    Final,
     Generated,
     HubData,
     Judge,
@@ -218,7 +219,7 @@ def _readers(record: Record) -> tuple[IR, ...]:
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
-    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code, "whole": Whole}
+    words = {"boxed": Boxed, "final": Final, "last_number": LastNumber, "code": Code, "whole": Whole}
     return tuple(
         _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
     )

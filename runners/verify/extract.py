@@ -20,8 +20,8 @@ BOX = re.compile(rf"\\(?:boxed|fbox)(?:[ \t\r\n]{{0,64}}\{{|{_BARE})")
 _PLACEHOLDER = re.compile(r"(?:\.{2,}|\u2026|\\[lc]?dots|~|\s)*")
 """The content of a box in an instruction: nothing, or dots."""
 _JOINT = re.compile(
-    r"\}(?:[\s$~]|\\[()\[\],;:]|\\q?quad){0,8}(?:(?:,? ?\b|\\text ?\{ ?)(?:and|or)\b ?\}?|[,;])"
-    r"(?:[\s$~]|\\[()\[\],;:]|\\q?quad){0,8}(?:[A-Za-z]\w{0,8} ?= ?)?\Z"
+    r"\}(?:[\s$~]|\\[()\[\],;: ]|\\q?quad){0,8}(?:(?:,? ?\b|\\text ?\{ ?)(?:and|or)\b ?\}?|[,;])"
+    r"(?:[\s$~]|\\[()\[\],;: ]|\\q?quad){0,8}(?:[A-Za-z]\w{0,8} ?= ?)?\Z"
 )
 _LABEL = r"(?:[-*#]+ ?){0,3}(?:[Pp]art ?)?\(?"
 _NEXT_PART = re.compile(

@@ -183,7 +183,7 @@ _SEVERAL = re.compile(
 _OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
 _OPINION = re.compile(r"(yes|no|true|false)(?:$|[,.;:] )", re.IGNORECASE)
 _VERBS = frozenset({"is", "was", "has", "had"})
-_CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve"})
+_CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve", "solutions"})
 _DENIED = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
 _CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?: ?(?:\\text\{ ?)?([apAP])\.? ?[mM]\.?(?: ?\})?)?")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
@@ -217,6 +217,7 @@ _NUMERAL = re.compile(
 )
 _ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)\b")
 _FREE = re.compile(r"(?<=\+) ?[cCkK]$")
+_NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
 _INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _ROWS = re.compile(r"\\\\")
@@ -300,7 +301,7 @@ class _Judge:
             return self.compare(*inner, depth + 1)
         gold, answer = _one_by_one(gold, answer), _one_by_one(answer, gold)
         gold, answer = _unlettered(gold, answer), _unlettered(answer, gold)
-        chained = self._chains(gold, answer, depth)
+        chained = self._chains(gold, answer, gold_quantity, depth)
         if chained is not None:
             return chained
         if several(gold) or several(answer):
@@ -327,7 +328,7 @@ class _Judge:
         values = self.compare(first or left[1], second or right[1], depth + 1)
         return every([*named, values, self.compare(left[2], right[2], depth + 1)])
 
-    def _chains(self, gold: str, answer: str, depth: int) -> Plan | None:
+    def _chains(self, gold: str, answer: str, one: Quantity | None, depth: int) -> Plan | None:
         """Compare assignments and equations; None if neither is one."""
         values = list(product(_rounded(gold), _rounded(answer)))
         if len(values) > 1:
@@ -338,7 +339,9 @@ class _Judge:
         if len(left) > MOST_LINKS or len(right) > MOST_LINKS:
             return False
         if len(left) == 1:
-            links = right[1:] if _loose_name(right[0]) else right
+            links = right[1:] if _loose_name(_NUMBERED_POWER.sub("", right[0])) else right
+            # Of `F = ma = 5` the formula in the middle says nothing against a number.
+            links = [*(link for link in links[:-1] if one is None or not _loose_name(link)), links[-1]]
             return every([self.compare(gold, link, depth + 1) for link in links])
         value = left[-1]
         if not _strict_name(left[0]):
@@ -716,9 +719,10 @@ def _with_text(text: str) -> tuple[str, str] | None:
 
 
 def _said(text: str) -> str | None:
-    """Return the words of a text; None if it is mathematics."""
+    """Return the words of a text; None if it is mathematics, or a number with its unit."""
     if _ALL_TEXT.fullmatch(text):
-        return _TEXT.sub(r"\1", text).strip()
+        said = _TEXT.sub(r"\1", text).strip()
+        return None if said[:1].isdigit() and quantity(said) is not None else said
     return text if _BARE_WORDS.fullmatch(text) else None
 
 
@@ -752,7 +756,9 @@ def _chain(text: str) -> list[str]:
         member = split_top(text, _IN)
         return member if len(member) == 2 and _strict_name(member[0]) else [text]
     listed = len(split_top(text, _COMMA)) > 1
-    return [text] if listed and not _NAMES.match(text) and _listed_assignments(text) else sides
+    if not listed or _NAMES.match(text):
+        return sides
+    return [text] if _listed_assignments(text) or _orders(text) is not None else sides
 
 
 def _one_by_one(text: str, other: str) -> str:
@@ -882,13 +888,13 @@ def _orders(text: str) -> _Group | None:
     """Return the interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
     for joined, mark in (("or", _OR), ("and", _AND)):
         parts = split_top(text, mark)
-        ranges = [_interval_of_order(part) for part in parts]
+        ranges = [_interval_of_order(part) or _point(part, joined) for part in parts]
         names = {name for part in parts for name in re.findall(r"[A-Za-z]+", _COMMANDS.sub(" ", part))}
-        if len(parts) < 2 or None in ranges or len(names) != 1:
+        if len(parts) < 2 or None in ranges or len(names) != 1 or not _ORDER.search(text):
             continue
-        intervals = [(each.ends, *each.items) for each in ranges if each is not None]
         if joined == "or":
-            return _Group("union", tuple(f"{ends[0]}{low},{high}{ends[1]}" for ends, low, high in intervals))
+            return _Group("union", tuple(map(_written, filter(None, ranges))))
+        intervals = [(each.ends, *each.items) for each in ranges if each is not None]
         above = [(ends[0], low) for ends, low, _ in intervals if low != r"-\infty"]
         below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
         if len(parts) == 2 and len(above) == len(below) == 1:
@@ -897,6 +903,20 @@ def _orders(text: str) -> _Group | None:
     if unequal is not None:
         return _Group("union", (rf"(-\infty,{unequal[1]})", rf"({unequal[1]},\infty)"))
     return _of_distance(text) or _interval_of_order(text)
+
+
+def _point(text: str, joined: str) -> _Group | None:
+    """Return the set that `x = a` describes, where it is joined to orders by `or`."""
+    sides = split_top(text, _EQUALS)
+    return (
+        _Group("set", (sides[1],)) if joined == "or" and len(sides) == 2 and _strict_name(sides[0]) else None
+    )
+
+
+def _written(part: _Group) -> str:
+    """Return an interval or a set as a member of a union."""
+    inside = ",".join(part.items)
+    return rf"\{{{inside}\}}" if part.kind == "set" else f"{part.ends[0]}{inside}{part.ends[1]}"
 
 
 def _of_distance(text: str) -> _Group | None:

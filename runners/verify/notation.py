@@ -132,20 +132,29 @@ _TEXT = re.compile(r"\A\\text\{ ?([^{}]*?) ?\}\Z")
 _NONE = re.compile(
     r"(?:there (?:is|are|exists?) |has |have )?no (?:real )?(?:solutions?|roots?)(?: exists?)?\.?"
 )
+WORDS_TO_TWENTY = (
+    *(
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
 _NAMED = {
     **dict.fromkeys(("dne", "does not exist", "the limit does not exist"), r"\text{does not exist}"),
-    **{
-        word: str(number)
-        for number, word in enumerate(
-            (
-                "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-                "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
-    "seventeen", "eighteen", "nineteen", "twenty",
-            )
-        )
-    },
+    **{word: str(number) for number, word in enumerate(WORDS_TO_TWENTY)},
     **dict.fromkeys(("all real numbers", "all reals", "the set of all real numbers"), r"\mathbb{R}"),
-}  # fmt: skip
+}
 HIDDEN = re.compile(
     r"\\(?:[hv]?phantom|[bx]?cancel|cancelto|sout|strike|smash|rlap|llap|clap|mathrlap|mathllap|hspace|vspace|"
     r"kern|mkern|hskip|mskip|label|tag|ref|eqref|href|url|def|let|newcommand|renewcommand|"

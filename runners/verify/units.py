@@ -81,6 +81,7 @@ _ALONE: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
     (("ton", "tonne"), "1000", {"mass": 1}),
     (("erg",), "1e-7", {"mass": 1, "length": 2, "time": -2}),
     (("dyn", "dyne"), "1e-5", {"mass": 1, "length": 1, "time": -2}),
+    (("M", "molar"), "1000", {"amount": 1, "length": -3}),
     (("atm",), "101325", {"mass": 1, "length": -1, "time": -2}),
     (("bar",), "100000", {"mass": 1, "length": -1, "time": -2}),
     (("mph",), "0.44704", {"length": 1, "time": -1}),

@@ -43,6 +43,7 @@ PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "\\", "a", " "
         ("\\boxed{42} in \\boxed{...}", "42"),
         ("$\\boxed{2}$ and $\\boxed{-5}$.", "2, -5"),
         ("\\boxed{1}, \\boxed{2}, or \\(\\boxed{3}\\)", "1, 2, 3"),
+        ("$x=\\boxed{1},\\ x=\\boxed{2}$ and $x=\\boxed{5}$", "x=1, x=2, x=5"),
         ("$x = \\boxed{3}$ and $y = \\boxed{-2}$", "x = 3, y = -2"),
         ("$x = \\boxed{3}$ and $\\boxed{-2}$", "3, -2"),
         ("(a) $\\boxed{12}$\n(b) $\\boxed{\\frac{7}{2}}$", "(a) 12; (b) \\frac{7}{2}"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex
 from reodsl.ir.model import Forcing
 from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
@@ -20,6 +20,7 @@ READERS: dict[str, tuple[AnswerReader, ...]] = {
     "boxed": (Boxed(),),
     "after": (MARKED,),
     "number": (LastNumber(),),
+    "final": (Final(),),
     "regex": (ENDED,),
     "code": (Code(),),
     "several": (Boxed(), MARKED, LastNumber()),
@@ -80,6 +81,25 @@ PIECES = [
         ("number", "it is 12... or so", "12"),
         ("number", "1, 2, 3, \\ldots", "3"),
         ("number", "none", ""),
+        ("final", "The answer is 12. To check: 2 * 6 = 12.", "12"),
+        ("final", "The answer is 12. Wait, I made a mistake. It is 14.", "14"),
+        ("final", "Each of the 3 friends gets 14 cards, which is enough for 2 games.", "14"),
+        ("final", "Since 3 < 4, we get $n = 14$, as required.", "n = 14"),
+        ("final", "**Part (a):** 3\n**Part (b):** 14", "(a) 3; (b) 14"),
+        ("final", "So the vertex is at\n\\[ (3, -1). \\]\n\nI hope this helps!", "(3, -1)"),
+        ("final", "So it takes 2 hours and 15 minutes.", "2 hours and 15 minutes"),
+        ("final", "The ratio of cats to dogs is 5 to 2.", "5:2"),
+        ("final", "Thus the price fell by 20 percent.", "20\\%"),
+        ("final", "The show ends at 8:15 in the evening.", "8:15 PM"),
+        ("final", "Thus it is 1011 in base 2.", "1011_{2}"),
+        ("final", "Statements A, B, and D are true.", "A, B, and D"),
+        ("final", "So twenty-five of them passed.", "25"),
+        ("final", "Carol is the winner.", "Carol"),
+        ("final", "Therefore $x = 2k\\pi$, where $k$ is an integer.", "x = 2k\\pi, where k is an integer"),
+        ("final", "So the final score was 3, so we divide by 7.", ""),
+        ("final", "The answer is between 3 and 7.", ""),
+        ("final", "It is not 7.", ""),
+        ("final", "", ""),
         ("regex", "the answer is 12, no, the answer is 14.", "14"),
         ("regex", "it is 14", ""),
         ("several", "5 #### 6 \\boxed{7} 8", "7"),

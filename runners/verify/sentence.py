@@ -1,0 +1,422 @@
+r"""Read what a sentence gives as an answer: a value with its unit, a choice, or words; nothing where several could be meant.
+
+Mathematics in it is hidden, each piece behind one character. What follows "the answer is" is read first, then what is in
+bold, what follows the last verb, and the only value that is no aside.
+"""
+
+from __future__ import annotations
+
+import re
+
+from runners.verify.notation import WORDS_TO_TWENTY, plain
+from runners.verify.quantity import quantity
+from runners.verify.units import unit_of
+
+FIRST_MASK, MASK = 0xE100, "\ue100-\uf8ff"
+"""Characters that stand for the mathematics of a sentence, in its order."""
+LEADS = re.compile(
+    r"(?<!find the )(?<!get the )(?<!compute the )(?<!determine the )(?<!check the )(?<!wrong )(?<!incorrect )"
+    r"(?:\b(?:answers?|ans\.?(?=[ :=])|correct (?:option|choice|statement|response|result)s?|(?:best|right) (?:option"
+    r"|choice|answer)s?)"
+    r"(?: (?:to|for|of) [^.:\n]{1,60}?|,? then,)?(?:\*\*)?\s*(?:(?:we (?:get|seek|want) )?(?:is|are|was|must be"
+    r"|should be|will be|comes? (?:out )?to|equals|becomes)"
+    r"\b(?! not\b)|[:=\uff1a]|[-\u2013\u2014](?= ))"
+    r"|(?<=ans)\.(?= )|\*\*(?:final )?answer\*\*"
+    r"|(?:^|\n)[#*\s]*(?:the )?(?:final )?answer[*\s]*(?=\n)"
+    r"|\u7b54\u6848[\u662f\u4e3a\u70ba\uff1a:]+)[\s*:]*",
+    re.IGNORECASE,
+)
+"""What says that the answer follows."""
+
+_SPARE = re.compile(f"[{MASK}]")
+_FUNCTION = r"(?:sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|pi|arcsin|arccos|arctan|gcd|lcm|max|min)(?![A-Za-z])"
+_TOKEN = (
+    rf"(?:[{MASK}]|\\?[$\u20ac\u00a3\u00a5\u20b9](?=[-\d.])"
+    r"|(?!\d[\d,.]*-[A-Za-z]{2}|\d+(?:st|nd|rd|th)\b(?!\W*\Z))(?<![A-Za-z]{2})\d(?:\d|[,.:](?=\d)"
+    r"|\{,\}(?=\d))*+(?: ?[apAP]\.?[mM]\b|(?:st|nd|rd|th)\b)?"
+    rf"|\.(?=\d)|{_FUNCTION}|\\[A-Za-z]++|\\[%{{}}]|(?<![A-Za-z\u2019'])[A-Za-z](?:'(?=\()|(?![A-Za-z\u2019']))"
+    r"|[-+\u2212\u2013\u00d7\u00b7*/^_=<>\u2260\u2264\u2265\u2248\u00b1\u00f7\u221a\u222a\u2229\u2208|!%\u00b0'\u03c0\u221e\u2205\u211d\u2124\u00bc-\u00be\u2150-\u215e"
+    r"\u2070\u00b9\u00b2\u00b3\u2074-\u209c\u207a\u207b:]"
+    r"|[(\[{\u27e8](?:(?![A-Za-z]{4})[^()\[\]{}\n]|\((?:(?![A-Za-z]{4})[^()\n]){0,60}\)){1,120}[)\]}\u27e9])"
+)
+_RUN = rf"(?:(?!(?:a|A|I|s) [^=+<>-])(?:{_TOKEN}(?: (?={_TOKEN}))?)++)"
+_JOIN = r"(?:,? (?:and|or) (?:also )?(?:by )?|, |; )"
+_GROUP = re.compile(rf"{_RUN}(?:{_JOIN}{_RUN})*+")
+_VALUE = re.compile(
+    rf"[\d{MASK}\u03c0\u221e\u2205\u00bc-\u00be\u2150-\u215e]|[=<>\u2264\u2265\u221a]|\\[A-Za-z]{{2}}|\("
+)
+_QUANTITIES = (
+    r"(?:total|distance|sum|product|difference|value|area|volume|ratio|probability|profit|cost|length|perimeter|speed"
+    r"|average"
+    r"|amount|count|radius|height|width|price|mean|median|remainder|answer|result|maximum|minimum|form|set|measure|number"
+    r"|age|balance|rate|slope|coefficient|weight|mass|temperature|equation|point|pair|function|option|choice|angle)s?"
+)
+_VERB = re.compile(
+    r"(?:(?<!\bto )\b(?:is|are|was|were|be|equals?|becomes?|gives?|yields?|gets?|got|obtain(?:s|ed)?|have|has|had"
+    r"|finds?|found|costs?|takes?"
+    r"|took|pays?|paid|needs?|needed|sold|sells?|earns?|earned|makes?|made|spends?|spent|saves?|saved|weighs?|uses?"
+    r"|used|eats?|ate|reads?"
+    r"|travels?|travell?ed|runs?|ran|walks?|walked|owes?|contains?|receives?|collects?|collected|bakes?|baked|buys?"
+    r"|bought|works?|worked"
+    r"|holds?|leaves?|leaving|ends?|remains?|scored?|scores?|drives?|drove|drinks?|drank|grows?|grew|lasts?|averages?"
+    r"|produces?|ships?"
+    r"|requires?|arrives?|conclude(?: that)?|(?:simplif(?:y|ies|ied)|reduces?|evaluates?|comes?|amounts?|sums?"
+    r"|adds? up|leads?|factors?|corresponds?|converges?|expands?) (?:to|as|into|out to)"
+    r"|totals?|see that|left with|up with|therefore|works? out to|(?:reduced|increased|decreased|dropped|rises?|rose"
+    r"|fell|grew|changed|change) by)\b"
+    rf"|\b{_QUANTITIES} of\b|\b{_QUANTITIES}:|:(?= ))"
+    r"(?: (?!(?:for|in|from|after|per|with|when|if|than|over|during|until|within|before|between|among|of|but|not|and"
+    r"|or|by|on)\b)[A-Za-z'\u2019]+"
+    r"| (?:given|described|represented) by| of the form){0,4}:? ?\Z",
+    re.IGNORECASE,
+)
+_ASIDE = re.compile(
+    rf"(?<=\s)(?:for(?! all [{MASK}])|of|in|over|from|out of|at|within|after|during|per|by|with|between|among|than"
+    rf"|to|on|every|each)"
+    rf" (?:(?:all|the|these|those|each|every|his|her|their|its|a|an|of|only|first|next|last) )*{_RUN}"
+)
+_PLACED = re.compile(r"\b(?:at|to|with|on)(?: about| exactly)? \Z")
+_BOUND = re.compile(
+    r"(?:\A|\b(?:answer|value|\w) (?:is|must be) )at (?:least|most)[ :]*\Z|\b(?:(?:greater|less|more|fewer|larger"
+    r"|smaller|higher|lower) than|never|between)[ :]*\Z",
+    re.IGNORECASE,
+)
+_BEFORE = re.compile(
+    r"\A(?:(?:so|thus|hence|therefore|then|now|finally|and|overall|altogether|in total|in conclusion|consequently"
+    r"|also),? )*"
+    r"(?:since|because|as|if|when|for|by|after|before|given|using|with|from|let|in|on|at|at first|combining"
+    r"|[a-z]{2,}ing)\b[^,]{1,300}, (?:then )?",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    r"[,;]? \(?(?:where|since|because|when(?:ever)?|provided|assuming|including|so that|such that|just as"
+    r"|as (?:required|desired|long|we|it|the|there|shown|expected|well|before)"
+    r"|given|according|not|rather|instead|after|before|while|if|unless|but|whose|whom|(?<=, )who|(?<=[,;] )(?:both"
+    r"|each|all)|which(?! (?:simplif|reduce|give|equal|evaluate|come|become|mean|in turn|is (?:the same as|equal)))"
+    r"|rounded|to the nearest|or (?:about|approximately|roughly|equivalently)|that is|i\.e\.|i\. ?e|namely"
+    r"|also written|\u2014|\u2013 )(?![A-Za-z])"
+    r"|;(?= )|\u2014"
+)
+_QUALIFIES = re.compile(
+    r"\b(?:of|for|in|with|from|line|point|variable|angle|triangle|circle|function|side|value of) \Z"
+)
+_SAME_AS = re.compile(r"[,;]? \(?(?:i\.e\.|that is,?|namely|or equivalently|or simply|in other words),? ")
+_SO = re.compile(
+    r"(?:(?:[,;:]| and)? (?:so|hence|therefore|thus|which means(?: that)?|meaning(?: that)?)"
+    r"|(?:[,;:]| and) (?:giving(?: us)?|making|leaving(?: (?:him|her|them|us|[A-Z][a-z]+))?(?: with)?)"
+    r"|, a (?:total|difference|sum) of) "
+)
+_FOR_ALL = re.compile(
+    rf",? for (?:all|every|any|each) (?:real |positive |nonnegative |complex )*(?:numbers? |values? of )?(?:[{MASK}]"
+    rf"|[a-z]\b)"
+)
+_INTEGER = re.compile(
+    rf",? \(?(?:where|with|for|and) (?:(?:all|any|every|some|an) )?(?:integers? (?:[{MASK}]|[a-z])|(?:[{MASK}]"
+    rf"|[a-z]) (?:is |being )?(?:an|any|some) (?:arbitrary )?integer)\)?"
+)
+_BASE = re.compile(r",?(?: written)? \(?(?:in )?base[- ](\d{1,2}|[a-z]{3,6})\)?")
+_HALF = re.compile(r" in the (?:(morning)|afternoon|evening)")
+_BOLD = re.compile(
+    r"\*\*(?=\S)((?:(?!\*\*).){1,400}?)(?<=\S)\*\*|(?<!\w)__(?=\S)([^_\n]{1,200})(?<=\S)__(?!\w)"
+)
+_STRONG = re.compile(r"</?(?:b|strong)>", re.IGNORECASE)
+_OPINION = re.compile(
+    r"\W*(?:(?:so|thus|hence|therefore|then|and),? )?(yes|no|true|false)(?=\W*\Z|[,.:;!\u2014]|\*\*| \u2014| - )",
+    re.IGNORECASE,
+)
+_CHOICE = re.compile(
+    r"\b(?:[Oo]ptions?|[Cc]hoices?|answers?|[Ss]tatements?|pick|choose|select)(?: (?:is|are|must be))?(?: (?:option"
+    r"|choice)s?)?:? \(?([A-J](?:\)?(?:,? and|,) \(?[A-J])*)(?![A-Za-z\u2019'])\)?"
+    r"|(?:\A|\s)\(?([A-J])\)? is (?:the )?(?:correct|right|best|only)|(?:\bis|\bare|\A)[ :]+(?:\(([A-J])\)"
+    r"|([B-HJ])(?=\)|\Z|[.:]\s))|\A\(?([A-J])(?:[).:] |\)?\Z)"
+)
+_WORDS = re.compile(
+    r"\b(?:is|are|was|were|be|has|have|becomes?|equals?|on|called|named|finished|there exists?)\s+(?:(?:therefore|thus"
+    r"|actually|called|always|a|an|the|on|in)\s+)*((?:(?!that |who )[^\W\d_][^\s]*\s*){1,5})(?:(?:that|who) .*)?\Z"
+)
+_SUBJECT = re.compile(
+    r"(?:(?:So|Thus|Hence|Therefore),? )?((?!The|It|This|That|He|She|There)[A-Z][a-z]+) (?:is|was) the (?:[a-z]+ ?){1,3}"
+)
+_TENDS = re.compile(r"\b((?:con|di)verges)\Z")
+_CLAIM = re.compile(r"\bis (?:always |therefore )?(true|false)(?= for\b|\Z)")
+_ARTICLES = re.compile(
+    r"\A(?:(?:[Tt]he|a|an|[Aa]bout|approximately|exactly|simply|just|only|that|therefore|thus|then|equal to|given by"
+    r"|option|choice|point|indeed)[ :]+)+(?=\S)"
+)
+_MEASURED = re.compile(
+    r" ?(?!in (?!total)[a-z])([A-Za-z\u00b5\u03a9]+(?:\^?[23\u00b2\u00b3])?(?:[ /][A-Za-z]+(?:\^?[23\u00b2\u00b3])?){0,3})"
+)
+_NO_LETTERS = re.compile(
+    r"\\(?:frac|dfrac|cdot|times|sqrt|div|left|right|text|mathrm|pi|begin|end|[a-z]*matrix|binom)(?![A-Za-z])"
+)
+_SEVERAL_UNITS = re.compile(r"\d+(?:\.\d+)? ?[A-Za-z]+(?:(?:,? and|,)? ?\d+(?:\.\d+)? ?[A-Za-z]+)+")
+_IS = re.compile(r"\b(?:is|are|was|were|has|have|equals?)\b")
+_UNLED = re.compile(r"(?:all|no|none|any|every|never|always|infinitely|only|both|neither)\b", re.IGNORECASE)
+_TIMES = re.compile(r"(?<=\d) ?x ?(?=\d)")
+_COMPUTED = re.compile(r"\\(?:int|lim|sum|prod|det|frac ?\{ ?d)(?![A-Za-z])")
+_ADDED = re.compile(r"[a-z](?: ?\+ ?[a-z])+ ?= ?\d+\Z")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_COUNTS = {word: at for at, word in enumerate(WORDS_TO_TWENTY)} | {
+    word: 10 * at for at, word in enumerate(_TENS, 2)
+}
+_COUNT = re.compile(
+    rf"(?<!the )(?<!these )(?<!those )(?<!hundred )(?<!hundred and )(?<!thousand )(?<![-\w])"
+    rf"(?:({'|'.join(_TENS)})(?:[- ]({'|'.join(WORDS_TO_TWENTY[1:10])}))?"
+    rf"|(?:(?<=exactly )|(?<=only )|(?<=just )|(?<=is )|(?<=are ))(one)"
+    rf"|(zero|{'|'.join(WORDS_TO_TWENTY[2:20])}))"
+    rf"(?![-\w]| (?:hundred|half|halves|thirds?|quarters?|[a-z]+ths?)\b)",
+    re.IGNORECASE,
+)
+
+
+def read_sentence(sentence: str, hidden: list[str]) -> tuple[str, bool]:
+    """Return the answer in a sentence, of which `hidden` is the mathematics, and whether it says that this is the answer."""
+    sentence = re.sub(r"[\s.!\u25a0\u25a1\u220e\u2713\u2705\u3002]+\Z", "", _STRONG.sub("**", sentence))
+    *_, mark = [None, *LEADS.finditer(sentence)]
+    if mark is not None:
+        rest = sentence[mark.end() :].strip().removesuffix("**")
+        if rest:
+            return _restored(_of_phrase(_in_digits(rest)), hidden), True
+        sentence = sentence[: mark.start()]
+    return _restored(_of_sentence(_in_digits(sentence)), hidden), False
+
+
+def _in_digits(sentence: str) -> str:
+    """Return a sentence without numbers with those that it has in words."""
+    if re.search(rf"[\d{MASK}]", sentence):
+        return sentence
+    return _COUNT.sub(
+        lambda count: str(sum(_COUNTS[word.lower()] for word in count.groups() if word)), sentence
+    )
+
+
+def _restored(answer: str, hidden: list[str]) -> str:
+    """Return an answer with its mathematics."""
+    members = re.split(_JOIN, answer)
+    if len(members) > 1:
+        sides = [_restored(member, hidden) for member in members]
+        if "=" not in sides[-2] and _ADDED.match(sides[-1]):
+            return sides[-1]
+        values = [side.rpartition("=")[2].strip() for side in sides]
+        numbers = [quantity(plain(value)) for value in values]
+        exact = {
+            number.value / (100 if number.percent else 1) if number is not None else None
+            for number in numbers
+        }
+        if len(exact) == 1 and None not in exact:
+            return values[0]
+    alone = len(_SPARE.findall(answer)) == 1
+    return _SPARE.sub(lambda mask: _in_line(hidden[ord(mask[0]) - FIRST_MASK], alone), answer).strip()
+
+
+def _in_line(mathematics: str, alone: bool) -> str:
+    """Return mathematics without its marks, and without a left side that only says what was computed."""
+    inner = re.sub(r"\A(?:\$\$?|\\[\[(])|(?:\$\$?|\\[\])])\Z", "", mathematics).strip().rstrip(".,;").strip()
+    return _right_side(inner) if alone else f"${inner}$"
+
+
+def _right_side(equation: str) -> str:
+    """Return the last side of an equation whose other sides say what was computed; another text as it is."""
+    left, equals, right = _TIMES.sub("*", equation).rpartition("=")
+    if not equals or not left or left[-1] in r"<>!\\":
+        return equation
+    computed = _COMPUTED.search(left) or not re.search(rf"[A-Za-z{MASK}\u03b8]", _NO_LETTERS.sub("", left))
+    middle = left.rpartition("=")[2]
+    chained = (
+        "=" in left and not re.search("[A-Za-z]", _NO_LETTERS.sub("", middle)) and quantity(plain(right))
+    )
+    return right.strip() if computed or chained else equation
+
+
+def _of_phrase(phrase: str) -> str:
+    """Return the answer in the words that follow "the answer is"."""
+    bold = _bold(phrase)
+    if bold and phrase.find(bold) < 40:
+        return bold
+    phrase = re.sub(r"\*\*|`", "", phrase).strip()
+    choice = re.match(r"(?:\\text\{)?\(?([A-J])(?:\)[.:]?|[.:])(?= |\Z)|([A-J])\Z", phrase)
+    if choice is not None:
+        return choice[1] or choice[2]
+    phrase = _ARTICLES.sub("", phrase)
+    same = _SAME_AS.search(phrase)
+    if same is not None:
+        left, right = phrase[: same.start()], phrase[same.end() :]
+        phrase = right if _VALUE.search(right) and not _VALUE.search(left) else left
+    group = _GROUP.match(phrase)
+    if group is not None and _is_value(group[0]):
+        return _with_unit(phrase, group)
+    cut = _AFTER.search(phrase)
+    short = phrase[: cut.start()] if cut else phrase
+    if len(short.split()) <= 5 and not re.search(rf"[\d{MASK}]", short):
+        return short.rstrip(" ,")
+    return _of_sentence(phrase)
+
+
+def _of_sentence(sentence: str) -> str:
+    """Return the answer of a sentence by itself; empty where several values remain."""
+    opinion = _OPINION.match(sentence)
+    if opinion is not None:
+        return opinion[1]
+    bold = _bold(sentence)
+    if bold:
+        return bold
+    if _UNLED.match(sentence) and len(sentence.split()) <= 4:
+        return sentence
+    sentence = re.sub(r"\*\*|`", "", sentence).strip()
+    if "ratio" in sentence:
+        sentence = re.sub(r"(\d+) to (\d+)", r"\1:\2", sentence)
+    integer = _INTEGER.search(sentence)
+    suffix = ""
+    if integer is not None:
+        suffix = integer[0]
+        sentence = sentence[: integer.start()] + sentence[integer.end() :]
+    clause = _clause(sentence)
+    choices = list(_CHOICE.finditer(clause))
+    if choices and not suffix:
+        return next(each for each in choices[-1].groups() if each)
+    lines = [line.strip() for line in clause.split("\n") if line.strip()]
+    if (
+        len(lines) > 2
+        and lines[0].endswith(":")
+        and all(re.fullmatch(rf"[-* ]*[A-Za-z]\w? ?= ?{_RUN}[.,]?", line) for line in lines[1:])
+    ):
+        return ", ".join(line.strip("-* .,") for line in lines[1:])
+    clause = " ".join(clause.split())
+    chosen, several = _chosen(clause)
+    claim = _CLAIM.search(clause)
+    if claim is not None:
+        return claim[1]
+    words = _WORDS.search(clause) or _TENDS.search(clause)
+    if words is not None and words[1][0].isupper() and not words[0].startswith("on "):
+        chosen, several = None, False
+    if chosen is not None:
+        return _with_unit(clause, chosen) + suffix
+    subject = _SUBJECT.fullmatch(clause)
+    if several or (re.search(r"\d", clause) and words is None):
+        return ""
+    if subject is not None:
+        return subject[1]
+    if words is not None:
+        return words[1].strip(" ,")
+    return clause if len(clause.split()) <= 3 and not _IS.search(clause) else ""
+
+
+def _chosen(clause: str) -> tuple[re.Match[str] | None, bool]:
+    """Return the values that a clause gives as an answer, if there are such, and whether it has any values."""
+    groups = [group for group in _GROUP.finditer(clause) if _is_value(group[0])]
+    joined = _SEVERAL_UNITS.match(clause, groups[0].start()) if groups else None
+    if joined is not None and groups[-1].start() < joined.end():
+        groups = groups[:1]
+    led = [group for group in groups if _VERB.search(clause, max(0, group.start() - 120), group.start())]
+    free = groups
+    if not led:
+        aside = [(found.start(), found.end()) for found in _ASIDE.finditer(clause)]
+        free = [each for each in groups if not any(start < each.start() < end for start, end in aside)]
+    led = [
+        group for group in led if not _QUALIFIES.search(clause, max(0, group.start() - 40), group.start())
+    ] or led
+    if len(groups) == 1:
+        start = groups[0].start()
+        placed = re.match(r"\\?[$\u20ac\u00a3]", groups[0][0]) or _PLACED.search(
+            clause, max(0, start - 40), start
+        )
+        free = groups if placed else free
+    chosen = led[-1] if led else free[0] if len(free) == 1 else None
+    if chosen is not None and _BOUND.search(clause, max(0, chosen.start() - 40), chosen.start()):
+        chosen = None
+    return chosen, bool(groups)
+
+
+def _clause(sentence: str) -> str:
+    """Return the part of a sentence that concludes, without what leads to it or explains it."""
+    shorter = _FOR_ALL.sub("", sentence)
+    sentence = shorter if _VALUE.search(shorter) else sentence
+    for _ in range(3):
+        *_, so = [None, *_SO.finditer(sentence)]
+        if so is None or not re.search(rf"[\w{MASK}]", sentence[so.end() :]):
+            break
+        sentence = sentence[so.end() :]
+    same = _SAME_AS.search(sentence)
+    for kind in (_VALUE, _SPARE) if same is not None else ():
+        if (
+            same is not None
+            and not kind.search(sentence[: same.start()])
+            and kind.search(sentence[same.end() :])
+        ):
+            sentence = sentence[same.end() :]
+            break
+    leading = _BEFORE.match(sentence)
+    if leading is not None and sentence[leading.end() :].strip():
+        sentence = sentence[leading.end() :]
+    cut = _AFTER.search(sentence)
+    while cut is not None:
+        before = sentence[: cut.start()]
+        if _VALUE.search(before) or _IS.search(before) or not _VALUE.search(sentence):
+            return sentence[: cut.start()]
+        cut = _AFTER.search(sentence, cut.end())
+    return sentence
+
+
+def _is_value(group: str) -> bool:
+    return _VALUE.search(group) is not None
+
+
+def _bold(sentence: str) -> str:
+    """Return what is in bold, joined where only `and`, `or` or a comma is between; nothing where it is a label."""
+    bolds = [bold for bold in _BOLD.finditer(sentence) if not (bold[1] or bold[2]).rstrip().endswith(":")]
+    if not bolds:
+        return ""
+    last = len(bolds) - 1
+    while last and re.fullmatch(_JOIN, sentence[bolds[last - 1].end() : bolds[last].start()]):
+        last -= 1
+    inner = (bolds[-1][1] or bolds[-1][2]).rstrip(" .,;")
+    if last < len(bolds) - 1:
+        return re.sub(r"\*\*", "", sentence[bolds[last].start() : bolds[-1].end()])
+    if len(inner.split()) > 6:
+        return _of_sentence(inner)
+    mark = LEADS.search(inner)
+    inner = inner[mark.end() :] if mark else inner
+    base = _BASE.match(sentence, bolds[-1].end())
+    if base is not None:
+        return f"{inner}_{{{base[1]}}}"
+    measured = _MEASURED.match(sentence, bolds[-1].end())
+    if measured is not None and re.fullmatch(rf"[\d.,/{MASK} -]+", inner):
+        return inner + _unit(measured[1])
+    return inner
+
+
+def _with_unit(clause: str, group: re.Match[str]) -> str:
+    """Return a group of values as an answer: the first of equal ones, with its unit, its base or a percent sign."""
+    value = group[0].strip(" ,;:")
+    value = value.removesuffix("(").strip()
+    several = _SEVERAL_UNITS.match(clause, group.start())
+    if several is not None:
+        whole = quantity(plain(several[0]))
+        if (whole is not None and whole.unit is not None) or " and " in several[0]:
+            return several[0]
+    value = re.sub(r"\A[=:\u2248]+ ?", "", _right_side(value))
+    end = group.end()
+    base = _BASE.match(clause, end)
+    if base is not None:
+        return f"{value}_{{{base[1]}}}"
+    half = _HALF.match(clause, end)
+    if half is not None and ":" in value:
+        return value + (" AM" if half[1] else " PM")
+    measured = _MEASURED.match(clause, end)
+    return value + (_unit(measured[1]) if measured is not None else "")
+
+
+def _unit(words: str) -> str:
+    """Return the unit that words begin with, as text after a number; nothing where they only say what is counted."""
+    each = words.split(" ")
+    if each[0].lower() in ("percent", "percentage", "pct"):
+        return "\\%"
+    if each[0].lower() in ("thousand", "million", "billion", "trillion", "dozen"):
+        return f" {each[0]}"
+    if each[0].lower() == "degrees":
+        return "^\\circ"
+    compound = each[0] in ("square", "cubic", "sq") or any(word == "per" or "/" in word for word in each)
+    for count in range(len(each) if compound else 1, 0, -1):
+        if unit_of(" ".join(each[:count])) is not None:
+            return f" \\text{{ {' '.join(each[:count])}}}"
+    return ""
