@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from reodsl.numbers.intervals import Interval
     from reodsl.numbers.responses import Scored
 
-_ENDED = (
-    "* Only responses that ended count (`ended`), so this is not REG: REG lies between the two numbers of `REG between`,\n"
-    "  and a difference of AUC_OAA bounds none of REG. Answers forced at every budget would give REG."
-)
+_ENDED = "* Only responses that ended count (`ended`), so this is not REG, and a difference of AUC_OAA bounds none of REG.\n"
+_BETWEEN = "  REG lies between the two numbers of `REG between`.\n"
+_MORE = "  Answers forced at every budget would give REG."
 
 
 def score_table(
@@ -96,10 +95,17 @@ def score_table(
         shown = title if len(titles) > 2 else titles[-1]
         mine = [row for row in rows if row.scores.benchmark == shown]
         _print(visible(title), mine, relative_to, "~" if faults else "")
-    what = "REG in tokens, integrated" if edge is not None else "Tokens integrated"
-    click.echo(f"{what} from {points[0]} to {points[-1]}; [low, high]: 95%, paired by question")
-    if rows[0].auc_oaa is not None:
-        click.echo(_ENDED)
+    ended = rows[0].auc_oaa is not None
+    what = (
+        "REG in tokens, integrated"
+        if edge is not None
+        else "AUC_OAA"
+        if ended
+        else "Differences of REG in tokens, integrated"
+    )
+    click.echo(f"{what} from {points[0]} to {points[-1]} tokens; [low, high]: 95%, paired by question")
+    if ended:
+        click.echo(_ENDED + (_BETWEEN if edge is not None else "") + _MORE)
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault)}")
     if picture is not None:

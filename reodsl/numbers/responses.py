@@ -21,6 +21,8 @@ COLUMNS = (
 )  # fmt: skip
 """A row is a response. `at` holds its forced answers, `{budget, correct}`, and is null where there are none."""
 
+MOST_LOT = 1 << 31
+"""Rows of forced answers, more than any table has."""
 _TYPES = {
     "model": "String",
     "seed": "Int64",
@@ -274,7 +276,8 @@ def score_responses(
                 if most:
                     saved = (points[-1] - pl.col("tokens")).clip(lower_bound=0) / points[-1]
                     samples = samples.with_columns(correct=pl.col("correct") * saved)
-                scores, found = scores_of(samples, forced, name)
+                # These rows are made anew at each reading, in no one order: they are read once.
+                scores, found = scores_of(samples, forced, name, MOST_LOT)
                 budgets = budgets or found
                 arms.setdefault(name, []).append(scores)
         every = score_arms(

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from reodsl.numbers import arm_scores as arm_scores_module
+from reodsl.numbers import responses
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import score_arms
+from reodsl.numbers.reg import paper_grid
+from reodsl.numbers.responses import read_responses, score_responses
 from reodsl.share.export import export
+from runners.results.table import MOST_ROWS
 from tests.called import call
 from tests.share.evaluations import shared
 
@@ -74,7 +80,7 @@ def test_forced_answers_give_reg_and_differences_without_a_frontier(
     assert [value(rows[name], "reg") for name in "ab"] == pytest.approx([0, 6])
     assert call("reg", "t.parquet", "--of", "a", "--relative-to", "b", "--picture", "c.svg") == 0
     told = capsys.readouterr().out
-    assert "REG in tokens, integrated from 0 to 16" in told
+    assert "REG in tokens, integrated from 0 to 16 tokens" in told
     assert "drew c.svg" in told
     assert "accuracy by budget, of the kind J" in Path("c.svg").read_text()
 
@@ -92,7 +98,7 @@ def test_responses_alone_give_bounds_and_never_reg(capsys: pytest.CaptureFixture
     assert [value(rows[name], "auc_oaa") for name in "ab"] == pytest.approx([0.5, 0.125])
     assert value(rows["a"], "auc_oaa_change") == pytest.approx(0.375)
     assert call("reg", "t.parquet", "--frontier", "edge.json", "--base", "it", *grid) == 0
-    assert "this is not REG: REG lies between the two numbers" in capsys.readouterr().out
+    assert "REG lies between the two numbers" in capsys.readouterr().out
     assert "error[E0424]: responses of `b` were cut off at 16 tokens, and this goes to 64" in refused(
         capsys, "--l-max", "64"
     )
@@ -150,7 +156,22 @@ def test_logs_of_a_run_give_its_own_numbers(tmp_path: Path) -> None:
     first, second = list(read)[:2]
     rows = score_arms(read, GRID, [first, second], seeds=[1, 2], l_max=16, grid=GRID, relative_to=first)
 
-    from reodsl.numbers.responses import read_responses, score_responses
-
     found = score_responses(read_responses(Path("t.parquet")), GRID, [first, second], first)
     assert [each.scores for each in found] == [row for row in rows if row.seed is None]
+
+
+def test_rows_without_an_order_are_read_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of responses at budgets are a join, whose parts lose rows and repeat others: there is one part of any table."""
+    lots = []
+
+    def seen(*given: Any) -> Any:
+        lots.append(given[3] if len(given) > 3 else arm_scores_module.LOT)
+        return arm_scores_module.scores_of(*given)
+
+    monkeypatch.setattr(responses, "scores_of", seen)
+    brought(TABLE, "--ended")
+    scored(capsys, "--l-max", "16")
+    # The most responses of a table at the most budgets of the paper's grid.
+    assert min(lots) > MOST_ROWS * len(paper_grid())
