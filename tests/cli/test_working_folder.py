@@ -58,6 +58,7 @@ COMMANDS = [
     "new --list",
     "doctor study.reo",
     "fetch study.reo",
+    "import rows.csv -o theirs.parquet",
     "lsp",
 ]
 CURVES = "out/arms/{}.s1/curves.json"
@@ -105,6 +106,9 @@ def folder(tmp_path: Path) -> Path:
     python.chmod(0o755)
     (there / ".venv-sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
     shutil.copy(SPECS / "quickstart.reo", there / "study.reo")
+    (there / "rows.csv").write_text(
+        "model,benchmark,question,sample,tokens,correct\nmine,sums,1,0,12,1\nmine,sums,2,0,20,0\n"
+    )
     return there
 
 
