@@ -55,7 +55,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was imported of a model: how many `responses` to how many `questions`, in which forms.
+    """The counts of an import for one model: its `responses` to its `questions`, and the forms they were in.
 
     `counted` and `graded` are how many responses had no tokens and no score, `unfinished` how many were cut off, and
     `forced` whether all have forced answers. `density` is the median of characters for each token, None without texts.

@@ -54,7 +54,7 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
 
 _NAMED = 5
 _UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
-"""What reading an artifact of another version, or one that is damaged, ends in."""
+"""Errors that a damaged artifact raises when it is read, or one of another version."""
 
 
 @dataclass(frozen=True, slots=True)

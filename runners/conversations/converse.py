@@ -173,7 +173,7 @@ def force(
     forcing: Sequence[int],
     sampling: Sampling,
 ) -> list[list[Forced]]:
-    """As `Engine.force`; a cut counts the response's own tokens, and an answer follows what was inserted before."""
+    """Force answers as `Engine.force` does. Cuts count a response's own tokens; answers follow what was inserted."""
     if not any(response.inserted for response in responses):
         return engine.force(requests, responses, cuts, forcing, sampling)
     owners: list[tuple[int, int]] = []

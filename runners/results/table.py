@@ -136,13 +136,13 @@ def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
     form = form_of(row)
     if form is None and not asked.columns:
         names = ", ".join(f"`{name}`" for name in list(row)[:20] if name not in ("head", "file"))
+        lacks = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
         raise problem(
             "E0437",
-            "this is no form that is known",
+            "this form of results is not known",
             where=place,
             notes=[f"its first row has {names}"],
-            help="name the fields: `--column question=NAME --column correct=NAME --column tokens=NAME`, with points for what"
-            " is inside others (`usage.output_tokens`)",
+            help=f"name the fields: `{lacks}`, with points for what is inside others (`usage.output_tokens`)",
         )
     form = form or PLAIN
     return Form(form.name, form.has, {**form.columns, **asked.columns})
@@ -262,7 +262,7 @@ def _right(value: Any, place: str, least: float | None) -> bool:
         raise unreadable(
             place,
             f"a score is {score:g}, neither 0 nor 1: right from which value?",
-            "say it: `--right-from 1`",
+            "name the least score that is right: `--right-from 1`",
         )
     return score == 1.0 if least is None else score >= least
 

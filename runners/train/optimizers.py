@@ -64,10 +64,9 @@ class ProcessorMuon(torch.optim.Muon):
         assert closure is None
         for group in self.param_groups:
             for parameter in group["params"]:
-                gradient, state = parameter.grad, self.state[parameter]
-                if gradient is None:
+                if (gradient := parameter.grad) is None:
                     continue
-                if not state:
+                if not (state := self.state[parameter]):
                     state["momentum_buffer"] = torch.zeros_like(gradient)
                 average = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
                 update = _orthogonalize(gradient.lerp(average, group["momentum"]), group)

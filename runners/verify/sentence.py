@@ -26,7 +26,7 @@ LEADS = re.compile(
     r"|\u7b54\u6848[\u662f\u4e3a\u70ba\uff1a:]+)[\s*:]*",
     re.IGNORECASE,
 )
-"""What says that the answer follows."""
+"""Words after which the answer follows."""
 
 _SPARE = re.compile(f"[{MASK}]")
 _FUNCTION = r"(?:sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|pi|arcsin|arccos|arctan|gcd|lcm|max|min)(?![A-Za-z])"

@@ -175,6 +175,20 @@ def test_other_forms_are_read_where_their_fields_are_named(capsys: pytest.Captur
     assert of(rows, "question", "sample", "tokens", "correct") == [("q1", 0, 3, False), ("q1", 1, 4, True)]
 
 
+def test_the_help_names_the_fields_that_a_row_lacks_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = lines(
+        "theirs.jsonl",
+        {"question": "1", "tokens": 12, "score": 1},
+        {"question": "2", "tokens": 9, "score": 0},
+    )
+    assert call("import", rows, "-o", "t.parquet") == 1
+    assert "name the fields: `--column correct=NAME`, with" in capsys.readouterr().err
+    assert of(brought(rows, "--column", "correct=score"), "question", "correct") == [
+        ("1", True),
+        ("2", False),
+    ]
+
+
 def test_forced_answers_make_a_curve_of_the_kind_j(capsys: pytest.CaptureFixture[str]) -> None:
     Path("f.csv").write_text("question,tokens,correct,correct@4,correct@8\nq,6,1,0,0\nr,9,1,0,1\n")
     rows = brought("f.csv", "--model", "m")

@@ -232,7 +232,7 @@ def on_ray() -> bool:
 
 _CONFIGS = ("config.json", "generation_config.json")
 _UNSAID = frozenset({"_name_or_path", "transformers_version"})
-"""What a config says of where it comes from, not of what it describes."""
+"""Keys of a config that name its origin and say nothing of the model."""
 _IDLE = 10.0
 """Seconds that a server gets to let go of what a task before left it with."""
 

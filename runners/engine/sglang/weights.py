@@ -270,7 +270,7 @@ def _meeting(server: Address) -> tuple[Any, str, int]:
 
 
 _DEVICE = 6
-"""Where `rebuild_cuda_tensor` takes the number of the device."""
+"""The place of the device's number among the arguments of `rebuild_cuda_tensor`."""
 
 Fault = Refused | Lost
 """A failure as it travels between processes."""
