@@ -180,6 +180,12 @@ class Model(IR):
         "where its weights come from",
         'source = hub("Qwen/Qwen3-4B")',
     )
+    base: ClassVar[Any] = setting(
+        A(("model",)),
+        "the model that its weights were made from, where no training here leads to them: frontiers of that one score it",
+        "base = qwen3_4b",
+        required=False,
+    )
     context: int = setting(TOKENS, "the longest sequence", "context = 40K tokens")
     prompt: Prompt = setting(
         Block("prompt"), "how a question becomes its input", default=Prompt.model_construct()

@@ -62,7 +62,8 @@ def check_base(
     return error(
         "E0433",
         f"the frontier is of {theirs}, and {go_back} to {', '.join(wrong)}",
-        help=f'name it `hub("{reference.base[0]}")`, which a local mirror serves, if the folder is a copy of that'
+        help=f'name it `hub("{reference.base[0]}")`, which a local mirror serves, if the folder is a copy of that; if it was'
+        " made from that, give the model a `base`"
         if wrong[0].startswith("folder(")
         else f"take a frontier of {wrong[0]}",
     )

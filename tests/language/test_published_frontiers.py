@@ -108,6 +108,11 @@ def test_the_chain_of_base_and_the_source_decide_and_not_the_name(compiled: Call
     ]
     folder = source.replace("hub(SOURCE)", 'folder("models/Qwen3-4B")')
     assert "goes back to folder(models/Qwen3-4B)" in found(compiled, folder + renamed)[0][1]
+    # Made elsewhere, as its author says.
+    made = folder.replace(" }", ", base = qwen3_4b }")
+    assert found(compiled, made + renamed) == []
+    other = made.replace("base = qwen3_4b", "base = qwen3_8b")
+    assert "goes back to Qwen/Qwen3-8B" in found(compiled, other + renamed)[0][1]
     trained = """
 experiment first = ppo {
   base = MODEL

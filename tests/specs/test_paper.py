@@ -79,6 +79,24 @@ def test_published_numbers_stand_beside_each_table(name: str) -> None:
         }
 
 
+def test_a_strangers_checkpoint_ends_with_reg_against_the_frontier_of_its_base_alone() -> None:
+    """On each of the four benchmarks; for another base both it and its frontier are named, or nothing is scored."""
+    path = ROOT / "specs" / "paper" / "evaluate.reo"
+    curves = [each.benchmark for each in spec("evaluate").study.frontiers[0].published]
+    assert (
+        curves
+        == ["aime24", "aime25", "amc23", "minerva"]
+        == [each.name for each in spec("evaluate").study.arms[0].suite.benchmarks]
+    )
+    assert "score" in graph("evaluate")
+    assert graph("evaluate")["mine.model"].payload["model"]["source"]["path"] == "checkpoint"
+    named = {"base": "deepseek_7b", "published": "edge_deepseek_7b", "machine": "a100_1x8"}
+    assert compile_file(path, sets=named).diagnostics == ()
+    (fault,) = compile_file(path, sets={"base": "deepseek_7b"}).diagnostics
+    assert fault.code == "E0616"
+    assert "goes back to deepseek-ai/DeepSeek-R1-Distill-Qwen-7B" in fault.message
+
+
 @pytest.mark.parametrize("name", MAIN)
 def test_a_study_holds_every_row_of_the_main_table(name: str) -> None:
     study = spec(name).study

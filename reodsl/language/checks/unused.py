@@ -14,11 +14,14 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     main, ctx = program.main, program.context
     if main is None or not program.sound:
         return
+    kinds = {name: item.kind.name for name, item in main.items.items() if isinstance(item, tree.Decl)}
+    taken = {getattr(item.type, "name", "") for item in main.items.values() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         source = ctx.modules.loaded.get(imported.module or "")
-        # A param that is imported can be set from the command line, whoever reads it.
-        is_param = source is not None and isinstance(source.items.get(imported.name), tree.Param)
-        if (main.key, name) not in ctx.used_imports and not is_param:
+        item = source.items.get(imported.name) if source is not None else None
+        # The command line can set a param that is imported, whoever reads it, and a param of the file to what is imported.
+        settable = isinstance(item, tree.Param) or (isinstance(item, tree.Decl) and item.kind.name in taken)
+        if (main.key, name) not in ctx.used_imports and not settable:
             yield warning(
                 "W0201",
                 f"`{name}` is imported and never used",
@@ -26,23 +29,16 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
                 "unused",
                 help="take it out of the import",
             )
-    studies = {
-        name for name, item in main.items.items() if isinstance(item, tree.Decl) and item.kind.name == "study"
-    }
-    experiments = {
-        name
-        for name, item in main.items.items()
-        if isinstance(item, tree.Decl) and item.kind.name == "experiment"
-    }
-    running = studies or experiments
+    running = [name for name, kind in kinds.items() if kind == "study"] or [
+        name for name, kind in kinds.items() if kind == "experiment"
+    ]
     if not running or main.std:
         return
     for name, item in main.items.items():
         if name not in running and (main.key, name) not in ctx.used:
-            kind = item.kind.name if isinstance(item, tree.Decl) else "param"
             yield warning(
                 "W0202",
-                f"the {kind} `{name}` is never used",
+                f"the {kinds.get(name, 'param')} `{name}` is never used",
                 item.name.span,
                 "unused",
                 help="use it, or take it out",
