@@ -106,13 +106,6 @@ class Verdict:
         return self.seeds == 1
 
     @property
-    def ahead(self) -> tuple[PairDifference, ...]:
-        """Return the leaders' differences from the baseline if all leaders are ahead of it; else none."""
-        differences = [each for each in self.against_baseline if each.one in self.leaders]
-        all_ahead = self.baseline not in self.leaders and all(e.apart and e.value < 0 for e in differences)
-        return tuple(differences) if all_ahead else ()
-
-    @property
     def same(self) -> tuple[PairDifference, ...]:
         """Return the pairs that are the same within a margin worth naming."""
         if self.margin is None:

@@ -24,7 +24,7 @@ def sentences(verdict: Verdict | None) -> tuple[str, ...]:
     if verdict.pairs[0].low is None:
         lead = f"No two arms can be told apart: {_questions(verdict)} tells no spread."
         return (lead, *_common(verdict))
-    return (f"{_lead(verdict)}{_ahead(verdict)}", *_same(verdict), *_common(verdict), _rests(verdict))
+    return (_lead(verdict), *_widest(verdict), *_same(verdict), *_common(verdict), _rests(verdict))
 
 
 def outcome(verdict: Verdict | None) -> dict[str, Any] | None:
@@ -49,38 +49,49 @@ def said(folder: Path) -> tuple[str, ...]:
 
 
 def _lead(verdict: Verdict) -> str:
-    """Return who leads, or which arms tie: of two how much they differ, of more the two that differ most."""
-    leaders = verdict.leaders
-    if len(leaders) == 1:
-        return f"{leaders[0]} leads"
-    # What would be apart by itself, and is not with all pairs counted, is no tie either.
-    chance = all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
-    how = "tie" if chance else f"cannot be told apart with all {len(verdict.pairs)} pairs counted"
-    if len(leaders) == 2:
-        return f"{named(leaders)} {how}: {signed(verdict.tied[0])} tokens of REG"
-    widest = min(verdict.tied, key=lambda pair: pair.value)
-    return f"{named(leaders)} {how}: {widest.one} and {widest.two} differ most, by {gained(widest)} tokens of REG"
-
-
-def _ahead(verdict: Verdict) -> str:
-    """Return how the leaders are placed against the baseline, as the end of the headline."""
+    """Return who beats the baseline and by how much, and whether a difference between those who lead is certain."""
     base, leaders = verdict.baseline, verdict.leaders
-    if base is None:
-        return "."
-    if base in leaders:
-        return "; it is the baseline." if len(leaders) == 1 else f". No arm is ahead of {base}, the baseline."
-    against = [
-        each if each.two == base else each.turned() for each in verdict.pairs if base in (each.one, each.two)
-    ]
-    apart = [each for each in against if each.one in leaders and each.apart]
+    if base is None or base in leaders:
+        known = "" if base is None else ", the baseline,"
+        if len(leaders) == 1:
+            return f"{leaders[0]}{known} leads."
+        tie = _tie(verdict, leaders)
+        return f"No arm is sure to beat {base}{known} and {tie}." if base else f"{tie[0].upper()}{tie[1:]}."
+    pairs = (*verdict.pairs, *(pair.turned() for pair in verdict.pairs))
+    against = {pair.one: pair for pair in pairs if pair.two == base}
     if len(leaders) == 1:
-        return f", {gained(apart[0])} tokens of REG ahead of {base}."
-    by = [formats.number(gain) for gain in sorted(-each.value for each in apart)]
+        return f"{leaders[0]} leads: it beats {base} by {gained(against[leaders[0]])} tokens of REG."
+    ahead = [arm for arm in leaders if against[arm].apart]
+    by = [formats.number(-against[arm].value) for arm in sorted(ahead, key=lambda arm: -against[arm].value)]
+    one = len(ahead) == 1
+    among = ("it" if one else "them", *(arm for arm in leaders if arm not in ahead))
     gains = " to ".join(dict.fromkeys((by[0], by[-1])))
-    if len(apart) < len(leaders):
-        names = named([each.one for each in apart])
-        return f". Of these {names} {'is' if len(apart) == 1 else 'are'} ahead of {base}, by {gains}."
-    return f". {'Both' if len(leaders) == 2 else 'All'} are {gains} ahead of {base}."
+    return f"{named(ahead)} beat{'s' if one else ''} {base} by {gains} tokens of REG; {_tie(verdict, among)}."
+
+
+def _tie(verdict: Verdict, among: Sequence[str]) -> str:
+    """Return whether those who lead tie, with the difference where they are two."""
+    between = f"{'between' if len(verdict.leaders) == 2 else 'among'} {named(among)}"
+    state = "there is a tie" if _chance(verdict) else "no difference is certain"
+    return f"{between} {state}{f' ({signed(verdict.tied[0])})' if len(verdict.tied) == 1 else ''}"
+
+
+def _chance(verdict: Verdict) -> bool:
+    """Return whether each difference between those who lead may be chance by itself.
+
+    A pair that is only open because all pairs are counted is no tie.
+    """
+    return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
+
+
+def _widest(verdict: Verdict) -> list[str]:
+    """Return which two of those who lead differ most, where they are more than two or their difference looks certain."""
+    if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and _chance(verdict)):
+        return []
+    pair = min(verdict.tied, key=lambda pair: pair.value)
+    counted = f", which does not survive the count of all {len(verdict.pairs)} pairs"
+    end = "" if _chance(verdict) else counted
+    return [f"{pair.one} and {pair.two} differ most, by {gained(pair)} tokens{end}."]
 
 
 def _same(verdict: Verdict) -> list[str]:
@@ -109,7 +120,9 @@ def _common(verdict: Verdict) -> list[str]:
         return [f"{equal(pair)} of {named(verdict.leaders)} are the same text."]
     ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
     count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
-    return [f"In {count} of their {len(verdict.tied)} pairs {ends} of the responses are the same text."]
+    return [
+        f"In {count} of the {len(verdict.tied)} pairs of leading arms {ends} of the responses are the same text."
+    ]
 
 
 def _rests(verdict: Verdict) -> str:

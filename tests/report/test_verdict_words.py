@@ -59,34 +59,42 @@ def verdict(
     [
         (
             {"reo": -1.0, "shrink": 4.0, "vanilla": 18.0},
-            "reo leads, 19.0 [17.0, 21.0] tokens of REG ahead of vanilla.",
+            "reo leads: it beats vanilla by 19.0 [17.0, 21.0] tokens of REG.",
         ),
         (
             {"reo": -0.54, "norm": -0.5, "vanilla": 18.0},
-            "reo and norm tie: 0.0 [−2.0, 2.0] tokens of REG. Both are 18.5 ahead of vanilla.",
+            "reo and norm beat vanilla by 18.5 tokens of REG; between them there is a tie (0.0 [−2.0, 2.0]).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "vanilla": 18.0},
-            "reo and norm tie: −1.5 [−3.5, 0.5] tokens of REG. Both are 17.5 to 19.0 ahead of vanilla.",
+            "reo and norm beat vanilla by 17.5 to 19.0 tokens of REG; between them there is a tie (−1.5 [−3.5, 0.5]).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0},
-            "reo, mean and norm tie: reo and norm differ most, by 1.5 [−0.5, 3.5] tokens of REG. "
-            "All are 17.5 to 19.0 ahead of vanilla.",
+            "reo, mean and norm beat vanilla by 17.5 to 19.0 tokens of REG; among them there is a tie.",
         ),
         (
             {"reo": 17.5, "vanilla": 18.0},
-            "reo and vanilla tie: −0.5 [−2.5, 1.5] tokens of REG. No arm is ahead of vanilla, the baseline.",
+            "No arm is sure to beat vanilla, the baseline, and between reo and vanilla there is a tie (−0.5 [−2.5, 1.5]).",
         ),
-        ({"vanilla": 1.0, "reo": 9.0}, "vanilla leads; it is the baseline."),
+        ({"vanilla": 1.0, "reo": 9.0}, "vanilla, the baseline, leads."),
         (
             {"reo": 15.0, "norm": 16.9, "vanilla": 18.0},
-            "reo and norm tie: −1.9 [−3.9, 0.1] tokens of REG. Of these reo is ahead of vanilla, by 3.0.",
+            "reo beats vanilla by 3.0 tokens of REG; between it and norm there is a tie (−1.9 [−3.9, 0.1]).",
+        ),
+        (
+            {"reo": 15.0, "norm": 16.5, "mean": 15.5, "vanilla": 18.0},
+            "reo and mean beat vanilla by 2.5 to 3.0 tokens of REG; among them and norm there is a tie.",
         ),
     ],
 )
 def test_the_headline_says_who_leads(regs: dict[str, float], headline: str) -> None:
     assert sentences(verdict(regs))[0] == headline
+
+
+def test_more_than_two_that_tie_are_followed_by_their_widest_pair() -> None:
+    three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0})
+    assert sentences(three)[1] == "reo and norm differ most, by 1.5 [−0.5, 3.5] tokens."
 
 
 def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
@@ -96,14 +104,18 @@ def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
         replace(pair, low=pair.value - 1.0, high=pair.value + 1.0) if pair.two == "mean" else pair
         for pair in three.tied
     )
-    assert sentences(replace(three, tied=apart))[0].startswith(
-        "reo, norm and mean cannot be told apart with all 6 pairs counted: "
-        "reo and mean differ most, by 1.9 [0.9, 2.9] tokens of REG."
+    assert sentences(replace(three, tied=apart))[:2] == (
+        "reo, norm and mean beat vanilla by 17.1 to 19.0 tokens of REG; among them no difference is certain.",
+        "reo and mean differ most, by 1.9 [0.9, 2.9] tokens, which does not survive the count of all 6 pairs.",
     )
 
 
 def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
     assert sentences(verdict({"a": 1.0, "b": 9.0}, None))[0] == "a leads."
+    assert (
+        sentences(verdict({"a": 1.0, "b": 2.0}, None))[0]
+        == "Between a and b there is a tie (−1.0 [−3.0, 1.0])."
+    )
 
 
 def test_what_it_rests_on_comes_last() -> None:
@@ -149,7 +161,7 @@ def test_equal_responses_of_several_leaders_are_a_range() -> None:
         replace(pair, common=Common(same, 200)) for pair, same in zip(three.tied, (180, 130, 20), strict=True)
     )
     said = sentences(replace(three, tied=counted))
-    assert "In 2 of their 3 pairs 65% to 90% of the responses are the same text." in said
+    assert "In 2 of the 3 pairs of leading arms 65% to 90% of the responses are the same text." in said
 
 
 def test_without_a_spread_nothing_is_told_apart() -> None:
