@@ -194,7 +194,8 @@ def _curves(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
             continue
         if place:
             parts.append(tag("h3", f"Not comparable with the above: {', '.join(group.material.arms)}"))
-        parts.append(figures.curve_group(gallery, group.material, f"curves-{place + 1}", None))
+        several = group.material.benchmarks if len(group.material.benchmarks) > 1 else ()
+        parts.append(figures.curve_group(gallery, group.material, f"curves-{place + 1}", [MEAN, *several]))
     return parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Literal
 
@@ -12,6 +13,12 @@ from reodsl.report.material import MEAN, Material, title
 from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
 HEIGHT = 280
+MOST_NAMED = 12
+"""Arms that are named at the ends of their lines: more have no room there."""
+WIDE = 16
+"""The span of budgets past which small ones have no room on a linear axis."""
+LINE = 15
+"""The least distance between two names, in pixels."""
 Scale = Literal["linear", "log"]
 SCALES: tuple[Scale, ...] = ("linear", "log")
 
@@ -22,11 +29,13 @@ def curves(
     lines: Sequence[str] | None = None,
     scale: Scale = "linear",
     width: Width = vega.WIDTH,
+    named: bool = False,
 ) -> Json:
     """Return accuracy of forced answers over budgets: a line for each arm (mean over seeds, range shaded), and the frontier.
 
     Every arm is in the chart; those not among `lines` are switched off, by the parameter `off`.
     With the parameter `focus` set to an arm, the others fade and its gap to the frontier, which is its REG, is filled.
+    `named` lines have their arms' names at their ends, and until there is a focus the gap of the baseline is filled.
     """
     names = list(material.arms)
     shown = [name for name in names if lines is None or name in lines]
@@ -39,7 +48,9 @@ def curves(
     layers: list[Json] = []
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))
     if inside.height:
-        filled = {"condition": {"test": vega.FOCUSED, "value": 0.25}, "value": 0}
+        base = material.study.score.relative_to if named and material.study.score is not None else None
+        test = f"{vega.FOCUSED} || focus === '' && datum.arm === {json.dumps(base)}" if base else vega.FOCUSED
+        filled = {"condition": {"test": test, "value": 0.25}, "value": 0}
         gap: Json = {"x": x, "y": channel("edge"), "y2": {"field": "accuracy"}}
         layers.append(layer(datasets.add(inside), "area", {}, **gap, color=tint, opacity=filled))
     if rows.filter(pl.col("high") > pl.col("low")).height:
@@ -59,6 +70,8 @@ def curves(
         layers += [lined, pointed]
     else:
         layers += [*_frontier(edge, x, y, lined), pointed]
+    if named and len(shown) <= MOST_NAMED:
+        layers += _names(datasets.add(name_rows(rows, shown)), x, tint)
     about = (
         f"Accuracy by budget in tokens, {title(benchmark)}: {vega.ends(rows, 'budget', 'accuracy', '.1%')}."
     )
@@ -102,6 +115,28 @@ def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
     ]
 
 
+def _names(data: str, x: Json, tint: Json) -> list[Json]:
+    """Return the layers of names beside the ends of lines, each behind a dot of its arm's colour."""
+    place: Json = {"x": x, "y": channel("at"), "opacity": vega.faded(0.15)}
+    text: Json = {"align": "left", "baseline": "middle", "xOffset": 17, "limit": 130, "style": "ink"}
+    dots = {"filled": True, "size": 45, "xOffset": 9}
+    return [
+        layer(data, "point", dots, **place, color=tint),
+        layer(data, "text", text, **place, text=channel("arm", "nominal")),
+    ]
+
+
+def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
+    """Return arm, its last budget, and `at`, the accuracy beside which its name has room: from the highest line down."""
+    last = rows.filter(pl.col("arm").is_in(list(arms))).sort("budget").group_by("arm").last()
+    least, free = LINE / HEIGHT, float("inf")
+    places = []
+    for row in last.sort("accuracy", "arm", descending=[True, False]).to_dicts():
+        free = min(row["accuracy"], free - least)
+        places.append({"arm": row["arm"], "budget": row["budget"], "at": free})
+    return pl.DataFrame(places, schema={"arm": pl.String, "budget": pl.Int64, "at": pl.Float64})
+
+
 def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.DataFrame:
     """Return arm, budget, accuracy (mean over seeds), low and high (over seeds), and the frontier there as `edge`."""
     rows = material.curves.filter((pl.col("benchmark") == benchmark) & pl.col("name").is_in(list(arms)))
@@ -127,6 +162,12 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
         .agg(pl.col("arm").unique().sort().str.join(", ").alias("arms"))
     )
     return mean.join(winners, on="budget", how="left", maintain_order="left")
+
+
+def usual_scale(material: Material) -> Scale:
+    """Return the axis that budgets are shown on first: logarithmic where they span more than 16 times."""
+    budgets = material.curves.filter(pl.col("budget") > 0)["budget"]
+    return "log" if budgets.len() and budgets.max() > WIDE * budgets.min() else "linear"  # type: ignore[operator]
 
 
 def _budget_axis(budgets: Sequence[int], scale: Scale) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import SCALES, curves
+from reodsl.report.curve_chart import SCALES, curves, usual_scale
 from reodsl.report.markup import Markup, dot, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.spread_charts import (
@@ -97,37 +97,48 @@ def legend(
     return tag("div", entries, edge, class_="legend")
 
 
-def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence[str] | None) -> Markup:
-    """Budget-accuracy curves: the average large, each benchmark small, on a linear or a logarithmic axis."""
-    arms = [arm for arm in material.arms if lines is None or arm in lines] or list(material.arms)
-    several = len(material.benchmarks) > 1
-    figures = []
-    for scale in SCALES:
-        for benchmark in (MEAN, *material.benchmarks) if several else (MEAN,):
-            figures.append(
-                gallery.figure(
-                    f"{name}-{title(benchmark)}-{scale}",
-                    curves(material, benchmark, arms, scale),
-                    kind=scale,
-                    hidden=scale == "log",
-                    wide=benchmark == MEAN,
-                )
-            )
-    toggle = tag(
-        "div",
-        tag("button", "linear budgets", type="button", data_show="linear", aria_pressed="true"),
-        tag("button", "log budgets", type="button", data_show="log", aria_pressed="false"),
-        class_="toggle",
-        role="group",
+def curve_group(
+    gallery: Gallery,
+    material: Material,
+    name: str,
+    benchmarks: Sequence[str],
+    lines: Sequence[str] = (),
+    keys: Markup | None = None,
+) -> Markup:
+    """Return accuracy over budgets on each of some benchmarks, their mean large, on a linear or a logarithmic axis.
+
+    `lines` are the arms that are switched on, or all; `keys` switch them, in place of a legend.
+    """
+    arms = [arm for arm in material.arms if arm in lines] or list(material.arms)
+    first = usual_scale(material)
+    figures = [
+        gallery.figure(
+            f"{name}-{title(benchmark)}-{scale}",
+            curves(material, benchmark, arms, scale, named=benchmark == MEAN),
+            kind=scale,
+            hidden=scale != first,
+            wide=benchmark == MEAN,
+        )
+        for scale in SCALES
+        for benchmark in benchmarks
+    ]
+    buttons = [
+        tag(
+            "button",
+            f"{scale} budgets",
+            type="button",
+            data_show=scale,
+            aria_pressed=str(scale == first).lower(),
+        )
+        for scale in SCALES
+    ]
+    toggle = tag("div", buttons, class_="toggle", role="group")
+    above = (
+        legend(material, material.arms, frontier=material.frontier().height > 0, shown=arms)
+        if keys is None
+        else None
     )
-    edge = material.frontier().height > 0
-    return tag(
-        "div",
-        toggle,
-        legend(material, material.arms, frontier=edge, shown=arms),
-        tag("div", figures, class_="charts"),
-        data_group=True,
-    )
+    return tag("div", tag("div", toggle, above, tag("div", figures, class_="charts")), keys, data_group=True)
 
 
 SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, pl.DataFrame], Json]]] = {

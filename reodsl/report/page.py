@@ -33,7 +33,7 @@ from reodsl.report import (
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
-from reodsl.report.material import Material
+from reodsl.report.material import MEAN, Material
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("responses.js", "page.js")
@@ -53,6 +53,7 @@ def page(
     if few is not None:
         charts = only(material, material.foremost)
     chosen = table.filter(pl.col("arm").is_in(list(charts.drawn)))
+    top = _top(material, table, _first(gallery, charts, table))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _after(few, _curves(gallery, charts))),
@@ -66,7 +67,7 @@ def page(
     sections.insert(-1, ("examples", "Responses", all_responses.section(material, kept_responses)))
     kept = [(key, name, body) for key, name, body in sections if body]
     body = [
-        _top(material, table),
+        top,
         navigation([(key, name) for key, name, _ in kept], live),
         _unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
@@ -123,7 +124,35 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _top(material: Material, table: pl.DataFrame) -> Markup:
+def _first(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> Child:
+    """Return the mean curves of the study's first chart, beside all arms that switch them; without curves the arms alone."""
+    line = standing.standing(material, table)
+    wanted = _curve_charts(material)
+    if not wanted:
+        return line
+    name, _ = wanted[0]
+    score = material.study.score
+    about = "Responses are cut to a budget and made to answer at once. "
+    if score is not None:
+        about += "The dashed line is the frontier, the best accuracy at each budget of the arms marked so. "
+    if score is not None and score.relative_to is not None:
+        about += (
+            f"Filled is the gap of {score.relative_to} to it, which on linear budgets is its REG against the plain "
+            "frontier. Point at another arm to see its gap."
+        )
+    drawn = figures.curve_group(gallery, material, name, [MEAN], keys=line)
+    return [tag("div", drawn, class_="first"), tag("p", about.strip(), class_="note")]
+
+
+def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
+    """Return the charts of accuracy over budgets by name with their lines: the spec's, or one of all arms."""
+    if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
+        return []
+    declared = [c for c in material.study.charts if c.x == "budget" and c.y == "accuracy"]
+    return [(chart.name, chart.lines) for chart in declared] or [("curves", ())]
+
+
+def _top(material: Material, table: pl.DataFrame, first: Child) -> Markup:
     study = material.study
     questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
     asked = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
@@ -139,9 +168,13 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
         tag("p", "Reasoning efficiency report", class_="eyebrow"),
         tag("h1", study.name),
         verdict(material.verdict),
-        tag("p", study.doc, class_="lede") if study.doc else None,
-        tag("ul", items, class_="facts"),
-        standing.standing(material, table),
+        tag(
+            "div",
+            tag("p", study.doc, class_="lede") if study.doc else None,
+            tag("ul", items, class_="facts"),
+            class_="said",
+        ),
+        first,
         class_="top",
     )
 
@@ -256,20 +289,16 @@ def spread_note(material: Material) -> str:
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
-        return []
-    about = (
-        "Responses are cut to a budget and made to answer at once; shorter ones are graded as they are. "
-        "Point at an arm's name to see its gap to the frontier filled: that area is its REG against "
-        "the plain frontier, which is drawn. Names switch arms on and off."
-    )
-    parts = [tag("p", about, class_="about")]
-    wanted = [chart for chart in material.study.charts if chart.x == "budget" and chart.y == "accuracy"]
-    for chart in wanted:
-        if len(wanted) > 1:
-            parts.append(tag("h3", chart.name))
-        parts.append(figures.curve_group(gallery, material, chart.name, chart.lines))
-    return parts if wanted else [*parts, figures.curve_group(gallery, material, "curves", None)]
+    """Return the curves of each benchmark, and further charts that the spec declares: the mean of the first is on top."""
+    several = material.benchmarks if len(material.benchmarks) > 1 else ()
+    parts = []
+    for place, (name, lines) in enumerate(_curve_charts(material)):
+        benchmarks = [*((MEAN,) if place else ()), *several]
+        if benchmarks:
+            parts.append(tag("h3", name) if place else None)
+            parts.append(figures.curve_group(gallery, material, name, benchmarks, lines))
+    about = "Shorter responses than a budget are graded as they are. Names switch arms on and off."
+    return [tag("p", about, class_="about"), *filter(None, parts)] if parts else []
 
 
 def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:

@@ -43,16 +43,14 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
             )
             if fits
         ]
-        items.append(
-            tag(
-                "li",
-                dot(colours[arm], kinds[arm]),
-                tag("span", arm, class_="name"),
-                [tag("span", word, class_="tag") for word in tags],
-                tag("b", "" if compared else near, lead.text, class_=lead.tone or None),
-                tag("small", lead.around if compared else "REG"),
-            )
+        parts = (
+            dot(colours[arm], kinds[arm]),
+            tag("span", arm, class_="name"),
+            [tag("span", word, class_="tag") for word in tags],
+            tag("b", "" if compared else near, lead.text, class_=lead.tone or None),
+            tag("small", lead.around if compared else "REG"),
         )
+        items.append(tag("li", tag("button", parts, type="button", data_arm=arm, aria_pressed="true")))
     if len(shown) < len(rows):
         items.append(tag("li", f"and {len(rows) - len(shown)} more, in the table"))
     head = "REG in tokens" if base is None else f"REG − {base}'s, in tokens"

@@ -13,7 +13,7 @@ import pytest
 
 from reodsl.ir.study import Chart
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import curve_rows, curves, frontier_rows
+from reodsl.report.curve_chart import HEIGHT, LINE, curve_rows, curves, frontier_rows, name_rows, usual_scale
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.material import Material
 from reodsl.report.page import page
@@ -72,6 +72,43 @@ def test_a_mean_curve_is_the_mean_over_benchmarks(material: Material) -> None:
     own = material.curves.filter((pl.col("name") == "base") & (pl.col("budget") == 64))
     mean = own.filter(pl.col("benchmark") == "mean")["accuracy"].item()
     assert mean == pytest.approx(own.filter(pl.col("benchmark") != "mean")["accuracy"].mean())
+
+
+def test_names_at_the_ends_of_lines_keep_their_distance() -> None:
+    rows = pl.DataFrame(
+        {
+            "arm": ["low", "high", "near", "near"],
+            "budget": [128, 128, 64, 96],
+            "accuracy": [0.2, 0.9, 0.1, 0.89],
+        }
+    )
+    named = name_rows(rows, ["high", "low", "near"])
+    assert named.rows() == [
+        ("high", 128, 0.9),
+        ("near", 96, pytest.approx(0.9 - LINE / HEIGHT)),
+        ("low", 128, 0.2),
+    ]
+    assert name_rows(rows, ["low"]).rows() == [("low", 128, 0.2)]
+
+
+def test_the_baselines_gap_is_filled_until_an_arm_is_pointed_at(material: Material) -> None:
+    def tests(named: bool) -> list[str]:
+        layers = curves(material, named=named)["layer"]
+        return [
+            part["encoding"]["opacity"]["condition"]["test"]
+            for part in layers
+            if part["mark"]["type"] == "area" and "opacity" in part["encoding"]
+        ]
+
+    assert tests(named=True) == ["datum.arm === focus || focus === '' && datum.arm === \"vanilla\""]
+    assert tests(named=False) == ["datum.arm === focus"]
+
+
+def test_budgets_that_span_much_are_shown_on_a_logarithmic_axis_first(material: Material) -> None:
+    assert usual_scale(material) == "log"
+    near = material.curves.filter(pl.col("budget").is_between(16, 256))
+    assert usual_scale(replace(material, curves=near)) == "linear"
+    assert usual_scale(replace(material, curves=material.curves.clear())) == "linear"
 
 
 def test_the_frontier_says_who_reaches_it(material: Material) -> None:
@@ -161,10 +198,11 @@ def test_the_frontier_has_an_entry_of_its_own_in_the_legend(material: Material) 
     import vl_convert
 
     gallery = Gallery()
-    curve_group(gallery, material, "curves", ["base", "reo_exp"])
+    curve_group(gallery, material, "curves", ["mean", *material.benchmarks], ["base", "reo_exp"])
     svg = vl_convert.vegalite_to_svg({**gallery.specs["curves-Average-linear"], "config": theme.config()})
     entries = [text for text in texts(svg) if text in ("base", "reo_exp", "frontier")]
-    assert sorted(entries) == ["base", "frontier", "reo_exp"]
+    # An arm is in the legend and at the end of its line.
+    assert sorted(entries) == ["base", "base", "frontier", "reo_exp", "reo_exp"]
     # Once as the line, once in the legend.
     assert svg.count('stroke-dasharray="5,3"') == 2
     (shown,) = [chart for name, chart in gallery.blocks()[0].items() if name == "curves-Average-linear"]
