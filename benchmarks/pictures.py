@@ -55,7 +55,7 @@ def read_tables(run: Path) -> Material:
 def chart(run: Path) -> dict[str, Any]:
     """Return the chart as Vega-Lite: every arm and the frontier, by the mean over benchmarks."""
     material = read_tables(run)
-    spec: dict[str, Any] = curves(material, MEAN, width=WIDTH)
+    spec: dict[str, Any] = curves(material, MEAN, width=WIDTH, named=True)
     seeds = len(material.study.seeds)
     spec["title"] = {
         "text": wrap(next(iter(said(run)), material.study.name), LETTERS),
