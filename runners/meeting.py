@@ -1,59 +1,70 @@
-"""Let processes find each other: through a file of this machine, or a port that the first one listens at."""
+"""Let processes find each other through a file that all of them see, and no one else."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import psutil
-from torch._C._distributed_c10d import FileStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, Store
 
 LOOPBACK = "127.0.0.1"
 GLOO = "GLOO_SOCKET_IFNAME"
 """The variable that says at which interface gloo listens. By itself it takes that of the machine's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """The port at which the first process listens for others, for no longer than they train together."""
+class SharedFile(Store):
+    """The values of `world` processes in one file. Torch's stores at ports answer everybody.
 
-    host: str
-    number: int
+    Torch's own store in a file locks it to read every 10 ms. On NFS the locks of 128 who wait keep out the one they wait
+    for, so these ask less and less often. A group keeps only torch's half of a store: keep this object as long as the group.
+    """
 
+    timeout: timedelta
+    """How long a value is waited for: a property of torch's, which its types leave out."""
 
-Meeting = Path | Port
+    def __init__(self, file: Path, world: int, patience: timedelta) -> None:
+        super().__init__()
+        self.set_timeout(patience)
+        # Torch would wait for a file that nobody has made yet, and hold this process's other threads meanwhile.
+        file.touch(0o600)
+        self._file = FileStore(str(file), world)
 
+    def set(self, key: str, value: str) -> None:
+        """Set a value."""
+        self._file.set(key, value)
 
-def listen(host: str, patience: timedelta) -> tuple[TCPStore, Port]:
-    """Return a store at a free port of the address `host`, and of no other; it ends with the value."""
-    # By itself a store would listen at every address.
-    listening = socket.create_server((host, 0))
-    number = listening.getsockname()[1]
-    store = TCPStore(
-        host,
-        number,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=patience,
-        master_listen_fd=listening.detach(),
-    )
-    return store, Port(host, number)
+    def get(self, key: str) -> bytes:
+        """Return a value as soon as there is one. Raises TimeoutError."""
+        self.wait([key])
+        return self._file.get(key)
 
+    def add(self, key: str, value: int) -> int:
+        """Add to a number, which begins at 0, and return it."""
+        return self._file.add(key, value)
 
-def meet(meeting: Meeting, world: int, patience: timedelta) -> Store:
-    """Return the store of `world` processes that have this meeting in common."""
-    if isinstance(meeting, Port):
-        return TCPStore(
-            meeting.host, meeting.number, is_master=False, wait_for_workers=False, timeout=patience
-        )
-    store = FileStore(str(meeting), world)
-    store.set_timeout(patience)
-    return store
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys have values."""
+        return self._file.check(keys)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait until all keys have values. Raises TimeoutError."""
+        patience = (timeout or self.timeout).total_seconds()
+        until, pause = time.monotonic() + patience, 0.01
+        while not self.check(list(keys)):
+            if time.monotonic() >= until:
+                raise TimeoutError(f"nobody has set all of {', '.join(keys)} for {patience:g} seconds")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def clone(self) -> SharedFile:
+        """Return this store: each of its calls opens the file anew."""
+        return self
 
 
 def interface(host: str | None) -> str | None:

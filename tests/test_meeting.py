@@ -1,66 +1,74 @@
-"""How processes find each other: 128 of them at one port, and at no other address; two through a file."""
+"""How processes find each other: 128 of them through one file, and at no port; and where their groups listen."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
-from torch._C._distributed_c10d import Store
 
-from runners.meeting import GLOO, Meeting, Port, gloo_at, interface, listen, meet, this_machine
-
-PATIENCE = timedelta(seconds=60)
+from runners.meeting import GLOO, SharedFile, gloo_at, interface, this_machine
+from tests.listening import heard
 
 
-def exchanged(own: Store, place: Meeting, world: int) -> None:
+def test_ranks_meet_in_a_file_and_listen_nowhere(tmp_path: Path) -> None:
     """Everybody waits for what the first one and the next one have said."""
+    ranks, before = 3, heard(psutil.Process())
 
-    def says_and_hears(rank: int) -> list[bytes]:
-        store = own if rank == 0 else meet(place, world, PATIENCE)
+    def say_and_hear(rank: int) -> list[bytes]:
+        store = SharedFile(tmp_path / "file", ranks, timedelta(seconds=60))
         store.set(f"rank {rank}", str(rank))
-        return [store.get(f"rank {other}") for other in (0, (rank + 1) % world)]
+        return [store.get(f"rank {other}") for other in (0, (rank + 1) % ranks)]
 
-    with ThreadPoolExecutor(world) as threads:
-        heard = list(threads.map(says_and_hears, range(world)))
-    assert heard == [[b"0", str((rank + 1) % world).encode()] for rank in range(world)]
-
-
-@pytest.mark.parametrize("ranks", [3, pytest.param(128, marks=pytest.mark.heavy)])
-def test_ranks_meet_at_one_port(ranks: int) -> None:
-    """Where no name server answers, torch asks one for five seconds now and then."""
-    store, port = listen("127.0.0.1", PATIENCE)
-    exchanged(store, port, ranks)
+    with ThreadPoolExecutor(ranks) as threads:
+        told = list(threads.map(say_and_hear, range(ranks)))
+    assert told == [[b"0", str((rank + 1) % ranks).encode()] for rank in range(ranks)]
+    assert heard(psutil.Process()) == before
+    counted = SharedFile(tmp_path / "file", ranks, timedelta(seconds=1))
+    assert (counted.add("n", 2), counted.add("n", 3), counted.check(["n"])) == (2, 5, True)
 
 
-def test_two_ranks_meet_through_a_file(tmp_path: Path) -> None:
-    exchanged(meet(tmp_path / "file", 2, PATIENCE), tmp_path / "file", 2)
+_GROUPS = """
+import os, sys, time
+from datetime import timedelta
+from pathlib import Path
+import torch, torch.distributed as dist
+from runners.meeting import SharedFile, gloo_at
+ranks, file = int(sys.argv[1]), Path(sys.argv[2])
+children = []
+for rank in range(ranks):
+    children.append(os.fork())
+    if not children[-1]:
+        with gloo_at(None):
+            store = SharedFile(file, ranks, timedelta(minutes=5))
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+            one = torch.ones(1)
+            dist.all_reduce(one, group=dist.new_group(backend="gloo"))
+            dist.destroy_process_group()
+        del store
+        os._exit(int(one.item() != ranks))
+assert not any(os.waitpid(child, 0)[1] for child in children)
+"""
 
 
-def test_a_port_listens_at_its_own_address_alone_and_as_long_as_its_store_is_there() -> None:
-    store, port = listen("127.0.0.1", PATIENCE)
-
-    def heard() -> set[str]:
-        every = psutil.Process().net_connections("tcp")
-        return {
-            one.laddr.ip
-            for one in every
-            if one.status == psutil.CONN_LISTEN and one.laddr.port == port.number
-        }
-
-    assert heard() == {"127.0.0.1"}
-    del store
-    assert heard() == set()
+@pytest.mark.heavy
+def test_128_processes_meet_in_a_file(tmp_path: Path) -> None:
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-P", "-c", _GROUPS, "128", tmp_path / "file"], check=True, timeout=300)
+    assert time.monotonic() - started < 120
+    assert not (tmp_path / "file").exists()
 
 
-def test_nobody_at_a_port_is_told_and_not_waited_for_without_end() -> None:
-    store, port = listen("127.0.0.1", PATIENCE)
-    del store
-    with pytest.raises(RuntimeError):
-        meet(Port(port.host, port.number), 2, timedelta(milliseconds=300))
+def test_who_does_not_come_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    store = SharedFile(tmp_path / "file", 2, timedelta(milliseconds=50))
+    with pytest.raises(TimeoutError, match="nobody has set all of"):
+        store.get("nobody")
 
 
 def test_a_machine_is_known_by_its_start_and_its_network(monkeypatch: pytest.MonkeyPatch) -> None:

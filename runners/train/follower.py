@@ -13,13 +13,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.job import Job, Progress
-from runners.meeting import Meeting, meet
+from runners.meeting import SharedFile
 from runners.train.ranks import COMPUTE, Ranks, joined
 
 
@@ -34,7 +35,7 @@ class Part:
     body: str
     rank: int
     world: int
-    meeting: Meeting
+    meeting: Path
     local: int
 
     @property
@@ -78,7 +79,7 @@ def follow(part: Part, host: str | None = None) -> Fault | None:
     """Do a part to its end; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
-        store = meet(part.meeting, part.world, COMPUTE)
+        store = SharedFile(part.meeting, part.world, COMPUTE)
         with joined(part.rank, part.world, store, part.device, host) as ranks:
             function(part.body)(part.job, ranks)
     except Problem as caught:

@@ -26,7 +26,7 @@ import runners
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.graph.job import Job
 from runners.engine.watch import looking
-from runners.meeting import Port, listen, meet, this_machine
+from runners.meeting import SharedFile, this_machine
 from runners.seats import seat, seat_of_trainer, shared_devices
 from runners.train.follower import Fault, Part, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
@@ -75,7 +75,9 @@ def train_together(job: Job, body: str) -> None:
     word, or an ElsewhereError.
     """
     world = job.resources.trainers
-    with tempfile.TemporaryDirectory(prefix="reodsl-meeting-", ignore_cleanup_errors=True) as folder:
+    # All machines of a cluster see the store, and only this user enters the folder.
+    job.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="meeting-", dir=job.work, ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "file"
         parts = [
             Part(replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank)
@@ -159,10 +161,8 @@ def on_ray() -> bool:
     )
 
 
-def cluster_address() -> str | None:
-    """Return the address by which other nodes reach this one; None without Ray."""
-    if not on_ray():
-        return None
+def cluster_address() -> str:
+    """Return the address by which other nodes of Ray's cluster reach this one."""
     import ray
 
     return str(ray.util.get_node_ip_address())
@@ -197,15 +197,10 @@ class Actors:
         # The first rank is this process.
         self.devices: dict[int, list[object]] = {0: ray.get_gpu_ids()}
         self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
-        self.store: Store
-        self.host: str | None = None
-        if {machine for _, machine in ready} <= {this_machine()}:
-            self.store = meet(first.meeting, first.world, COMPUTE)
-        else:
-            self.host = host = str(ray.util.get_node_ip_address())
-            self.store, port = listen(host, COMPUTE)
-            others = [replace(part, meeting=port) for part in others]
-        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in others}
+        self.store: Store = SharedFile(first.meeting, first.world, COMPUTE)
+        far = not {machine for _, machine in ready} <= {this_machine()}
+        self.host: str | None = cluster_address() if far else None
+        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part, far) for part in others}
 
     def _ready(self, part: Part) -> tuple[list[object], str]:
         """Return the report of a rank that has loaded its packages; end the others if it did not live to that."""
@@ -263,9 +258,9 @@ class _Actor:
 
         return list(ray.get_gpu_ids()), this_machine()
 
-    def follow(self, part: Part) -> Fault | None:
-        """Do the part to its end."""
-        return follow(part, cluster_address() if isinstance(part.meeting, Port) else None)
+    def follow(self, part: Part, far: bool) -> Fault | None:
+        """Do the part to its end; `far` says that others are on other machines."""
+        return follow(part, cluster_address() if far else None)
 
 
 class Processes:
@@ -277,7 +272,7 @@ class Processes:
         Raises E0938 where one does not.
         """
         self.devices: dict[int, list[object]] = {}
-        self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
+        self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE)
         self.host: str | None = None
         self._faults: dict[int, Fault] = {}
         self._ended: dict[int, str] = {}

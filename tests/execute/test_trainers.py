@@ -23,7 +23,7 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
-from runners.meeting import Port, this_machine
+from runners.meeting import this_machine
 from runners.train import launch
 from runners.train.follower import Fault, Part, follow
 from runners.train.launch import train_together
@@ -68,9 +68,9 @@ class Elsewhere(launch._Actor):
     def ready(self) -> tuple[list[object], str]:
         return [], f"machine {os.getpid()}"
 
-    def follow(self, part: Part) -> Fault | None:
-        assert isinstance(part.meeting, Port)
-        return super().follow(part)
+    def follow(self, part: Part, far: bool) -> Fault | None:
+        assert far
+        return super().follow(part, far)
 
 
 def far_apart(job: Job) -> None:
@@ -87,7 +87,8 @@ def listens(job: Job) -> None:
         def ready(self) -> tuple[list[object], str]:
             return [], this_machine()
 
-        def follow(self, part: Part) -> Fault | None:
+        def follow(self, part: Part, far: bool) -> Fault | None:
+            assert not far
             os.environ[BEFORE] = json.dumps(sorted(heard_at()))
             return follow(part)
 
@@ -185,7 +186,7 @@ def test_one_process_meets_nobody(ray_bench: Bench, cluster: Cluster) -> None:
 
 
 @pytest.mark.heavy
-def test_processes_of_several_machines_meet_at_a_port(ray_bench: Bench, cluster: Cluster) -> None:
+def test_processes_of_several_machines_meet_in_the_store(ray_bench: Bench, cluster: Cluster) -> None:
     one = replace(order(ray_bench, "far", 2), runner=f"{HERE}:far_apart")
     told = outcomes(cluster, one)["far"]
     assert (told.status, told.diagnostics) == ("done", ())

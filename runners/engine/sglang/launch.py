@@ -17,6 +17,7 @@ import socket
 import stat
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,36 @@ def seed_draws() -> None:
 
 
 def _beside(name: str) -> Any:
-    """Load a module in this folder, by its file: it is not on the path of SGLang's Python."""
-    spec = importlib.util.spec_from_file_location(f"reodsl_{name}", Path(__file__).with_name(f"{name}.py"))
+    """Load a module by its file, named from this folder: it is not on the path of SGLang's Python."""
+    file = Path(__file__).parent / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"reodsl_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def meet_in_file() -> None:
+    """Let groups for weights meet at a file, where the address is one; a port would answer everybody."""
+    from sglang.srt.model_executor.model_runner_components import weight_updater
+    from torch._C._distributed_c10d import PrefixStore
+
+    meeting, patience = _beside("../../meeting"), timedelta(seconds=60)
+    original = weight_updater.init_custom_process_group
+    # A group keeps only torch's half of a store, and there is one group at a time.
+    held: list[Any] = []
+
+    def join(*, init_method: str, world_size: int, group_name: str, **given: Any) -> Any:
+        file = init_method.removeprefix("tcp://").rpartition(":")[0]
+        if file.startswith("/"):
+            held[:] = [meeting.SharedFile(Path(file), world_size, patience)]
+            given["store"] = PrefixStore(group_name, held[0])
+        else:
+            given["init_method"] = init_method
+        return original(world_size=world_size, group_name=group_name, **given)
+
+    weight_updater.init_custom_process_group = join
 
 
 def tell_plain_logprobs() -> None:
@@ -228,6 +252,7 @@ if _ON_CPU:
     suit_cpu()
 tell_drawn_probability()
 draw_by_token()
+meet_in_file()
 if _SEEDED:
     seed_draws()
 

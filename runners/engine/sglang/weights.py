@@ -33,7 +33,7 @@ from runners.engine.protocol import Spread
 from runners.engine.sglang.control import Lines, Refused, call_all, choose_failure, update_session
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.silence import Lost
-from runners.meeting import gloo_at, listen
+from runners.meeting import SharedFile, gloo_at
 
 Way = Literal["tensor", "broadcast", "disk"]
 _WHOLE = "load the weights of the same model, whole"
@@ -71,7 +71,7 @@ def update(
         elif way == "tensor":
             _from_tensor(state, servers, ranks, version)
         else:
-            send(state, servers, ranks, version)
+            send(state, servers, ranks, version, aside)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 
@@ -179,15 +179,15 @@ _JOIN = timedelta(seconds=60)
 """Until everybody has joined, and each bucket has arrived."""
 
 
-def send(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
+def send(state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path) -> None:
     """Send weights to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
 
-    Each bucket is sent once, and made only when the one before it has arrived. Raises `Refused`, `Lost`, and torch's
-    RuntimeError where a bucket does not arrive.
+    All meet in a folder within `aside`, which the servers see. Each bucket is sent once, and made only when the one before
+    it has arrived. Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
     """
     on_gpu = next(iter(state.values())).is_cuda
     backend, name = "nccl" if on_gpu else "gloo", f"reodsl-{version}"
-    with Lines(servers) as lines, _group(lines, ranks, backend, name) as group, update_session(lines):
+    with Lines(servers) as lines, _group(lines, ranks, backend, name, aside) as group, update_session(lines):
         for bucket in buckets(untied(state)):
             message = {
                 "names": [name for name, _ in bucket.tensors],
@@ -208,8 +208,8 @@ class _Own:
         from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
 
         make: Any = _new_process_group_helper
-        stores = PrefixStore(name, store)
-        self._group, _ = make(world, 0, [], Backend(backend), stores, group_name=name, timeout=_JOIN)
+        self._store, prefixed = store, PrefixStore(name, store)
+        self._group, _ = make(world, 0, [], Backend(backend), prefixed, group_name=name, timeout=_JOIN)
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
         self._left = False
 
@@ -231,42 +231,42 @@ class _Own:
 
 
 @contextmanager
-def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
+def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> Iterator[_Own]:
     """Join this process and all servers in a group until the block ends."""
-    store, host, port = _meeting(lines.servers[0])
-    world = 1 + ranks * len(lines.servers)
-    joined: list[_Own] = []
-    meeting = {
-        "master_address": host,
-        "master_port": port,
-        "world_size": world,
-        "group_name": name,
-        "backend": backend,
-    }
-    messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
+    world, joined = 1 + ranks * len(lines.servers), list[_Own]()
+    aside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="meeting-", dir=aside, ignore_cleanup_errors=True) as folder:
+        file = Path(folder).resolve() / "file"
+        # The launcher knows a file by its first letter. A port would answer everybody.
+        meeting = {
+            "master_address": str(file),
+            "master_port": 0,
+            "world_size": world,
+            "group_name": name,
+            "backend": backend,
+        }
+        messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
 
-    def join() -> None:
-        with gloo_at(host):
-            joined.append(_Own(backend, store, world, name))
+        def join() -> None:
+            with gloo_at(_seen_at(lines.servers[0])):
+                joined.append(_Own(backend, SharedFile(file, world, _JOIN), world, name))
 
-    try:
-        call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
-        yield joined[0]
-    finally:
-        # A server that is gone has none; the earlier failure is reported.
-        lines.tell("/destroy_weights_update_group", {"group_name": name})
-        for membership in joined:
-            membership.leave()
+        try:
+            call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
+            yield joined[0]
+        finally:
+            # A server that is gone has none; the earlier failure is reported.
+            lines.tell("/destroy_weights_update_group", {"group_name": name})
+            for membership in joined:
+                membership.leave()
 
 
-def _meeting(server: Address) -> tuple[Any, str, int]:
-    """Return a store on a free port of the address that a server sees this machine at, and of no other."""
-    host, _, theirs = server.url.removeprefix("http://").rpartition(":")
+def _seen_at(server: Address) -> str:
+    """Return the address that a server sees this machine at."""
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(theirs)))
-        address = probe.getsockname()[0]
-    store, port = listen(address, _JOIN)
-    return store, port.host, port.number
+        probe.connect((host, int(port)))
+        return str(probe.getsockname()[0])
 
 
 _DEVICE = 6

@@ -6,38 +6,65 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.weights import _meeting, _Own, buckets, send
+from runners.engine.sglang.weights import _group, _Own, buckets, send
+from runners.meeting import SharedFile
+from tests.listening import heard
+
+PATIENCE = timedelta(seconds=60)
 
 
-def test_where_servers_and_trainer_meet_is_not_reached_from_elsewhere() -> None:
-    store, host, port = _meeting(Address("http://127.0.0.1:9", ""))
-    heard = [
-        each.laddr.ip
-        for each in psutil.Process().net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
-    ]
-    assert (host, heard) == ("127.0.0.1", ["127.0.0.1"])
-    store.set("a", "b")
-    assert store.get("a") == b"b"
+def test_servers_and_trainer_meet_in_a_folder_of_their_own_at_no_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, listening = list[dict[str, Any]](), list[set[str]]()
+
+    class Joining:
+        servers = (Address("http://127.0.0.1:9", ""),)
+
+        def ask(self, path: str, messages: list[dict[str, Any]]) -> None:
+            file = Path(messages[0]["master_address"])
+            assert file.parent.stat().st_mode & 0o777 == 0o700
+            store = SharedFile(file, 2, PATIENCE)
+            PrefixStore("named", store).set("a", "b")
+            asked.extend(messages)
+
+        def tell(self, *_: Any) -> None: ...
+
+    class Own:
+        def __init__(self, backend: str, store: Store, world: int, name: str) -> None:
+            assert PrefixStore(name, store).get("a") == b"b"
+            listening.append(heard(psutil.Process()))
+
+        def leave(self) -> None: ...
+
+    monkeypatch.setattr(weights, "_Own", Own)
+    before = heard(psutil.Process())
+    with _group(Joining(), 1, "gloo", "named", tmp_path / "aside"):  # type: ignore[arg-type]
+        assert listening == [before]
+    assert [(each["world_size"], each["rank_offset"]) for each in asked] == [(2, 1)]
+    assert not list((tmp_path / "aside").iterdir())
 
 
 def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A group of this process alone, whose second tensor nobody takes."""
-    store, _, _ = _meeting(Address("http://127.0.0.1:9", ""))
-    own = _Own("gloo", store, 1, "alone")
+    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
     real, sent, left = own._group, list[torch.Tensor](), list[Any]()
 
     class Failing:
@@ -60,7 +87,9 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
     dist.destroy_process_group(real)
 
 
-def test_no_more_than_a_bucket_and_the_one_before_it_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, alive = list[weakref.ref[torch.Tensor]](), list[int]()
 
     class Group:
@@ -77,6 +106,12 @@ def test_no_more_than_a_bucket_and_the_one_before_it_are_held(monkeypatch: pytes
     monkeypatch.setattr(Lines, "ask", lambda self, path, *_: asked.append(path))
     monkeypatch.setattr(weights, "_group", group)
     monkeypatch.setattr(weights, "buckets", partial(buckets, size=16))
-    send({f"{n}": torch.full((4,), float(n)) for n in range(6)}, [Address("http://127.0.0.1:9", "")], 1, 7)
+    send(
+        {f"{n}": torch.full((4,), float(n)) for n in range(6)},
+        [Address("http://127.0.0.1:9", "")],
+        1,
+        7,
+        tmp_path,
+    )
     assert asked.count("/update_weights_from_distributed") == len(alive) == 6
     assert max(alive) <= 2
