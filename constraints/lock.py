@@ -33,7 +33,7 @@ OTHER = {"trackers": ("pillow",), "inspect": ("fsspec",)}
 """What such an environment has in another version than the project's own, which it hides."""
 ALONE = ("sbom",)
 """Extras that have an environment to themselves, without what the project takes."""
-WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe")
+WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe", "uv")
 """Environments that are listed whole, where nothing is resolved: only their hashes are looked up."""
 HEADS = {
     "core": "What checking, comparing and planning specs takes, without running any. Made by `make lock`.",
@@ -49,6 +49,7 @@ HEADS = {
     "peer": "What `make bench` measures against, and what it takes besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
     "axe": "A package of which one script is read: what it imports is not installed. Hashes by `make lock`.",
+    "uv": "What installs the rest. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
     "sglang-cuda": "All of the environment that serves models with SGLang on CUDA. Hashes by `make lock`.",
 }

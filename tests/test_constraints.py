@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,7 @@ PROFILES = (
     "sbom",
     "smollm2",
     "torch-cpu",
+    "uv",
     "sglang-cpu",
     "sglang-cuda",
 )
@@ -128,33 +132,12 @@ def test_an_environment_of_servers_is_named_whole(profile: str) -> None:
     assert found["sglang"] == "0.5.23"
 
 
-def test_what_is_copied_side_by_side_is_the_whole_list_but_torch(tmp_path: Path) -> None:
-    """`make ready` splits the list by names: each package is in one part, with its hashes."""
-    if shutil.which("make") is None:
-        pytest.skip("needs make")
-    installer = tmp_path / "python"
-    installer.write_text("#!/bin/sh\n")
-    installer.chmod(0o755)
-    parts = ("large", "odd", "even")
-    command = ["make", "-s", *parts, f"VENV={tmp_path}", f"BIN={tmp_path}"]
-    subprocess.run(command, check=True, cwd=FOLDER.parent)
-    texts = [(tmp_path / f"{part}.txt").read_text() for part in parts]
-    large, odd, even = (len(re.findall(r"^\S+==", text, re.MULTILINE)) for text in texts)
-    assert large == 4
-    assert 0 <= even - odd <= 1
-    together = {line for text in texts for line in text.splitlines()}
-    listed = {
-        line for entry in entries("cpu") if not entry.startswith("torch==") for line in entry.splitlines()
-    }
-    assert together == listed
-
-
 ENVIRONMENTS = re.findall(r"^(\w+) *:= \.venv-", (FOLDER.parent / "Makefile").read_text(), re.MULTILINE)
 """The Makefile's names of the environments besides the project's own."""
 
 
 def installs(folder: Path, *more: str) -> list[str]:
-    """The calls of pip that a goal of the Makefile comes down to where nothing is installed; none is made."""
+    """What pip and uv install for a goal of the Makefile where nothing is installed; nothing is."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     told = subprocess.run(
@@ -164,7 +147,7 @@ def installs(folder: Path, *more: str) -> list[str]:
         text=True,
         cwd=FOLDER.parent,
     ).stdout
-    return re.findall(r"-m pip .*? (install .*)", told)
+    return re.findall(r"(?:-m pip .*? install -q|constraints/install.py \S+) (.*)", told)
 
 
 @pytest.mark.parametrize("profile", ["cpu", "cuda"])
@@ -176,10 +159,11 @@ def test_wheels_alone_are_installed_each_by_its_hash(goal: str, profile: str, tm
     """But for the checkout, which is built by what the list has, in no environment of its own."""
     calls = installs(tmp_path, goal, f"PROFILE={profile}")
     ours = [call for call in calls if call.endswith("-e .")]
-    assert ours == ([] if goal in ("sglang", "audit") else ["install -q --no-deps --no-build-isolation -e ."])
+    assert ours == ([] if goal in ("sglang", "audit") else ["--no-deps --no-build-isolation -e ."])
     assert len(calls) > len(ours)
+    assert calls.count("--no-deps --require-hashes --only-binary :all: -r constraints/uv.txt") == 1
     for call in set(calls) - set(ours):
-        assert call.startswith("install -q --require-hashes --only-binary :all: "), call
+        assert call.startswith("--no-deps --require-hashes --only-binary :all: -r constraints/"), call
         assert "-index" not in call
 
 
@@ -188,14 +172,43 @@ def test_another_index_is_asked_for_torch_alone(tmp_path: Path) -> None:
     calls = installs(tmp_path, "run", "PROFILE=cpu", "TORCH_INDEX=https://builds.example")
     (elsewhere,) = [call for call in calls if "-index" in call]
     torch = pins("cpu")["torch"]
-    assert (
-        elsewhere == "install -q --no-compile --no-deps --only-binary :all: "
-        f"--index-url https://builds.example torch=={torch}"
-    )
+    assert elsewhere == f"--no-deps --only-binary :all: --default-index https://builds.example torch=={torch}"
+
+
+PIP_SETTINGS = """
+:env:.cert='/etc/ssl/mine.crt'
+global.cert='/etc/ssl/ours.crt'
+global.extra-index-url='file:///a/simple\\nfile:///b/simple'
+global.find-links='/one /two'
+global.index-url='https://mirror.example/simple'
+global.quiet='1'
+wheel.index-url='https://nobody.example'
+"""
+ASKED = ("bin/python", "--no-deps", "torch")
+
+
+@pytest.mark.parametrize("more", [(), ("--default-index", "https://builds.example")])
+def test_settings_of_pip_lead_uv_too(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment's setting goes before a file's, and what is set for uv before both. A named index is alone."""
+    program = runpy.run_path(str(FOLDER / "install.py"))
+    listed = subprocess.CompletedProcess((), 0, PIP_SETTINGS.strip())
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: listed)
+    monkeypatch.setattr(os, "environ", {"UV_FIND_LINKS": "/three"} if more else {"UV_DEFAULT_INDEX": "mine"})
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *given: started.append(given))
+    program["main"](*ASKED, *more)
+    ((uv, command, variables),) = started
+    assert Path(uv).name == "uv"
+    assert command == [uv, "pip", "install", "-q", "--python", *ASKED, *more]
+    assert variables == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "SSL_CERT_FILE": "/etc/ssl/mine.crt",
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple" if more else "mine",
+    } | ({} if more else {"UV_INDEX": "file:///a/simple file:///b/simple", "UV_FIND_LINKS": "/one,/two"})
 
 
 def test_every_environment_is_named_here() -> None:
-    assert {"PEER", "SGLANG", "TRACKERS", "INSPECT", "ENVS", "BILL"} == set(ENVIRONMENTS)
+    assert {"INSTALLER", "PEER", "SGLANG", "TRACKERS", "INSPECT", "ENVS", "BILL"} == set(ENVIRONMENTS)
 
 
 def test_continuous_integration_lists_what_is_installed_and_its_licences_once_all_is_there() -> None:
