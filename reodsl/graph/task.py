@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 14,
-    "sample": 12,
+    "train": 15,
+    "sample": 13,
     "select": 1,
-    "evaluate": 12,
+    "evaluate": 13,
     "frontier": 1,
     "budgets": 2,
     "score": 6,

@@ -40,14 +40,18 @@ _GOES_ON = re.compile(
 )
 _SAYS_NOTHING = re.compile(
     rf"[^\w{MASK}]*(?:\Z"
-    r"|(?:I hope|hope this|let me know|feel free|if you (?:have|would|need)|(?:notes?|explanation|remark):)"
-    rf"|(?:this (?:completes|concludes|is what)|done\b|q\.?e\.?d\b|as (?:required|desired|claimed|wanted)|thank"
-    rf"|great\b|good luck)[^\d{MASK}]*\Z"
-    r"|(?:(?:double[- ])?check(?:ing)?\b|to (?:check|verify)|verif\w+|(?:we|you) can (?:check|verify|confirm|see)"
-    r"|indeed\b)"
-    r"(?!.*\b(?:so|answer|therefore|thus|hence)\b))",
+    r"|(?:i hope|hope this|let me know|feel free|if you (?:have|would|need)|(?:notes?|explanation|remark|tip):"
+    r"|(?:with )?equality (?:holds|occurs|is|when|iff|if)|(?:would|do|shall|should|can) (?:you|we|i) [^\n]*\?\W*\Z)"
+    r"|(?!.*\b(?:so|answer|therefore|thus|hence|option|choice)\b)"
+    rf"(?:(?:this (?:completes|concludes|is what)|done\b|q\.?e\.?d\b|as (?:required|desired|claimed|wanted)|thank|great\b"
+    r"|good luck|happy to|correct\b|perfect\b|verified\b|confirmed\b"
+    rf"|(?:it|this|that|these|both|all|everything|which|the)\b[^\d{MASK}]*"
+    r"\b(?:match|check|work|hold|agree|consisten|satisf|confirm|verif)\w*)"
+    rf"[^\d{MASK}]*\Z"
+    r"|(?:(?:now|let me|let's|let us|to|we|you|i'll|i|can|quickly|double)[ -])*(?:check|verif|confirm|see )|indeed\b))",
     re.IGNORECASE | re.DOTALL,
 )
+"""Sentences after an answer that give none: farewells, notes, questions back, checks that do not conclude."""
 _TURNS_BACK = re.compile(
     r"\W*(?:wait|hmm+|hold on|actually|oops|scratch that|no(?=,)|but wait|let me (?:re|double)|that(?:'s"
     r"| is) (?:not right|wrong)"
@@ -66,6 +70,8 @@ def final_answers(text: str) -> list[tuple[int, str]]:
     answers, parts, stated = list[tuple[int, str]](), list[tuple[str, str]](), False
     for end, sentence, hidden in _sentences(text):
         stated = stated and _TURNS_BACK.match(sentence) is None
+        if _SAYS_NOTHING.match(sentence):
+            continue
         label = _LABEL.match(sentence)
         answer, explicit = read_sentence(sentence[label.end() :] if label else sentence, hidden)
         parts = _next_part(parts, label[1].lower() if label else "", answer)
@@ -106,9 +112,7 @@ def _sentences(text: str) -> Iterator[tuple[int, str, list[str]]]:
             yield end, "", []
             continue
         marks = _MARKS.match(sentence)
-        sentence = sentence[marks.end() if marks else 0 :]
-        if not _SAYS_NOTHING.match(sentence):
-            yield end, sentence, hidden
+        yield end, sentence[marks.end() if marks else 0 :], hidden
 
 
 def _bounds(text: str, begin: int, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

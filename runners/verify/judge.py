@@ -443,11 +443,13 @@ class _Judge:
         """Two expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
         if _ORDER.match(answer):
             return False
+        near = one.allowance(self.tolerance, not _DECIMAL.search(answer)) if one is not None else 0
+        share = float(near / abs(one.value)) if one is not None and one.value else self.share
         if "C" not in gold[:-1] and gold[-1:] == "C":
             answer = _FREE.sub("C", answer)
         if one is not None and one.percent and other is None:
             return some(
-                [_asked(_number(value, one), answer, self.share) for value in (one.value / 100, one.value)]
+                [_asked(_number(value, one), answer, share) for value in (one.value / 100, one.value)]
             )
         if one is not None and one.degrees and _PI.search(answer):
             gold, one = rf"\frac{{{_number(one.value, one)}\pi}}{{180}}", None
@@ -469,7 +471,7 @@ class _Judge:
         exact = one is not None and one.whole
         gold = _number(one.value, one) if one is not None and one.base is None else gold
         answer = _number(other.value, other) if other is not None and other.base is None else answer
-        return _asked(gold, answer, 0.0 if exact else self.share)
+        return _asked(gold, answer, 0.0 if exact else share)
 
 
 def _asked(gold: str, answer: str, share: float) -> Plan:
@@ -617,7 +619,7 @@ def _tight(text: str) -> str:
 
 def _number(value: Fraction, written: Quantity) -> str:
     """Return a number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
-    if value.denominator == 1:
+    if value.denominator == 1 and not written.rounded:
         return str(value.numerator)
     if written.rounded:
         digits = f"{float(abs(value)):.15e}".split("e")

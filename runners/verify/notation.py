@@ -58,20 +58,7 @@ _WORDS = {
     "varepsilon": r"\epsilon", "varphi": r"\phi", "vartheta": r"\theta", "varrho": r"\rho",
     "ctg": r"\cot", "arctg": r"\arctan", **dict.fromkeys(("dots", "cdots", "dotsc", "dotsb", "dotso"), r"\ldots"),
 }  # fmt: skip
-_MARKS = {
-    ",": " ",
-    ";": " ",
-    ":": " ",
-    " ": " ",
-    ">": " ",
-    "!": "",
-    "-": "",
-    "/": "",
-    "(": "",
-    ")": "",
-    "[": "",
-    "]": "",
-}
+_MARKS = {**dict.fromkeys(",;: >", " "), **dict.fromkeys("!-/()[]", "")}
 
 _DOTS = re.compile(r"(?<![A-Za-z]{2})(?<![A-Za-z]{2} )(?:\.{3,}|\u2026)")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2}|[%$#&{},;!()\[\]])")
@@ -133,23 +120,9 @@ _NONE = re.compile(
     r"(?:there (?:is|are|exists?) |has |have )?no (?:real )?(?:solutions?|roots?)(?: exists?)?\.?"
 )
 WORDS_TO_TWENTY = (
-    *(
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-)
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _NAMED = {
     **dict.fromkeys(("dne", "does not exist", "the limit does not exist"), r"\text{does not exist}"),
     **{word: str(number) for number, word in enumerate(WORDS_TO_TWENTY)},

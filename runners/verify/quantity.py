@@ -11,6 +11,10 @@ from runners.verify.units import Unit, unit_of
 
 LARGEST_POWER = 999
 """Powers of ten beyond this are left to the computer algebra."""
+FEWEST_DIGITS = 3
+"""Significant digits from which on a decimal reference is met by an exact answer that rounds to it."""
+APPROXIMATIONS = frozenset({Fraction(22, 7), Fraction(355, 113)})
+"""Fractions that people write in place of pi, so that they are not exact."""
 
 _WHOLE = (
     r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,60}+(?![0-9])|[0-9]{1,3}(?: [0-9]{3}){1,60}+(?! ?[0-9])|[0-9]{1,200}+)"
@@ -64,7 +68,8 @@ class Quantity:
 
     `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
     of ten, so that it may stand for numbers nearby. `counted`: with bare words after it that say what is counted.
-    `unended`: with dots after decimals that do not repeat, so that it is another number than its digits.
+    `unended`: with dots after decimals that do not repeat, so that it is another number than its digits. `step`: the worth
+    of the last digit of a rounded number with `FEWEST_DIGITS`, else 0.
     """
 
     value: Fraction
@@ -77,6 +82,16 @@ class Quantity:
     digits: str = ""
     counted: bool = False
     unended: bool = False
+    step: Fraction = Fraction(0)
+
+    @property
+    def exact(self) -> bool:
+        """Return whether this is a fraction that stands for no other number."""
+        return not self.rounded and self.value.denominator > 1 and self.value not in APPROXIMATIONS
+
+    def allowance(self, tolerance: Fraction, exact: bool) -> Fraction:
+        """Return how far an answer may be from this number: a share of it, or half a step if that answer is exact."""
+        return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
 
 
 def quantity(text: str, *, reference: bool = False) -> Quantity | None:
@@ -111,7 +126,7 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     if "-" in (number["sign"], number["late"]):
         value = -value
     decimals = number["decimals"] or number["fraction"] or ""
-    rounded, unended = bool(decimals.strip("0")), False
+    rounded, unended, step = bool(decimals.strip("0")), False, Fraction(1, 10 ** len(decimals))
     dots, end = _DOTS.match(text, number.end()), number.end()
     if dots is not None:
         if not decimals and number["over"] is None:
@@ -128,22 +143,20 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
         if abs(exponent) > LARGEST_POWER:
             return None
         value, rounded, end = value * Fraction(10) ** exponent, True, power.end()
+        step *= Fraction(10) ** exponent
     whole = value.denominator == 1 and not rounded
     scale = _SCALE.match(text, end)
     if scale is not None:
-        value, end = value * 10 ** _THOUSANDS[scale[1]], scale.end()
+        times = 10 ** _THOUSANDS[scale[1]]
+        value, step, end = value * times, step * times, scale.end()
         if "{" in scale[0] and "}" not in scale[0]:
             text = text[:end] + r"\text{" + text[end:]
         whole = value.denominator == 1
     money = number["money"]
     money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
-    number_read = Quantity(value, whole, rounded, unit=money, digits=digits, unended=unended)
+    step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
+    number_read = Quantity(value, whole, rounded, unit=money, digits=digits, unended=unended, step=step)
     return _with_tail(number_read, text[end:], reference)
-
-
-def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
-    """Return whether an answer lies within `tolerance`, a share of the reference."""
-    return abs(reference - answer) <= tolerance * abs(reference)
 
 
 def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) -> bool:
@@ -176,7 +189,8 @@ def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) ->
     if answer.unended and not reference.unended and gold in values:
         return False
     exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
-    return any(gold == value or (not exact and near(gold, value, tolerance)) for value in values)
+    allowed = reference.allowance(tolerance, answer.exact)
+    return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
 
 
 def _in_several_units(parts: Sequence[Quantity | None]) -> Quantity | None:

@@ -1,7 +1,13 @@
 r"""Read what a sentence gives as an answer: a value with its unit, a choice, or words; nothing where several could be meant.
 
-Mathematics in it is hidden, each piece behind one character. What follows "the answer is" is read first, then what is in
-bold, what follows the last verb, and the only value that is no aside.
+Mathematics in it is hidden, each piece behind one character. Where words such as "the answer is" lead to the answer, what
+follows is read; else the sentence is read in these steps, each a table of words or a pattern above the functions:
+
+1. an opinion that it begins with (yes, no, true, false), or what is in bold;
+2. the part of it that concludes, without what leads to it (`_SO`, `_BEFORE`) or explains it (`_AFTER`), and without choices
+   that it calls wrong (`_DENIED`);
+3. a choice; else the end of a chain of equations or a time of day that it comes to, the last value after a verb, the only
+   value that is no aside; else the words after "is".
 """
 
 from __future__ import annotations
@@ -16,18 +22,22 @@ FIRST_MASK, MASK = 0xE100, "\ue100-\uf8ff"
 """Characters that stand for the mathematics of a sentence, in its order."""
 LEADS = re.compile(
     r"(?<!find the )(?<!get the )(?<!compute the )(?<!determine the )(?<!check the )(?<!wrong )(?<!incorrect )"
-    r"(?:\b(?:answers?|ans\.?(?=[ :=])|correct (?:option|choice|statement|response|result)s?|(?:best|right) (?:option"
-    r"|choice|answer)s?)"
+    r"(?:\b(?:answers?|ans\.?(?=[ :=])|(?:correct|best|right) (?:option|choice|statement|response|result|answer)s?)"
     r"(?: (?:to|for|of) [^.:\n]{1,60}?|,? then,)?(?:\*\*)?\s*(?:(?:we (?:get|seek|want) )?(?:is|are|was|must be"
-    r"|should be|will be|comes? (?:out )?to|equals|becomes)"
-    r"\b(?! not\b)|[:=\uff1a]|[-\u2013\u2014](?= ))"
-    r"|(?<=ans)\.(?= )|\*\*(?:final )?answer\*\*"
-    r"|(?:^|\n)[#*\s]*(?:the )?(?:final )?answer[*\s]*(?=\n)"
-    r"|\u7b54\u6848[\u662f\u4e3a\u70ba\uff1a:]+)[\s*:]*",
+    r"|should be|will be|comes? (?:out )?to|equals|becomes)\b(?! not\b)|[:=]|[-\u2013\u2014](?= ))"
+    r"|(?<=ans)\.(?= )|\*\*(?:final )?answer\*\*|(?:^|\n)[#*\s]*(?:the )?(?:final )?answer[*\s]*(?=\n)"
+    r"|\b(?:respuesta|r\u00e9ponse|antwort|l\u00f6sung|resposta|risposta|\u043e\u0442\u0432\u0435\u0442|odpowied\u017a"
+    r"|jawaban|antwoord|cevap|\u0111\u00e1p (?:\u00e1n|s\u1ed1))(?: [^\W\d]{4,})?"
+    r"(?::| ?[=\u2013\u2014]| (?:es|est|ist|lautet|\u00e9|\u00e8|\u044d\u0442\u043e|to|is|adalah|l\u00e0)\b)"
+    r"|(?:\u7b54\u6848|\u7b54\u3048|\u7b54|\uc815\ub2f5|\ub2f5|[\u6545\u5e94\u61c9]?[\u9009\u9078]\u62e9?)"
+    r"(?:[\u662f\u4e3a\u70ba\u9009\u9078\u306f\uc740\ub294:]+ ?|(?= ?\(?[A-J]\b)))[\s*:]*",
     re.IGNORECASE,
 )
-"""Words after which the answer follows."""
-
+"""Words after which the answer follows, in the languages of the benchmarks."""
+_WIDE = str.maketrans("\uff08\uff09\uff1a\uff0e\uff0c\uff1b", "():.,;")
+_END = re.compile(
+    r"(?:\u3067\u3059|\uc785\ub2c8\ub2e4|\uc774\ub2e4)?[\s.!\u25a0\u25a1\u220e\u2713\u2714\u2705\u3002]*\Z"
+)
 _SPARE = re.compile(f"[{MASK}]")
 _FUNCTION = r"(?:sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|pi|arcsin|arccos|arctan|gcd|lcm|max|min)(?![A-Za-z])"
 _TOKEN = (
@@ -46,28 +56,25 @@ _VALUE = re.compile(
     rf"[\d{MASK}\u03c0\u221e\u2205\u00bc-\u00be\u2150-\u215e]|[=<>\u2264\u2265\u221a]|\\[A-Za-z]{{2}}|\("
 )
 _QUANTITIES = (
-    r"(?:total|distance|sum|product|difference|value|area|volume|ratio|probability|profit|cost|length|perimeter|speed"
-    r"|average"
-    r"|amount|count|radius|height|width|price|mean|median|remainder|answer|result|maximum|minimum|form|set|measure|number"
-    r"|age|balance|rate|slope|coefficient|weight|mass|temperature|equation|point|pair|function|option|choice|angle)s?"
-)
+    "total distance sum product difference value area volume ratio probability profit cost length perimeter speed average "
+    "amount count radius height width price mean median remainder answer result maximum minimum form set measure number age "
+    "balance rate slope coefficient weight mass temperature equation point pair function option choice angle"
+).replace(" ", "|")
+"""What a value is of."""
+_VERBS = (
+    "is are was were be equals? becomes? gives? yields? gets? got obtain(?:s|ed)? have has had finds? found conclude see "
+    "costs? takes? took pays? paid needs? needed sold sells? earn(?:s|ed)? makes? made spends? spent save[sd]? weighs? "
+    "eats? ate reads? travel(?:s|l?ed) walk(?:s|ed) contains? receives? bought works? uses? used holds? leaves? leaving "
+    "ends? remains? score[sd]? lasts? requires? totals? therefore"
+).replace(" ", "|")
+"""Verbs before a value, and words that do their work."""
 _VERB = re.compile(
-    r"(?:(?<!\bto )\b(?:is|are|was|were|be|equals?|becomes?|gives?|yields?|gets?|got|obtain(?:s|ed)?|have|has|had"
-    r"|finds?|found|costs?|takes?"
-    r"|took|pays?|paid|needs?|needed|sold|sells?|earns?|earned|makes?|made|spends?|spent|saves?|saved|weighs?|uses?"
-    r"|used|eats?|ate|reads?"
-    r"|travels?|travell?ed|runs?|ran|walks?|walked|owes?|contains?|receives?|collects?|collected|bakes?|baked|buys?"
-    r"|bought|works?|worked"
-    r"|holds?|leaves?|leaving|ends?|remains?|scored?|scores?|drives?|drove|drinks?|drank|grows?|grew|lasts?|averages?"
-    r"|produces?|ships?"
-    r"|requires?|arrives?|conclude(?: that)?|(?:simplif(?:y|ies|ied)|reduces?|evaluates?|comes?|amounts?|sums?"
-    r"|adds? up|leads?|factors?|corresponds?|converges?|expands?) (?:to|as|into|out to)"
-    r"|totals?|see that|left with|up with|therefore|works? out to|(?:reduced|increased|decreased|dropped|rises?|rose"
-    r"|fell|grew|changed|change) by)\b"
-    rf"|\b{_QUANTITIES} of\b|\b{_QUANTITIES}:|:(?= ))"
+    rf"(?:(?<!\bto )\b(?:{_VERBS}|(?:simplif(?:y|ies|ied)|reduces?|evaluates?|comes?|amounts?|sums?|adds? up|leads?|factors?"
+    r"|corresponds?|converges?|expands?|works? out|brings us|takes us|land) (?:to|as|into|on|out to)"
+    r"|(?:left|up) with|(?:reduced|increased|decreased|dropped|rises?|rose|fell|grew|changed?) by)\b"
+    rf"|\b(?:{_QUANTITIES})s?(?: of\b|:)|:(?= ))"
     r"(?: (?!(?:for|in|from|after|per|with|when|if|than|over|during|until|within|before|between|among|of|but|not|and"
-    r"|or|by|on)\b)[A-Za-z'\u2019]+"
-    r"| (?:given|described|represented) by| of the form){0,4}:? ?\Z",
+    r"|or|by|on)\b)[A-Za-z'\u2019]+| (?:given|described|represented) by| of the form){0,4}:? ?\Z",
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
@@ -89,30 +96,36 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    r"[,;]? \(?(?:where|since|because|when(?:ever)?|provided|assuming|including|so that|such that|just as"
+    r"[,;]? \(?(?:where|since|because|when(?:ever)?|provided|assuming|including|so that|such that|just as|with equality"
     r"|as (?:required|desired|long|we|it|the|there|shown|expected|well|before)"
-    r"|given|according|not|rather|instead|after|before|while|if|unless|but|whose|whom|(?<=, )who|(?<=[,;] )(?:both"
-    r"|each|all)|which(?! (?:simplif|reduce|give|equal|evaluate|come|become|mean|in turn|is (?:the same as|equal)))"
+    r"|given|according|not|rather|instead|(?:after|before)(?!.* is )|while|if(?! and only)|unless|but|whose|whom|(?<=, )who"
+    r"|(?<=[,;] )(?:both|each|all)|which(?! (?:simplif|reduce|give|equal|evaluate|come|become|mean|in turn"
+    r"|is (?:the same as|equal)))"
     r"|rounded|to the nearest|or (?:about|approximately|roughly|equivalently)|that is|i\.e\.|i\. ?e|namely"
     r"|also written|\u2014|\u2013 )(?![A-Za-z])"
     r"|;(?= )|\u2014"
 )
-_QUALIFIES = re.compile(
-    r"\b(?:of|for|in|with|from|line|point|variable|angle|triangle|circle|function|side|value of) \Z"
+_RESTATES = re.compile(
+    r"[,;]? \(?(?:i\.e\.|that is,?|namely|or equivalently|or simply|in other words),? "
+    r"|,? (?:if,? and only if,?|iff|(?:exactly|precisely) (?:when|if)) "
 )
-_SAME_AS = re.compile(r"[,;]? \(?(?:i\.e\.|that is,?|namely|or equivalently|or simply|in other words),? ")
 _SO = re.compile(
     r"(?:(?:[,;:]| and)? (?:so|hence|therefore|thus|which means(?: that)?|meaning(?: that)?)"
     r"|(?:[,;:]| and) (?:giving(?: us)?|making|leaving(?: (?:him|her|them|us|[A-Z][a-z]+))?(?: with)?)"
     r"|, a (?:total|difference|sum) of) "
 )
+_DENIED = re.compile(
+    r"(?:\A|, | and | but | so |; )(?:both |[Ss]ince )*(?:[Oo]ptions? |[Cc]hoices? )?"
+    r"\(?[A-J]\b(?:,? and [Oo]?\w* ?[A-J]\b|, [A-J]\b|\))* (?:is|are|can be|must be) (?:both |all )?"
+    r"(?:wrong|incorrect|false|eliminated|ruled out|excluded|not)\b[^,;]*?(?=,|;| and |\Z)"
+)
+_AT_WHERE = re.compile(rf"\bat [^,]*[\d{MASK}][^,]*, where [^,]*[\d{MASK}]")
+_TIME = re.compile(r"\d{1,2}:\d\d(?: ?[ap]\.?m)?\.?|\d{1,2} ?[ap]\.?m\.?", re.IGNORECASE)
+_APART = re.compile(r"[,;]|\b(?:and|or|when|if|until)\b")
+_LABELLED = re.compile(r"(?!sin|cos|tan|log|gcd|lcm)[A-Z]?[a-z]{2,}[A-Za-z' ]*(?::| =) (?=.)")
 _FOR_ALL = re.compile(
     rf",? for (?:all|every|any|each) (?:real |positive |nonnegative |complex )*(?:numbers? |values? of )?(?:[{MASK}]"
     rf"|[a-z]\b)"
-)
-_INTEGER = re.compile(
-    rf",? \(?(?:where|with|for|and) (?:(?:all|any|every|some|an) )?(?:integers? (?:[{MASK}]|[a-z])|(?:[{MASK}]"
-    rf"|[a-z]) (?:is |being )?(?:an|any|some) (?:arbitrary )?integer)\)?"
 )
 _BASE = re.compile(r",?(?: written)? \(?(?:in )?base[- ](\d{1,2}|[a-z]{3,6})\)?")
 _HALF = re.compile(r" in the (?:(morning)|afternoon|evening)")
@@ -131,30 +144,35 @@ _CHOICE = re.compile(
     r"|([B-HJ])(?=\)|\Z|[.:]\s))|\A\(?([A-J])(?:[).:] |\)?\Z)"
 )
 _WORDS = re.compile(
-    r"\b(?:is|are|was|were|be|has|have|becomes?|equals?|on|called|named|finished|there exists?)\s+(?:(?:therefore|thus"
+    r"\A(?:(?:So|Thus|Hence|Therefore),? )?((?!The|It|This|That|He|She|There)[A-Z][a-z]+) (?:is|was) the (?:[a-z]+ ?){1,3}\Z"
+    r"|\b(?:is|are|was|were|be|has|have|becomes?|equals?|on|called|named|finished|there exists?)\s+(?:(?:therefore|thus"
     r"|actually|called|always|a|an|the|on|in)\s+)*((?:(?!that |who )[^\W\d_][^\s]*\s*){1,5})(?:(?:that|who) .*)?\Z"
 )
-_SUBJECT = re.compile(
-    r"(?:(?:So|Thus|Hence|Therefore),? )?((?!The|It|This|That|He|She|There)[A-Z][a-z]+) (?:is|was) the (?:[a-z]+ ?){1,3}"
-)
-_TENDS = re.compile(r"\b((?:con|di)verges)\Z")
-_CLAIM = re.compile(r"\bis (?:always |therefore )?(true|false)(?= for\b|\Z)")
 _ARTICLES = re.compile(
     r"\A(?:(?:[Tt]he|a|an|[Aa]bout|approximately|exactly|simply|just|only|that|therefore|thus|then|equal to|given by"
     r"|option|choice|point|indeed)[ :]+)+(?=\S)"
 )
 _MEASURED = re.compile(
-    r" ?(?!in (?!total)[a-z])([A-Za-z\u00b5\u03a9]+(?:\^?[23\u00b2\u00b3])?(?:[ /][A-Za-z]+(?:\^?[23\u00b2\u00b3])?){0,3})"
+    r" ?(?!in [a-z])([A-Za-z\u00b5\u03a9]+(?:\^?[23\u00b2\u00b3])?(?:[ /][A-Za-z]+(?:\^?[23\u00b2\u00b3])?){0,3})"
 )
+_SPELT_UNITS = {
+    **dict.fromkeys(("percent", "percentage", "pct"), "\\%"),
+    **{scale: f" {scale}" for scale in ("thousand", "million", "billion", "trillion", "dozen")},
+    "degrees": "^\\circ",
+}
 _NO_LETTERS = re.compile(
     r"\\(?:frac|dfrac|cdot|times|sqrt|div|left|right|text|mathrm|pi|begin|end|[a-z]*matrix|binom)(?![A-Za-z])"
 )
 _SEVERAL_UNITS = re.compile(r"\d+(?:\.\d+)? ?[A-Za-z]+(?:(?:,? and|,)? ?\d+(?:\.\d+)? ?[A-Za-z]+)+")
 _IS = re.compile(r"\b(?:is|are|was|were|has|have|equals?)\b")
-_UNLED = re.compile(r"(?:all|no|none|any|every|never|always|infinitely|only|both|neither)\b", re.IGNORECASE)
-_TIMES = re.compile(r"(?<=\d) ?x ?(?=\d)")
+_SHORT = re.compile(r"(?:(?:no|all|only|both|neither|infinitely) )?\S+(?: \S+){0,2}\Z", re.IGNORECASE)
+_SYSTEM = re.compile(rf"[^\n]*:\s*((?:\n[-* ]*[A-Za-z]\w? ?= ?{_RUN}[.,]? *){{2,}})\s*")
+_FORMS = (
+    (r"\bratio\b", r"(\d+) to (\d+)", r"\1:\2"),
+    (r"\b(?:probability|chances?|odds)\b", r"(\d+) (?:out of|in) (\d+)", r"\1/\2"),
+)
+"""A subject, how people write a value of it, and how mathematics does."""
 _COMPUTED = re.compile(r"\\(?:int|lim|sum|prod|det|frac ?\{ ?d)(?![A-Za-z])")
-_ADDED = re.compile(r"[a-z](?: ?\+ ?[a-z])+ ?= ?\d+\Z")
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _COUNTS = {word: at for at, word in enumerate(WORDS_TO_TWENTY)} | {
     word: 10 * at for at, word in enumerate(_TENS, 2)
@@ -171,7 +189,7 @@ _COUNT = re.compile(
 
 def read_sentence(sentence: str, hidden: list[str]) -> tuple[str, bool]:
     """Return the answer in a sentence, of which `hidden` is the mathematics, and whether it says that this is the answer."""
-    sentence = re.sub(r"[\s.!\u25a0\u25a1\u220e\u2713\u2705\u3002]+\Z", "", _STRONG.sub("**", sentence))
+    sentence = _END.sub("", _STRONG.sub("**", sentence.translate(_WIDE)))
     *_, mark = [None, *LEADS.finditer(sentence)]
     if mark is not None:
         rest = sentence[mark.end() :].strip().removesuffix("**")
@@ -195,13 +213,12 @@ def _restored(answer: str, hidden: list[str]) -> str:
     members = re.split(_JOIN, answer)
     if len(members) > 1:
         sides = [_restored(member, hidden) for member in members]
-        if "=" not in sides[-2] and _ADDED.match(sides[-1]):
-            return sides[-1]
         values = [side.rpartition("=")[2].strip() for side in sides]
-        numbers = [quantity(plain(value)) for value in values]
+        if all(_right_side(side) != side for side in sides):
+            return values[-1]
         exact = {
-            number.value / (100 if number.percent else 1) if number is not None else None
-            for number in numbers
+            (number := quantity(plain(value))) and number.value / (100 if number.percent else 1)
+            for value in values
         }
         if len(exact) == 1 and None not in exact:
             return values[0]
@@ -217,13 +234,16 @@ def _in_line(mathematics: str, alone: bool) -> str:
 
 def _right_side(equation: str) -> str:
     """Return the last side of an equation whose other sides say what was computed; another text as it is."""
-    left, equals, right = _TIMES.sub("*", equation).rpartition("=")
+    left, equals, right = equation.rpartition("=")
     if not equals or not left or left[-1] in r"<>!\\":
         return equation
     computed = _COMPUTED.search(left) or not re.search(rf"[A-Za-z{MASK}\u03b8]", _NO_LETTERS.sub("", left))
     middle = left.rpartition("=")[2]
     chained = (
-        "=" in left and not re.search("[A-Za-z]", _NO_LETTERS.sub("", middle)) and quantity(plain(right))
+        "=" in left
+        and not _APART.search(middle)
+        and (re.search(r"\d", middle) or not re.search("[A-Za-z]", _NO_LETTERS.sub("", middle)))
+        and quantity(plain(right))
     )
     return right.strip() if computed or chained else equation
 
@@ -238,12 +258,9 @@ def _of_phrase(phrase: str) -> str:
     if choice is not None:
         return choice[1] or choice[2]
     phrase = _ARTICLES.sub("", phrase)
-    same = _SAME_AS.search(phrase)
-    if same is not None:
-        left, right = phrase[: same.start()], phrase[same.end() :]
-        phrase = right if _VALUE.search(right) and not _VALUE.search(left) else left
+    phrase = _restated(phrase)
     group = _GROUP.match(phrase)
-    if group is not None and _is_value(group[0]):
+    if group is not None and _VALUE.search(group[0]):
         return _with_unit(phrase, group)
     cut = _AFTER.search(phrase)
     short = phrase[: cut.start()] if cut else phrase
@@ -257,53 +274,38 @@ def _of_sentence(sentence: str) -> str:
     opinion = _OPINION.match(sentence)
     if opinion is not None:
         return opinion[1]
-    bold = _bold(sentence)
-    if bold:
+    if bold := _bold(sentence):
         return bold
-    if _UNLED.match(sentence) and len(sentence.split()) <= 4:
-        return sentence
-    sentence = re.sub(r"\*\*|`", "", sentence).strip()
-    if "ratio" in sentence:
-        sentence = re.sub(r"(\d+) to (\d+)", r"\1:\2", sentence)
-    integer = _INTEGER.search(sentence)
-    suffix = ""
-    if integer is not None:
-        suffix = integer[0]
-        sentence = sentence[: integer.start()] + sentence[integer.end() :]
+    sentence = re.sub(r"\*\*|`| \([^()]*[a-z]{3}[^()]* [^()]*\)(?=[.,;]|\Z)", "", sentence).strip()
+    if _AT_WHERE.search(sentence):
+        return ""
+    kept = _DENIED.sub("", sentence).strip(" ,;")
+    sentence = kept if _CHOICE.search(kept) else sentence
+    for subject, form, written in _FORMS:
+        sentence = re.sub(form, written, sentence) if re.search(subject, sentence) else sentence
     clause = _clause(sentence)
     choices = list(_CHOICE.finditer(clause))
-    if choices and not suffix:
+    if choices:
         return next(each for each in choices[-1].groups() if each)
-    lines = [line.strip() for line in clause.split("\n") if line.strip()]
-    if (
-        len(lines) > 2
-        and lines[0].endswith(":")
-        and all(re.fullmatch(rf"[-* ]*[A-Za-z]\w? ?= ?{_RUN}[.,]?", line) for line in lines[1:])
-    ):
-        return ", ".join(line.strip("-* .,") for line in lines[1:])
+    if system := _SYSTEM.fullmatch(clause):
+        return ", ".join(line.strip("-* .,") for line in system[1].strip().split("\n"))
     clause = " ".join(clause.split())
     chosen, several = _chosen(clause)
-    claim = _CLAIM.search(clause)
-    if claim is not None:
-        return claim[1]
-    words = _WORDS.search(clause) or _TENDS.search(clause)
-    if words is not None and words[1][0].isupper() and not words[0].startswith("on "):
+    words = _WORDS.search(clause)
+    if words is not None and (words[1] or words[2])[0].isupper() and not words[0].startswith("on "):
         chosen, several = None, False
     if chosen is not None:
-        return _with_unit(clause, chosen) + suffix
-    subject = _SUBJECT.fullmatch(clause)
+        return _with_unit(clause, chosen)
     if several or (re.search(r"\d", clause) and words is None):
         return ""
-    if subject is not None:
-        return subject[1]
     if words is not None:
-        return words[1].strip(" ,")
-    return clause if len(clause.split()) <= 3 and not _IS.search(clause) else ""
+        return (words[1] or words[2]).strip(" ,")
+    return clause if _SHORT.match(clause) and not _IS.search(clause) else ""
 
 
 def _chosen(clause: str) -> tuple[re.Match[str] | None, bool]:
     """Return the values that a clause gives as an answer, if there are such, and whether it has any values."""
-    groups = [group for group in _GROUP.finditer(clause) if _is_value(group[0])]
+    groups = [group for group in _GROUP.finditer(clause) if _VALUE.search(group[0])]
     joined = _SEVERAL_UNITS.match(clause, groups[0].start()) if groups else None
     if joined is not None and groups[-1].start() < joined.end():
         groups = groups[:1]
@@ -312,53 +314,53 @@ def _chosen(clause: str) -> tuple[re.Match[str] | None, bool]:
     if not led:
         aside = [(found.start(), found.end()) for found in _ASIDE.finditer(clause)]
         free = [each for each in groups if not any(start < each.start() < end for start, end in aside)]
-    led = [
-        group for group in led if not _QUALIFIES.search(clause, max(0, group.start() - 40), group.start())
-    ] or led
     if len(groups) == 1:
         start = groups[0].start()
         placed = re.match(r"\\?[$\u20ac\u00a3]", groups[0][0]) or _PLACED.search(
             clause, max(0, start - 40), start
         )
         free = groups if placed else free
-    chosen = led[-1] if led else free[0] if len(free) == 1 else None
+    chosen = (_outcome(clause, groups) if groups else None) or (
+        led[-1] if led else free[0] if len(free) == 1 else None
+    )
     if chosen is not None and _BOUND.search(clause, max(0, chosen.start() - 40), chosen.start()):
         chosen = None
     return chosen, bool(groups)
+
+
+def _outcome(clause: str, groups: list[re.Match[str]]) -> re.Match[str] | None:
+    """Return what a chain of equations computes, or the time of day that a clause comes to; None where it has neither."""
+    equals = clause.rfind("=")
+    chain = (clause.count("=") > 1) + (groups[-1][0][0] == "=") + bool(re.search(r"\d", clause[:equals])) > 1
+    last = _GROUP.search(clause, equals + 1) if chain else groups[-1]
+    ends = last is not None and (chain or _TIME.fullmatch(last[0].strip()))
+    return last if last and ends and not _APART.search(clause[groups[0].start() : last.start()]) else None
 
 
 def _clause(sentence: str) -> str:
     """Return the part of a sentence that concludes, without what leads to it or explains it."""
     shorter = _FOR_ALL.sub("", sentence)
     sentence = shorter if _VALUE.search(shorter) else sentence
-    for _ in range(3):
-        *_, so = [None, *_SO.finditer(sentence)]
-        if so is None or not re.search(rf"[\w{MASK}]", sentence[so.end() :]):
-            break
+    *_, so = [None, *_SO.finditer(sentence)]
+    if so is not None and re.search(rf"[\w{MASK}]", sentence[so.end() :]):
         sentence = sentence[so.end() :]
-    same = _SAME_AS.search(sentence)
-    for kind in (_VALUE, _SPARE) if same is not None else ():
-        if (
-            same is not None
-            and not kind.search(sentence[: same.start()])
-            and kind.search(sentence[same.end() :])
-        ):
-            sentence = sentence[same.end() :]
-            break
-    leading = _BEFORE.match(sentence)
-    if leading is not None and sentence[leading.end() :].strip():
-        sentence = sentence[leading.end() :]
-    cut = _AFTER.search(sentence)
-    while cut is not None:
+    sentence = _restated(sentence)
+    sentence = _BEFORE.sub("", sentence) or sentence
+    for cut in _AFTER.finditer(sentence):
         before = sentence[: cut.start()]
         if _VALUE.search(before) or _IS.search(before) or not _VALUE.search(sentence):
-            return sentence[: cut.start()]
-        cut = _AFTER.search(sentence, cut.end())
+            return before
     return sentence
 
 
-def _is_value(group: str) -> bool:
-    return _VALUE.search(group) is not None
+def _restated(text: str) -> str:
+    """Return what follows "that is" or "if and only if" where only that has a value, or has it as mathematics."""
+    said = _RESTATES.search(text)
+    if said is None:
+        return text
+    left, right = text[: said.start()], text[said.end() :]
+    values = any(kind.search(right) and not kind.search(left) for kind in (_VALUE, _SPARE))
+    return right if values else text
 
 
 def _bold(sentence: str) -> str:
@@ -372,17 +374,12 @@ def _bold(sentence: str) -> str:
     inner = (bolds[-1][1] or bolds[-1][2]).rstrip(" .,;")
     if last < len(bolds) - 1:
         return re.sub(r"\*\*", "", sentence[bolds[last].start() : bolds[-1].end()])
-    if len(inner.split()) > 6:
+    if len(inner.split()) > 6 or _LABELLED.match(inner):
         return _of_sentence(inner)
     mark = LEADS.search(inner)
     inner = inner[mark.end() :] if mark else inner
-    base = _BASE.match(sentence, bolds[-1].end())
-    if base is not None:
-        return f"{inner}_{{{base[1]}}}"
-    measured = _MEASURED.match(sentence, bolds[-1].end())
-    if measured is not None and re.fullmatch(rf"[\d.,/{MASK} -]+", inner):
-        return inner + _unit(measured[1])
-    return inner
+    tail = _tail(sentence, bolds[-1].end())
+    return inner + tail if tail[:1] == "_" or re.fullmatch(rf"[\d.,:/{MASK} -]+", inner) else inner
 
 
 def _with_unit(clause: str, group: re.Match[str]) -> str:
@@ -395,26 +392,24 @@ def _with_unit(clause: str, group: re.Match[str]) -> str:
         if (whole is not None and whole.unit is not None) or " and " in several[0]:
             return several[0]
     value = re.sub(r"\A[=:\u2248]+ ?", "", _right_side(value))
-    end = group.end()
-    base = _BASE.match(clause, end)
+    return value + _tail(clause, group.end())
+
+
+def _tail(clause: str, end: int) -> str:
+    """Return the base, the half of the day or the unit that a clause names after a value."""
+    base, half, measured = (mark.match(clause, end) for mark in (_BASE, _HALF, _MEASURED))
     if base is not None:
-        return f"{value}_{{{base[1]}}}"
-    half = _HALF.match(clause, end)
-    if half is not None and ":" in value:
-        return value + (" AM" if half[1] else " PM")
-    measured = _MEASURED.match(clause, end)
-    return value + (_unit(measured[1]) if measured is not None else "")
+        return f"_{{{base[1]}}}"
+    if half is not None:
+        return " AM" if half[1] else " PM"
+    return _unit(measured[1]) if measured is not None else ""
 
 
 def _unit(words: str) -> str:
     """Return the unit that words begin with, as text after a number; nothing where they only say what is counted."""
-    each = words.split(" ")
-    if each[0].lower() in ("percent", "percentage", "pct"):
-        return "\\%"
-    if each[0].lower() in ("thousand", "million", "billion", "trillion", "dozen"):
-        return f" {each[0]}"
-    if each[0].lower() == "degrees":
-        return "^\\circ"
+    each = words.translate({0xB2: "^2", 0xB3: "^3"}).split(" ")
+    if each[0].lower() in _SPELT_UNITS:
+        return _SPELT_UNITS[each[0].lower()]
     compound = each[0] in ("square", "cubic", "sq") or any(word == "per" or "/" in word for word in each)
     for count in range(len(each) if compound else 1, 0, -1):
         if unit_of(" ".join(each[:count])) is not None:

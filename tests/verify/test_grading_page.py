@@ -46,7 +46,7 @@ def test_the_page_tells_what_is_read_in_thinking() -> None:
 def test_the_page_tells_what_is_read_in_prose() -> None:
     page = PAGE.read_text("utf-8").split("### In prose")[1].split("###")[0]
     rows = re.findall(r"^\| `(.+?)` \| (`.+`|nothing) \|$", page, re.MULTILINE)
-    assert len(rows) == 11
+    assert len(rows) == 17
     for text, answer in rows:
         assert f"`{read_answer((Final(),), text)}`".replace("``", "nothing") == answer, text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import Thinking, answer_changes, final_answer, read_answer
 
+PROSE = Path(__file__).with_name("prose.tsv")
 MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
 READERS: dict[str, tuple[AnswerReader, ...]] = {
     "boxed": (Boxed(),),
@@ -95,7 +97,7 @@ PIECES = [
         ("final", "Statements A, B, and D are true.", "A, B, and D"),
         ("final", "So twenty-five of them passed.", "25"),
         ("final", "Carol is the winner.", "Carol"),
-        ("final", "Therefore $x = 2k\\pi$, where $k$ is an integer.", "x = 2k\\pi, where k is an integer"),
+        ("final", "Therefore $x = 2k\\pi$, where $k$ is an integer.", "x = 2k\\pi"),
         ("final", "So the final score was 3, so we divide by 7.", ""),
         ("final", "The answer is between 3 and 7.", ""),
         ("final", "It is not 7.", ""),
@@ -110,6 +112,16 @@ PIECES = [
 )
 def test_an_answer_stands_where_the_setting_says(readers: str, text: str, answer: str) -> None:
     assert read_answer(READERS[readers], text) == answer
+
+
+def test_prose_is_read_as_a_person_reads_it() -> None:
+    """Each row of the table is what `final` reads, nothing where it is empty, and a response."""
+    rows = [line.split("\t") for line in PROSE.read_text("utf-8").splitlines()]
+    wrong = [
+        (answer, text) for answer, text in rows if read_answer((Final(),), text.replace("⏎", "\n")) != answer
+    ]
+    assert len(rows) > 70
+    assert not wrong
 
 
 def test_a_pattern_without_a_group_gives_the_whole_match() -> None:
