@@ -278,7 +278,7 @@ def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
     words = _FLAT.sub(r" \1 ", tail).strip(" ")
     if _COUNTER.fullmatch(words):
         return None if _MORE.search(words) else number
-    if words[0] == "(" and words[-1] == ")":
+    if words[:1] == "(" and words[-1:] == ")":
         words = words[1:-1].strip(" ")
     if not _NOUNS.fullmatch(words) or _MORE.search(words.lower()):
         return None
