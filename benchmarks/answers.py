@@ -18,12 +18,11 @@ import orjson
 
 from benchmarks.tables import ROOT
 from reodsl.lsp.analysis import Analysis, analyse, findings_of
-from reodsl.lsp.colours import encode_colours
+from reodsl.lsp.colours import encode_colours, folds
 from reodsl.lsp.complete import completions
 from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import meaning
+from reodsl.lsp.meaning import meaning, signature
 from reodsl.lsp.references import references
-from reodsl.lsp.shape import folds, signature
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang.messages import Draft
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reodsl.lsp.words import words
+from reodsl.language.reference import words
 
 PLACE = Path(__file__).resolve().parent / "vscode" / "syntaxes" / "reo.tmLanguage.json"
 NAME = "[A-Za-z_][A-Za-z0-9_]*"

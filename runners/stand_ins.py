@@ -9,7 +9,7 @@ from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
-from reodsl.rehearse.stand_ins import StandIn, StandIns, of_data
+from reodsl.rehearse.shrink import StandIn, StandIns, of_data
 from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import source_problems
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reodsl.cli.inputs import frontier_of, placed
+from reodsl.cli.options import frontier_of, placed
 from reodsl.cli.output import print_json, show
 
 

@@ -45,8 +45,7 @@ def command(
     RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
     budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
     """
-    from reodsl.cli.destination import folder_to_fill
-    from reodsl.cli.output import print_json, show
+    from reodsl.cli.output import folder_to_fill, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.share.evaluated import gather
     from reodsl.share.export import export

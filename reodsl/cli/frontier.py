@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reodsl.cli.destination import file_to_write
-from reodsl.cli.inputs import placed, token_count
-from reodsl.cli.options import Place
-from reodsl.cli.output import print_json
+from reodsl.cli.options import Place, placed, token_count
+from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import problem
 from reodsl.diagnostics.excerpt import visible
 

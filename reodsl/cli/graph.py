@@ -40,7 +40,7 @@ def command(
 
 def to_text(graph: Graph) -> str:
     """Return a line a task, in an order to run them in: its id, then `<-` and what it reads."""
-    from reodsl.diagnostics.words import listed
+    from reodsl.diagnostics import listed
 
     width = max((len(task.id) for task in graph.tasks), default=0)
     lines = []

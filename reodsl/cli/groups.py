@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.cli.inputs import token_count, token_grid
-from reodsl.diagnostics import Problem, problem
-from reodsl.diagnostics.words import listed
+from reodsl.cli.options import token_count, token_grid
+from reodsl.diagnostics import Problem, listed, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import STEP, Aggregate, Given, Name
 from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.destination import file_to_write
-from reodsl.cli.output import print_json
+from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.language.suggest import nearest
 from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec

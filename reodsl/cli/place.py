@@ -45,7 +45,9 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     """
     folder = ready.keys.folder
     todo = [item for item in plan.items if item.verdict != "reuse"]
-    code = [each for each in read_all((item.task.payload for item in todo), folder)[1] if _is_of_file(each)]
+    unread = read_all((item.task.payload for item in todo), folder)[1]
+    # A package need not be installed where a spec is planned.
+    code = [each for each in unread if (each.where or "").endswith(".py")]
     tasks = tuple(
         item.task
         for item in todo
@@ -59,11 +61,6 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         lacks = ()
     # A copy may be without the split, and planning needs no packages.
     return (*code, *(each for each in lacks if each.code not in ("E0708", "E0972")))
-
-
-def _is_of_file(finding: Diagnostic) -> bool:
-    """Return whether it is about a file: a package need not be installed where a spec is planned."""
-    return (finding.where or "").endswith(".py")
 
 
 def existing_store(store_dir: Path | None) -> Store:

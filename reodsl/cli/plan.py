@@ -54,8 +54,7 @@ def command(
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
-    from reodsl.cli.destination import file_to_write
-    from reodsl.cli.output import print_json, show
+    from reodsl.cli.output import file_to_write, print_json, show
     from reodsl.plan.render import to_json, to_markdown, to_text
     from reodsl.plan.saved import Request, save_plan
     from reodsl.price.show import refusals

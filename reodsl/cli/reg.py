@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.inputs import frontier_of, placed, token_count, token_grid
-from reodsl.cli.options import Place
+from reodsl.cli.options import Place, frontier_of, placed, token_count, token_grid
 from reodsl.cli.output import print_json
 from reodsl.cli.scored import require_frontier, score_table
 from reodsl.diagnostics import Problem

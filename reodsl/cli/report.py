@@ -48,8 +48,7 @@ def command(
     A comparison has the arms of all runs in one table, with differences paired by question and seed, and says which
     arms cannot be compared and why.
     """
-    from reodsl.cli.destination import folder_to_fill
-    from reodsl.cli.output import print_json, show
+    from reodsl.cli.output import folder_to_fill, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.ir import digest
     from reodsl.report.run import redraw, redraw_together

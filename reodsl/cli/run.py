@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import Place, spec_options, trust_options
+from reodsl.cli.output import folder_to_fill
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.job import Event
@@ -111,7 +111,7 @@ def command(
         store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
-        from reodsl.cli.offers import fetch_missing
+        from reodsl.cli.fetch import fetch_missing
 
         fetch_missing(ready, fetching)
     plan = ready.plan()
@@ -131,7 +131,7 @@ def command(
         click.echo(f"\n{kept}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
     if tensorboard:
-        from reodsl.report.tensorboard import write_tensorboard
+        from reodsl.report.export import write_tensorboard
 
         write_tensorboard(out)
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reodsl.cli.destination import file_to_write
-from reodsl.cli.inputs import frontier_of, placed
-from reodsl.cli.output import print_json
+from reodsl.cli.options import frontier_of, placed
+from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
 
@@ -43,7 +42,7 @@ def score_table(
     from reodsl.numbers.curves import envelope
     from reodsl.numbers.reg import REG_TO, integration_grid
     from reodsl.numbers.responses import check_end, curves_by_model, read_responses, score_responses
-    from reodsl.report.curves_picture import draw
+    from reodsl.report.curve_chart import draw_picture
     from reodsl.store.files import storing, write_atomic
 
     if of and frontier is not None:
@@ -73,7 +72,7 @@ def score_table(
             if of
             else None
         )
-        drawn = draw(curves, best, points[-1])
+        drawn = draw_picture(curves, best, points[-1])
         with storing(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(place, drawn.svg if place.suffix.lower() == ".svg" else drawn.png)

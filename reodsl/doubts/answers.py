@@ -9,8 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, warning
-from reodsl.diagnostics.words import listed
+from reodsl.diagnostics import Diagnostic, listed, warning
 from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Grading

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, warning
-from reodsl.diagnostics.words import shorten_text
+from reodsl.diagnostics.model import shorten_text
 from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key

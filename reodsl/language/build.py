@@ -127,7 +127,8 @@ class Lowering:
 
     def alike(self, cls: type[T], record: Record, **special: Any) -> T:
         """Build once for records with the very same values: arms by the hundred have those of one parent."""
-        values = [_given(record, name, place) for name, place in written_fields(cls) if name not in special]
+        places = ((name, place) for name, place in written_fields(cls) if name not in special)
+        values = [record.get(name if isinstance(place, type) else place) for name, place in places]
         parts = tuple(id(each) if isinstance(each, IR) else each for each in special.values())
         key = cls, record.name, parts, tuple(map(id, values))
         if key not in self.equal:
@@ -153,19 +154,11 @@ def build(cls: type[T], record: Record, **special: Any) -> T:
             continue
         if isinstance(place, type):
             fields[name] = build(place, record)
-        elif (value := _given(record, name, place)) is not None:
+        elif (value := record.get(place)) is not None:
             fields[name] = _built(value)
     if record.name and "name" in cls.model_fields:
         fields.setdefault("name", record.name)
     return cls(**fields)
-
-
-def _given(record: Record, name: str, place: str | type) -> Value | None:
-    """Return the value of a setting of a record, at its place."""
-    if isinstance(place, type) or "." not in place:
-        return record.get(name if isinstance(place, type) else place)
-    slot = record.at(place)
-    return None if slot is None else slot.value
 
 
 def _built(value: Value) -> Any:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.setting_types import SPLITS
-from reodsl.language.amend import amend_call, apply_amends
 from reodsl.language.blocks import find_homes, lay_block
 from reodsl.language.bounds import MOST_ARMS
+from reodsl.language.changes import amend_call, apply_amends
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults

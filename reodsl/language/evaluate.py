@@ -271,7 +271,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None
     declared = lookup(ctx, scope.module, name)
     if declared is not None:
         return move_to_use(ctx.declared(*declared), name, expr.span)
-    if name in scope.module.imports or _is_declared(scope.module, name):
+    if name in scope.module.imports or any(item.name.name == name for item in scope.module.module.items):
         raise Failed
     unprovided = [each for each in scope.module.imports if not _is_provided(ctx, scope.module, each)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
@@ -331,10 +331,6 @@ def _is_provided(ctx: Context, module: Loaded, name: str) -> bool:
     imported = module.imports[name]
     target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
     return target is not None and imported.name in target.items
-
-
-def _is_declared(module: Loaded, name: str) -> bool:
-    return any(item.name.name == name for item in module.module.items)
 
 
 def list_words(want: Type | None) -> tuple[str, ...]:

@@ -185,7 +185,19 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
 
     The budgets of `reached` are still those of the call inside.
     """
-    value = _IMPLEMENTATIONS[name](ctx, args, call)
+    try:
+        if name in _SCHEDULES:
+            schedule = _SCHEDULES[name](args)
+            ctx.spend("schedules", call.span, len(schedule.budgets))
+            value = Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
+        elif name in _UNKNOWN_YET:
+            value = Value(Record(_UNKNOWN_YET[name], args, call.span), call.span)
+        else:
+            value = _IMPLEMENTATIONS[name](ctx, args, call)
+    except BudgetError as caught:
+        # The places where numbers of the arguments were set, for those that are names.
+        named = [Label(span, text) for slot in args.values() for span, text in slot.value.via]
+        ctx.refuse(caught.at(call.span, others=named))
     if not isinstance(value.data, Record) or name == "reached":
         return value
     return replace(value, data=replace(value.data, called=call))
@@ -196,36 +208,15 @@ def _take_number(args: Arguments, name: str) -> int:
     return int(plain(args[name].value))
 
 
-def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value:
-    try:
-        schedule = make()
-    except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_list_places(args)))
-    ctx.spend("schedules", call.span, len(schedule.budgets))
-    return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
-
-
-def _list_places(args: Arguments) -> list[Label]:
-    """Return the places where numbers of the arguments were set, for those that are names."""
-    return [Label(span, text) for slot in args.values() for span, text in slot.value.via]
-
-
-def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return _schedule(
-        ctx,
-        args,
-        call,
-        lambda: exp(_take_number(args, "from"), _take_number(args, "to"), _take_number(args, "n")),
-    )
-
-
-def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return _schedule(ctx, args, call, lambda: linear(_take_number(args, "to"), _take_number(args, "n")))
-
-
-def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    budgets = [int(number) for number in plain(args["budgets"].value)]
-    return _schedule(ctx, args, call, lambda: explicit(budgets, _take_number(args, "to")))
+_SCHEDULES: dict[str, Callable[[Arguments], Schedule]] = {
+    "exp": lambda args: exp(*(_take_number(args, name) for name in ("from", "to", "n"))),
+    "linear": lambda args: linear(_take_number(args, "to"), _take_number(args, "n")),
+    "explicit": lambda args: explicit(
+        [int(number) for number in plain(args["budgets"].value)], _take_number(args, "to")
+    ),
+}
+_UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split"}
+"""Functions whose splits are found as a study runs, and the kinds of their values."""
 
 
 def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
@@ -266,8 +257,8 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
                     help="take fewer budgets, or a larger `step`",
                 )
         schedule = ctx.compute_once(key, frontier, lambda: greedy(curves, l_max, n, step))
-    except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_list_places(args)))
+    except BudgetError:
+        raise
     except Problem as caught:
         for each in caught.diagnostics:
             ctx.error(each.code, each.message, call.span, help=each.help)
@@ -275,14 +266,6 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
-
-
-def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return Value(Record("question_budgets", args, call.span), call.span)
-
-
-def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return Value(Record("exits_split", args, call.span), call.span)
 
 
 def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
@@ -306,11 +289,7 @@ def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    try:
-        caps = halve(_take_number(args, "from"), _take_number(args, "to"))
-    except BudgetError as caught:
-        ctx.refuse(caught.at(call.span, others=_list_places(args)))
-    return make_tokens(caps, call.span)
+    return make_tokens(halve(_take_number(args, "from"), _take_number(args, "to")), call.span)
 
 
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
@@ -344,12 +323,7 @@ def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = {
-    "exp": _exp,
-    "linear": _linear,
-    "explicit": _explicit,
     "greedy": _greedy,
-    "question_min": _question_min,
-    "random_exits": _random_exits,
     "reached": _reached,
     "halve": _halve,
     "every": _every,

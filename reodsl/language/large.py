@@ -91,7 +91,7 @@ def _measured(top: object) -> tuple[int, int]:
         values, deepest = 1, 0
         for part in parts:
             if type(part) in _SINGLE:
-                count, depth = _single(part), 1
+                count, depth = 1 + (len(part) // CHARACTERS_PER_VALUE if isinstance(part, str) else 0), 1
             else:
                 count, depth = extents[id(part)]
             values += count
@@ -102,10 +102,6 @@ def _measured(top: object) -> tuple[int, int]:
 
 _SINGLE = frozenset({str, int, float, bool, type(None)})
 """Classes of values that hold no others."""
-
-
-def _single(value: object) -> int:
-    return 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
 
 
 def _parts(value: object) -> list[object]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.amend import report_unmet
 from reodsl.language.bounds import Enough
-from reodsl.language.changes import read_changes
+from reodsl.language.changes import read_changes, report_unmet
 from reodsl.language.context import Context, Failed
 from reodsl.language.declare import new_context
 from reodsl.language.modules import Loaded, Modules

@@ -1,4 +1,6 @@
-"""Write the reference of the language in Markdown, from the table of kinds, the functions and the library.
+"""Write the reference of the language in Markdown, and list its words for grammars of editors and pages.
+
+Both are made from the table of kinds, the functions and the library.
 
 `python -P -m reodsl.language.reference > docs/REFERENCE.md` writes it.
 """
@@ -6,15 +8,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
 from reodsl.language.modules import LIBRARY, list_library
+from reodsl.language.reward.names import FUNCTIONS as REWARD_FUNCTIONS
 from reodsl.language.schema import describe_type
 from reodsl.language.units import UNITS
-from reodsl.syntax import parse, read_source, tree
+from reodsl.syntax import grammar, parse, read_source
 
 HEAD = """# Reference
 
@@ -188,17 +192,44 @@ def _module(name: str) -> str:
     path = LIBRARY.joinpath(*name.split("."))
     source = read_source(path.with_name(path.name + ".reo"), f"std/{name}.reo")
     module = parse(source).module
-    rows = [f"- `{item.name.name}` ({_what(item)}){_first(item.doc)}" for item in module.items]
+    rows = [f"- `{item.name.name}` ({item.kind_name}){_first(item.doc)}" for item in module.items]
     return f"\n### std.{name}\n\n{(module.doc or '').strip()}\n\n" + "\n".join(rows) + "\n"
-
-
-def _what(item: tree.ModuleItem) -> str:
-    return item.kind.name if isinstance(item, tree.Decl) else "param"
 
 
 def _first(doc: str | None) -> str:
     """Return the first paragraph of a text, on one line."""
     return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words by what they are, each group sorted.
+
+    `kinds` begin declarations, `functions` are called, `units` stand behind numbers, and `keywords` are the grammar's.
+    `number` is the pattern of a number.
+    """
+
+    keywords: tuple[str, ...]
+    constants: tuple[str, ...]
+    kinds: tuple[str, ...]
+    functions: tuple[str, ...]
+    units: tuple[str, ...]
+    number: str
+
+
+def words() -> Words:
+    """Collect the words from the grammar's tables, the table of kinds, the functions and the units."""
+    constants = {"true", "false"}
+    children = {child for kind in KINDS.values() for child in kind.children}
+    called = {name for name, kind in KINDS.items() if kind.form == "call"}
+    return Words(
+        keywords=tuple(sorted(set(grammar.words()) - constants)),
+        constants=tuple(sorted(constants)),
+        kinds=tuple(sorted({*DECLARED, *children, "track", "metric"})),
+        functions=tuple(sorted({*SIGNATURES, *REWARD_FUNCTIONS, "quantile", *called})),
+        units=tuple(sorted(UNITS)),
+        number=next(t.pattern.to_regexp() for t in grammar.terminals() if t.name == "NUMBER"),
+    )
 
 
 if __name__ == "__main__":

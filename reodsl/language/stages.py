@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.ir.kinds import KINDS
-from reodsl.language.amend import amend_stage, apply_amends
 from reodsl.language.blocks import lay_block
+from reodsl.language.changes import amend_stage, apply_amends
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults

@@ -99,26 +99,26 @@ class Record:
     broken: frozenset[str] = frozenset()
     called: tree.Call | None = field(default=None, compare=False, repr=False)
 
-    def get(self, name: str) -> Value | None:
-        """Return the value of a setting, or None where it was not given."""
-        slot = self.fields.get(name)
+    def get(self, path: str) -> Value | None:
+        """Return the value of a setting at a dotted path, or None where it was not given."""
+        slot = self.at(path) if "." in path else self.fields.get(path)
         return None if slot is None else slot.value
 
-    def data(self, name: str) -> Any:
+    def data(self, path: str) -> Any:
         """Return the bare data of a setting: a number, a text, a Record, a tuple; None where it was not given."""
-        value = self.get(name)
+        value = self.get(path)
         return None if value is None else plain(value)
 
-    def sub(self, name: str) -> Record | None:
+    def sub(self, path: str) -> Record | None:
         """Return the record in a setting, if there is one."""
-        value = self.get(name)
+        value = self.get(path)
         return value.data if value is not None and isinstance(value.data, Record) else None
 
-    def part(self, name: str) -> Record:
+    def part(self, path: str) -> Record:
         """Return the record in a setting that a complete record has."""
-        record = self.sub(name)
+        record = self.sub(path)
         if record is None:
-            raise LookupError(f"{self.kind} `{self.name}` has no `{name}`")
+            raise LookupError(f"{self.kind} `{self.name}` has no `{path}`")
         return record
 
     def at(self, path: str) -> Slot | None:

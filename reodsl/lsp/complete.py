@@ -9,7 +9,7 @@ from typing import Literal
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import DECLARED, KINDS
-from reodsl.ir.setting import Flag, Setting
+from reodsl.ir.setting import Flag
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, list_library
 from reodsl.language.reference import REWARD_WORDS
@@ -145,13 +145,16 @@ def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]
     return write_value(method.value) if method is not None else "", named
 
 
-def _brief(field: Setting) -> str:
-    return "required" if field.required else ""
-
-
 def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     for name, field in here.frame.fields().items():
-        yield Completion(name, "setting", span, _brief(field), describe_field(name, field), field.required)
+        yield Completion(
+            name,
+            "setting",
+            span,
+            "required" if field.required else "",
+            describe_field(name, field),
+            field.required,
+        )
     main = analysis.program.main
     for each in parameters(analysis, main, here.frame.kind) if main is not None else ():
         yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
@@ -172,8 +175,7 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     main = analysis.program.main
     for name, item in _scope(analysis, main) if main is not None else ():
         if name != here.frame.owner:
-            kind = item.kind.name if isinstance(item, tree.Decl) else "param"
-            yield Completion(name, "name", span, kind, item.doc or "", kind in fitting)
+            yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in fitting)
     functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
     for each in functions:
         yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
@@ -216,9 +218,8 @@ def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator
     """Yield the names of the file that are of these kinds."""
     main = analysis.program.main
     for name, item in _scope(analysis, main) if main is not None else ():
-        kind = item.kind.name if isinstance(item, tree.Decl) else "param"
-        if kind in kinds:
-            yield Completion(name, "name", span, kind, item.doc or "")
+        if item.kind_name in kinds:
+            yield Completion(name, "name", span, item.kind_name, item.doc or "")
 
 
 def _word_doc(name: str) -> str:
@@ -254,8 +255,7 @@ def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
 def _complete_provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
     """Yield the names that a module declares."""
     for item in _items(analysis, module):
-        kind = item.kind.name if isinstance(item, tree.Decl) else "param"
-        yield Completion(item.name.name, "name", span, kind, item.doc or "")
+        yield Completion(item.name.name, "name", span, item.kind_name, item.doc or "")
 
 
 def _items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:

@@ -1,4 +1,4 @@
-"""Explain the word at a place in a spec: a text for a hover, and where it is defined."""
+"""Explain the word or the call at a place in a spec: a text for a hover, where it is defined, a call's arguments."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
         return f"`{word.text}`: {field.doc}", None
     local = here.locals.get(word.text)
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    itself = local is not None and local.span.line == word.span.line and _is_assigned(here)
+    assigned = any(token.type in ASSIGNS for token in here.before)
+    itself = local is not None and local.span.line == word.span.line and assigned
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
         return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
     declared = _explain_declared(analysis, main, word.text) if main is not None else None
@@ -110,10 +111,6 @@ def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 
-def _is_assigned(here: Site) -> bool:
-    return any(token.type in ASSIGNS for token in here.before)
-
-
 def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
     """Explain a declaration or param of the file, or one that it imports."""
     module, item = main, main.items.get(name)
@@ -125,8 +122,7 @@ def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str,
         module, item = target, target.items[imported.name]
     if item is None:
         return None
-    kind = item.kind.name if isinstance(item, tree.Decl) else "param"
-    parts = [f"**{kind}** `{item.name.name}`"]
+    parts = [f"**{item.kind_name}** `{item.name.name}`"]
     if isinstance(item, tree.Decl) and item.params:
         given = ", ".join(_quote_span(analysis, each.span) for each in item.params)
         parts[0] += f"({given})"
@@ -150,7 +146,7 @@ def _setting(analysis: Analysis, here: Site, word: Token, field: Setting) -> tup
     slot = _slot(analysis, here, word.text)
     parts = [describe_field(word.text, field)]
     defined = None
-    if slot is not None and not _is_block(slot.value):
+    if slot is not None and not isinstance(slot.value.data, Section):
         parts.append(f"value: {_show_value(slot.value)}{_origin(slot)}")
         above = slot.before
         if above is not None:
@@ -190,10 +186,6 @@ def _slot(analysis: Analysis, here: Site, name: str) -> Slot | None:
     if here.frame.path is None or value is None or not isinstance(value.data, Record):
         return None
     return value.data.at(".".join((*here.frame.path, name)))
-
-
-def _is_block(value: Value) -> bool:
-    return isinstance(value.data, Section)
 
 
 def _show_value(value: Value | None) -> str:
@@ -250,3 +242,41 @@ def _quote_span(analysis: Analysis, span: Span) -> str:
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]
     return " ".join(" ".join(lines).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A call: its label, what it does, its arguments with their sense, and which of them stands at the place."""
+
+    label: str
+    doc: str
+    arguments: tuple[tuple[str, str], ...]
+    active: int | None
+
+
+def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
+    """Return the call around line and column; None outside of one that is known."""
+    here = locate(analysis.text, line, column)
+    frame = here.frame
+    if frame.bracket != "(" or not frame.kind:
+        return None
+    known = SIGNATURES.get(frame.kind) or KINDS.get(frame.kind)
+    main = analysis.program.main
+    if known is not None:
+        arguments = tuple((name, describe_field(name, field)) for name, field in known.fields.items())
+        doc = known.doc
+    else:
+        declared = parameters(analysis, main, frame.kind) if main is not None else ()
+        arguments = tuple(
+            (each.name.name, "" if each.default is not None else "required") for each in declared
+        )
+        doc = ""
+        item = main.items.get(frame.kind) if main is not None else None
+        if isinstance(item, tree.Decl):
+            doc = item.doc or ""
+    if not arguments:
+        return None
+    names = [name for name, _ in arguments]
+    written = [token.text for token in here.before]
+    named = next((names.index(word) for word in written[:1] if word in names and ":" in written), None)
+    return Signature(f"{frame.kind}({', '.join(names)})", doc, arguments, named)

@@ -22,14 +22,13 @@ from pygls.workspace import TextDocument
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
 from reodsl.lsp.analysis import Analysis, Finding, analyse, finding_of, findings_of
-from reodsl.lsp.colours import SORTS, Symbol, encode_colours, symbols
+from reodsl.lsp.colours import SORTS, Symbol, encode_colours, folds, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
 from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import meaning
+from reodsl.lsp.meaning import meaning, signature
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
 from reodsl.lsp.references import references, rename
-from reodsl.lsp.shape import folds, signature
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
@@ -80,22 +79,27 @@ def make_server() -> LanguageServer:
     """Make the server, with all its features."""
     server = LanguageServer("reodsl", reodsl.__version__)
 
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def on_open(params: types.DidOpenTextDocumentParams) -> None:
         _publish(server)
 
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     async def on_change(params: types.DidChangeTextDocumentParams) -> None:
         await asyncio.sleep(PAUSE)
         document = _open(server, params.text_document.uri)
         if document is not None and document.version == params.text_document.version:
             _publish(server)
 
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def on_close(params: types.DidCloseTextDocumentParams) -> None:
         _send(server, params.text_document.uri, [])
         _publish(server)
 
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def on_save(params: types.DidSaveTextDocumentParams) -> None:
         _publish(server)
 
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
         analysis = _analysis(server, params.text_document.uri)
         what = meaning(analysis, *_place(server, analysis, params.position))
@@ -104,6 +108,7 @@ def make_server() -> LanguageServer:
         text = types.MarkupContent(types.MarkupKind.Markdown, what.text)
         return types.Hover(text, _range(server, analysis.text, what.span))
 
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def definition(params: types.DefinitionParams) -> types.Location | None:
         analysis = _analysis(server, params.text_document.uri)
         what = meaning(analysis, *_place(server, analysis, params.position))
@@ -111,11 +116,13 @@ def make_server() -> LanguageServer:
             return None
         return _location(server, analysis, what.defined)
 
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))
     def complete(params: types.CompletionParams) -> list[types.CompletionItem]:
         analysis = _analysis(server, params.text_document.uri)
         offers = completions(analysis, *_place(server, analysis, params.position))
         return [_item(server, analysis, each) for each in offers]
 
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
     def format_document(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
         document = server.workspace.get_text_document(params.text_document.uri)
         text = document.source
@@ -128,15 +135,18 @@ def make_server() -> LanguageServer:
             else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
         )
 
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))
     def colour_document(params: types.SemanticTokensParams) -> types.SemanticTokens:
         text = server.workspace.get_text_document(params.text_document.uri).source
         return types.SemanticTokens(encode_colours(text, _encoding(server)))
 
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def outline_document(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         analysis = _analysis(server, params.text_document.uri)
         main = analysis.program.main
         return [_symbol(server, analysis, each) for each in symbols(main.module.items if main else ())]
 
+    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
     def offer_fixes(params: types.CodeActionParams) -> list[types.CodeAction]:
         if params.context.only and types.CodeActionKind.QuickFix not in params.context.only:
             return []
@@ -145,6 +155,7 @@ def make_server() -> LanguageServer:
         offers = fixes(analysis, _texts(server), asked.start.line + 1, asked.end.line + 1)
         return [_action(server, uri, analysis, each) for each in offers]
 
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def find_references(params: types.ReferenceParams) -> list[types.Location]:
         analysis = _analysis(server, params.text_document.uri)
         places = references(analysis, _texts(server), *_place(server, analysis, params.position))
@@ -152,12 +163,14 @@ def make_server() -> LanguageServer:
             types.Location(_uri(server, each.file), _range(server, each.text, each.span)) for each in places
         ]
 
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
     def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
         analysis = _analysis(server, params.text_document.uri)
         at = _place(server, analysis, params.position)
         places = references(analysis, _texts(server), *at, beside=False)
         return [types.DocumentHighlight(_range(server, each.text, each.span)) for each in places]
 
+    @server.feature(types.TEXT_DOCUMENT_RENAME)
     def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
         analysis = _analysis(server, params.text_document.uri)
         at = _place(server, analysis, params.position)
@@ -170,6 +183,7 @@ def make_server() -> LanguageServer:
             changes.setdefault(_uri(server, each.file), []).append(edit)
         return types.WorkspaceEdit(changes)
 
+    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
     def fold(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
         text = server.workspace.get_text_document(params.text_document.uri).source
         return [
@@ -179,6 +193,7 @@ def make_server() -> LanguageServer:
             for each in folds(text)
         ]
 
+    @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","]))
     def show_signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
         analysis = _analysis(server, params.text_document.uri)
         what = signature(analysis, *_place(server, analysis, params.position))
@@ -188,6 +203,7 @@ def make_server() -> LanguageServer:
         shown = types.SignatureInformation(what.label, _markdown(what.doc), arguments, what.active)
         return types.SignatureHelp([shown], 0, what.active)
 
+    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def show_hints(params: types.InlayHintParams) -> list[types.InlayHint]:
         analysis = _analysis(server, params.text_document.uri)
         path = str(analysis.path)
@@ -201,28 +217,6 @@ def make_server() -> LanguageServer:
             for each in hints(analysis, params.range.start.line + 1, params.range.end.line + 1)
         ]
 
-    server.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
-    server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
-    server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
-    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(on_save)
-    server.feature(types.TEXT_DOCUMENT_HOVER)(hover)
-    server.feature(types.TEXT_DOCUMENT_DEFINITION)(definition)
-    server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))(
-        complete
-    )
-    server.feature(types.TEXT_DOCUMENT_FORMATTING)(format_document)
-    server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(outline_document)
-    server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))(
-        colour_document
-    )
-    kinds = types.CodeActionOptions([types.CodeActionKind.QuickFix])
-    server.feature(types.TEXT_DOCUMENT_CODE_ACTION, kinds)(offer_fixes)
-    server.feature(types.TEXT_DOCUMENT_REFERENCES)(find_references)
-    server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)(highlight)
-    server.feature(types.TEXT_DOCUMENT_RENAME)(rename_everywhere)
-    server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)(fold)
-    server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","]))(show_signature)
-    server.feature(types.TEXT_DOCUMENT_INLAY_HINT)(show_hints)
     return server
 
 

@@ -55,7 +55,7 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
         isinstance(old, list)
         and isinstance(new, list)
         and len(old) == len(new)
-        and _is_nested(old)
+        and any(isinstance(item, (Mapping, list)) for item in old)
         and not whole
     ):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
@@ -213,7 +213,3 @@ _ROOM, _NARROW = 96, 48
 
 def _cut(text: str, room: int = _ROOM) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
-
-
-def _is_nested(items: list[Any]) -> bool:
-    return any(isinstance(item, (Mapping, list)) for item in items)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from reodsl.diagnostics import listed
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.markdown import code, document, table
-from reodsl.diagnostics.words import listed
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin

@@ -126,7 +126,13 @@ class _Pricer:
         self.graph, self.history = graph, history
         self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
         models = {id(model): model for model in (arm.checkpoint.model for arm in spec.study.arms)}.values()
-        self.models = {_key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in models}
+        self.models = {
+            canonical_json(model_payload(model, 0)["model"]): (
+                model,
+                sizes_of(model) or sizes.get(model.name),
+            )
+            for model in models
+        }
         self.known = Known(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}
         # What tasks share is written once: of arms by the thousand, their evaluation and the model where they start.
@@ -200,14 +206,14 @@ class _Pricer:
         if task.kind != "model":
             return None, None
         if task.id not in self.roots:
-            self.roots[task.id] = self.models.get(_text(task.payload["model"]), (None, None))
+            self.roots[task.id] = self.models.get(canonical_json(task.payload["model"]), (None, None))
         return self.roots[task.id]
 
     def _content(self, task: Task) -> str:
         """Return the text of the part of a payload that the price depends on."""
         number = id(task.payload)
         if number not in self.contents:
-            self.contents[number] = _text(_select_priced(task))
+            self.contents[number] = canonical_json(_select_priced(task))
         return self.contents[number]
 
 
@@ -249,14 +255,6 @@ def _match_devices(past: Past, devices: Devices) -> Devices:
     return replace(
         devices, generating=past.generating, training=past.training, tensor_parallel=past.tensor_parallel
     )
-
-
-def _key(model: Model) -> str:
-    return _text(model_payload(model, 0)["model"])
-
-
-def _text(payload: Any) -> str:
-    return canonical_json(payload)
 
 
 @dataclass(frozen=True, slots=True)

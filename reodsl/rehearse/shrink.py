@@ -1,4 +1,4 @@
-"""Make a spec small: the same graph with short responses, few questions, few steps, and small models.
+"""Make a spec small, with short responses, few questions, few steps and small models, and say what that cannot show.
 
 Every length in tokens, be it of responses, budgets, grids, frontiers or inside a reward, is multiplied by one factor, so
 that they stay in their order. What was one value before is one value after, and so work that was shared is shared.
@@ -6,16 +6,17 @@ that they stay in their order. What was one value before is one value after, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
-from reodsl.ir.base import Node, names_of, values_of
+from reodsl.ir.base import Node, digest, names_of, values_of
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
 from reodsl.ir.expression import Number
-from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.model import Forcing, Model, ModelSource, Wording
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.selection import Selection
 from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
@@ -34,7 +35,38 @@ from reodsl.ir.training import (
     Stage,
     Start,
 )
-from reodsl.rehearse.stand_ins import StandIns
+from reodsl.price.machine import label_cluster
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A model's small double. `words` say what it is; `byte_level` ones have a made-up tokenizer, a token a byte."""
+
+    source: ModelSource
+    words: str
+    byte_level: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Doubles of models and of data sets whose own are not to be used, or are not at hand, by what they stand for."""
+
+    models: Mapping[str, StandIn] = field(default_factory=dict)
+    data: Mapping[str, tuple[DataSource, ...]] = field(default_factory=dict)
+
+    def model(self, model: Model) -> StandIn | None:
+        """Return the double of a model, if it has one."""
+        return self.models.get(digest(model.source))
+
+    def sources(self, data: Data) -> tuple[DataSource, ...] | None:
+        """Return the questions that stand in for those of a data set, if there are any."""
+        return self.data.get(of_data(data))
+
+
+def of_data(data: Data) -> str:
+    """Return the name of a data set in a rehearsal: its sources."""
+    return digest(list(data.sources))
+
 
 T = TypeVar("T", bound=IR)
 
@@ -336,3 +368,40 @@ def _counted(source: DataSource, count: int) -> DataSource:
     if isinstance(source, (Generated, PackageData)):
         return _with(source, count=min(source.count, count))
     return source
+
+
+def unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
+    """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first."""
+    study, less = spec.study, small.study
+    said = []
+    doubles: dict[str, list[str]] = {}
+    for model in values_of(spec.study, Model):
+        double = stand_ins.model(model)
+        if double is not None:
+            doubles.setdefault(double.words, []).append(f"`{model.name}`")
+    said += [f"the weights of {', '.join(names)}: {words}" for words, names in doubles.items()]
+    absent = [each.name for each in values_of(spec.study, Data) if stand_ins.sources(each) is not None]
+    if absent:
+        said.append(
+            f"data that are not on this machine: made-up sums were asked in place of {', '.join(absent)}"
+        )
+    clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
+    for cluster in clusters.values():
+        said.append(
+            f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them,"
+            " tensor parallelism, Ray"
+        )
+    if study.engine != less.engine:
+        said.append(f"engine {study.engine}: {less.engine} generated in its place")
+    longest, shorter = (
+        max(each.max_tokens for each in values_of(one.study, Sampling)) for one in (spec, small)
+    )
+    if shorter < longest:
+        said.append(f"long responses: the longest had {shorter:,} tokens and not {longest:,}")
+    steps, fewer = (sum(each.steps for each in values_of(one.study, Stage)) for one in (spec, small))
+    if fewer < steps:
+        said.append(f"long trainings: {fewer:,} steps in all and not {steps:,}, so nothing was learnt")
+    if len(less.seeds) < len(study.seeds):
+        said.append(f"other seeds: one of {len(study.seeds)} was run")
+    said.append("accuracy, REG and the rest of the report: half of all answers counted as right by chance")
+    return tuple(said)

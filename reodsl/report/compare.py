@@ -36,9 +36,9 @@ from reodsl.numbers.intervals import (
 from reodsl.numbers.reg import integration_grid
 from reodsl.numbers.verdict import Verdict, common_of, judge
 from reodsl.report.artifacts import Made, reading
-from reodsl.report.leading import MOST
 from reodsl.report.material import MEAN, Material
 from reodsl.report.notes import misfits
+from reodsl.report.standing import MOST
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics.words import listed
+from reodsl.diagnostics import listed
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower

@@ -1,14 +1,16 @@
-"""Draw accuracy over budgets: arms' curves and the frontier on one benchmark."""
+"""Draw accuracy over budgets: arms' curves and the frontier on one benchmark, or curves of any models on each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import polars as pl
 
+from reodsl.numbers.curves import KINDS, Curves, common_kind, named_curves
 from reodsl.report import theme, vega
+from reodsl.report.drawing import Picture, pictures
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
@@ -187,3 +189,43 @@ def _reach(material: Material) -> int:
     """Return the last budget that REG integrates to, in tokens; without a score, the largest of the curves."""
     score = material.study.score
     return score.to if score is not None else int(material.curves["budget"].max() or 0)  # type: ignore[arg-type]
+
+
+FRONTIER_LINE = "frontier"
+_BESIDE = 3
+
+
+def draw_picture(models: Mapping[str, Curves], frontier: Curves | None, end: int) -> Picture:
+    """Return the picture of curves up to `end` tokens. Raises E0435 for two kinds of models."""
+    kind = common_kind(named_curves(models))
+    lines = {**models, **({} if frontier is None else {FRONTIER_LINE: frontier})}
+    rows = [
+        {"model": model, "benchmark": benchmark, "budget": budget, "accuracy": accuracy}
+        for model, curves in lines.items()
+        for benchmark, curve in curves.items()
+        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True)
+        if budget <= end
+    ]
+    tint = theme.colours(list(models)) | {FRONTIER_LINE: theme.FRONTIER_KEY}
+    scale = {"domain": list(lines), "range": [tint[name] for name in lines]}
+    dash = {"condition": {"test": f"datum.model === '{FRONTIER_LINE}'", "value": [5, 3]}, "value": [1, 0]}
+    chart: Json = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "config": theme.config(),
+        "data": {"values": rows},
+        "title": {"text": f"accuracy by budget, of the kind {kind}", "subtitle": KINDS[kind]},
+        "facet": channel("benchmark", "nominal", title=None),
+        "columns": _BESIDE,
+        "spec": {
+            "width": 280,
+            "height": 200,
+            "mark": {"type": "line"},
+            "encoding": {
+                "x": channel("budget", title="budget (tokens of the response)", scale={"nice": False}),
+                "y": channel("accuracy", title=f"accuracy ({kind})", axis={"format": "%"}),
+                "color": channel("model", "nominal", title=None, scale=scale, legend={"orient": "bottom"}),
+                "strokeDash": dash if frontier is not None else {"value": [1, 0]},
+            },
+        },
+    }
+    return next(iter(pictures([chart])))

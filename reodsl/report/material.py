@@ -5,9 +5,12 @@ Files of samples are scanned, never read whole; only the few rows that the page 
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import polars as pl
@@ -15,12 +18,14 @@ import polars as pl
 from reodsl.doubts.left_out import left_out_counts
 from reodsl.graph.identity import Role, parse_role
 from reodsl.ir import Spec
+from reodsl.ir.base import dumped, values_of
+from reodsl.ir.data import File
+from reodsl.ir.model import Folder
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.numbers.verdict import VERDICT, Verdict, from_json
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
-from reodsl.report.placeless import placeless
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.manifest import arm_labels
 
@@ -339,3 +344,47 @@ def _stage(study: Study, arm: str, index: int) -> Stage | None:
     if not isinstance(checkpoint, FromTraining) or index >= len(checkpoint.experiment.stages):
         return None
     return checkpoint.experiment.stages[index]
+
+
+_NAMED = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
+
+
+def placeless(spec: Spec) -> Spec:
+    """Return the spec with relative paths in the place of absolute ones, in its settings and in its text alike.
+
+    A path below the spec's folder starts there, any other is its last name, with as many before it as tell it from the
+    others. What else in the text is below the user's folder starts with `~`.
+    """
+    named = [each.path for each in values_of(spec.study, Folder)]
+    named += (each.path for each in values_of(spec.study, File))
+    # Declarations that the study does not use have paths too.
+    named += (path for text in spec.sources.values() for path in _NAMED.findall(text))
+    files = (spec.folder, spec.path, *spec.sources, *(each.path for each in spec.origins.values()))
+    paths = {path for path in (*named, *files) if path.startswith("/") and path.strip("/")}
+    home = os.path.expanduser("~").rstrip("/")
+    if not paths and not (home and any(f"{home}/" in text for text in spec.sources.values())):
+        return spec
+    shown = {home: "~"} if home else {}
+    shown |= {path: _relative(path, spec.folder, {*named, *paths}) for path in paths}
+    # As they are spelled in JSON, and in a text of the language that JSON holds.
+    spelled = {_quoted(path): _quoted(new) for path, new in shown.items()}
+    spelled |= {_quoted(_quoted(path)): _quoted(_quoted(new)) for path, new in shown.items()}
+    longest = sorted(spelled, key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w.~/-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
+    text = json.dumps(dumped(spec), ensure_ascii=False)
+    return Spec.model_validate_json(pattern.sub(lambda path: spelled[path[0]], text))
+
+
+def _relative(path: str, folder: str, others: set[str]) -> str:
+    if folder.startswith("/") and PurePosixPath(path).is_relative_to(folder):
+        return str(PurePosixPath(path).relative_to(folder))
+    parts = PurePosixPath(path).parts[1:]
+    tails = ("/".join(parts[-count:]) for count in range(1, len(parts)))
+    alone = (
+        tail for tail in tails if sum(f"/{each}".rstrip("/").endswith(f"/{tail}") for each in others) == 1
+    )
+    return next(alone, parts[-1] if parts else ".")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]

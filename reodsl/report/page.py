@@ -31,9 +31,9 @@ from reodsl.report import (
     verdict_words,
 )
 from reodsl.report.balanced import Subset, balanced_table
-from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
+from reodsl.report.standing import leading, left_out, only
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("responses.js", "page.js")
@@ -99,7 +99,8 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     # In a scope of their own: Vega's names are those of the whole page.
     script = "{" + "".join((_HERE / name).read_text("utf-8") for name in _SCRIPTS) + "}"
     scripts = (drawing.vega_script(), script)
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     asks = "'none'" if live is None else "'self'"
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -340,7 +341,3 @@ def _weight(gallery: figures.Gallery) -> int:
         (_HERE / name).stat().st_size for name in (*_SCRIPTS, "page.css")
     )
     return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -6,8 +6,7 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from reodsl.diagnostics import Problem, problem
-from reodsl.diagnostics.words import listed
+from reodsl.diagnostics import Problem, listed, problem
 from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
@@ -36,7 +35,13 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
     if exact is not None:
         return exact
     if len(named) + len({record.spec for record in of_spec}) > 1:
-        raise _several(name, list(dict.fromkeys(each.name for each in (*named, *of_spec))))
+        several = list(dict.fromkeys(each.name for each in (*named, *of_spec)))
+        raise problem(
+            "E0954",
+            f"{len(several)} runs are called `{name}…`",
+            notes=(f"they are {listed(several, _SHOWN)}",),
+            help=f"write one's whole name, such as the newest's: `{several[0]}`",
+        )
     if named or of_spec:
         return (named or of_spec)[0]
     raise _none(f"no run is called `{name}`", newest)
@@ -54,16 +59,6 @@ def _none(message: str, newest: tuple[Record, ...]) -> Problem:
     """Return the diagnostic of a name that is not a run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {ran}")
-
-
-def _several(name: str, runs: list[str]) -> Problem:
-    """Return the diagnostic of a name that fits several runs, the newest first."""
-    return problem(
-        "E0954",
-        f"{len(runs)} runs are called `{name}…`",
-        notes=(f"they are {listed(runs, _SHOWN)}",),
-        help=f"write one's whole name, such as the newest's: `{runs[0]}`",
-    )
 
 
 def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:

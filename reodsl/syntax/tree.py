@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from reodsl.diagnostics.model import Span
 
@@ -330,6 +330,11 @@ class Decl:
     doc: str | None
     span: Span
 
+    @property
+    def kind_name(self) -> str:
+        """Return the word of its kind."""
+        return self.kind.name
+
 
 BlockItem: TypeAlias = Setting | Let | Dense | Nested | ExprStatement | Decl
 
@@ -340,6 +345,8 @@ BlockItem: TypeAlias = Setting | Let | Dense | Nested | ExprStatement | Decl
 @dataclass(frozen=True, slots=True)
 class Param:
     """`param name: type = default in lower..upper`, with an optional triple-quoted text after it."""
+
+    kind_name: ClassVar[str] = "param"
 
     name: Ident
     type: TypeExpr

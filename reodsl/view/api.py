@@ -23,8 +23,17 @@ from reodsl.report.verdict_words import said
 from reodsl.store.external import Fingerprints
 from reodsl.store.runs import Record, alive, records
 from reodsl.store.store import WEIGHTS, Store
-from reodsl.view.evaluations import Evaluation, Studied, studied
-from reodsl.view.responses import Filter, budgets, listed, matching, response, row_of
+from reodsl.view.responses import (
+    Evaluation,
+    Filter,
+    Studied,
+    budgets,
+    listed,
+    matching,
+    response,
+    row_of,
+    studied,
+)
 from reodsl.watch.state import read_state, to_json
 
 Query = Mapping[str, str]

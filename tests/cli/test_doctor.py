@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl import machine
-from reodsl.cli.fits import fit
+from reodsl.cli.doctor import fit
 from reodsl.diagnostics import Problem, problem, warning
 from reodsl.machine import Measures
 from reodsl.plan.registry import Machine, Part, Registry

@@ -28,7 +28,7 @@ from reodsl.numbers.budgets import explicit
 from reodsl.numbers.intervals import ArmScores, score_arms
 from reodsl.numbers.question_min import question_min
 from reodsl.plan.registry import load_registry
-from reodsl.report.tensorboard import write_scalars
+from reodsl.report.export import write_scalars
 from reodsl.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from editors.grammar import PLACE, text
+from reodsl.language.reference import words
 from reodsl.lsp.colours import colours
-from reodsl.lsp.words import words
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = sorted([*ROOT.glob("specs/**/*.reo"), *ROOT.glob("stdlib/**/*.reo")])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.language import check_file
-from reodsl.language.intervals import Room, compare_ranges
 from reodsl.language.reward import operators
+from reodsl.language.reward.names import Room, compare_ranges
 
 INF = float("inf")
 

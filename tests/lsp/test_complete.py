@@ -12,8 +12,7 @@ from reodsl.language.modules import _parse_kept, list_library
 from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.lsp.complete import Completion, completions
 from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import meaning
-from reodsl.lsp.shape import signature
+from reodsl.lsp.meaning import meaning, signature
 from tests.lsp.quickstart import TEXT, at, opened
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
+from reodsl.lsp.colours import folds
 from reodsl.lsp.hints import hints
+from reodsl.lsp.meaning import signature
 from reodsl.lsp.references import references, rename
-from reodsl.lsp.shape import folds, signature
 from tests.lsp.quickstart import TEXT, at, opened
 
 LIBRARY = """reward own(cost: number in 0..1) {

@@ -7,12 +7,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reodsl.report import leading as module
+from reodsl.report import standing as module
 from reodsl.report import tables
 from reodsl.report.figures import Gallery
-from reodsl.report.leading import best, leading, only
 from reodsl.report.material import MEAN, Material
 from reodsl.report.page import page
+from reodsl.report.standing import best, leading, only
 
 FEW = 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reodsl.ir import Spec
-from reodsl.report.named_runs import names
+from reodsl.report.run import names
 from tests.report.synthetic import World
 
 AT = ["2026-01-05T12:30:10+00:00", "2026-01-06T08:00:00+00:00", "2026-01-07T09:15:00+00:00"]

@@ -11,7 +11,7 @@ from reodsl.ir.base import values_of
 from reodsl.ir.data import File
 from reodsl.ir.model import Folder
 from reodsl.language import compile_file
-from reodsl.report.placeless import placeless
+from reodsl.report.material import placeless
 from tests.bad_input.commands import FROM_FOLDER
 from tests.report.synthetic import study
 

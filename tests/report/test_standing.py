@@ -10,9 +10,8 @@ import pytest
 from reodsl.report import standing as module
 from reodsl.report import tables
 from reodsl.report.formats import interval, signed
-from reodsl.report.leading import best
 from reodsl.report.material import Material
-from reodsl.report.standing import matrix, standing
+from reodsl.report.standing import best, matrix, standing
 
 
 def items(html: object) -> dict[str, str]:
@@ -61,7 +60,7 @@ def test_what_differs_is_good_below_the_baseline_and_bad_above(material: Materia
 def test_of_many_arms_the_first_and_the_baseline_stand_there(
     material: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "MOST_LISTED", 2)
     table = tables.main(material)
     html = standing(material, table)
     assert list(items(html)) == [*best(table)[:2], "vanilla"]

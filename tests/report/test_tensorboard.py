@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from reodsl.report.tensorboard import write_tensorboard
+from reodsl.report.export import write_tensorboard
 
 
 def test_every_stage_of_every_arm_is_logged_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from reodsl.store.manifest import MANIFEST
 from reodsl.store.plain import hash_plain
 from reodsl.store.store import Store
-from reodsl.view.evaluations import Evaluation
+from reodsl.view.responses import Evaluation
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.report.conftest import HOSTILE

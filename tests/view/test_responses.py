@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.view.evaluations import Evaluation
-from reodsl.view.responses import MOST_TEXT, Filter, budgets, listed, matching, response, row_of
+from reodsl.view.responses import MOST_TEXT, Evaluation, Filter, budgets, listed, matching, response, row_of
 from tests.view.conftest import GRID, drawn, shuffled
 
 FILTERS = [

@@ -1,14 +1,12 @@
-"""Check what is legal and still wrong in evaluated experiments and studies."""
+"""Check what is legal and still wrong in evaluated experiments and studies, and what nothing uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 
-from reodsl.diagnostics.model import Diagnostic
+from reodsl.diagnostics.model import Diagnostic, warning
 from reodsl.language.bounds import Enough
-
-# These files register their checks as they are imported.
 from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
     CASE_CHECKS,
@@ -23,12 +21,12 @@ from reodsl.language.checks.data import check_data
 from reodsl.language.checks.published import check_curves, check_published, check_tables
 from reodsl.language.checks.rewards import check_wording
 from reodsl.language.checks.studies import check_runnable, check_score
-from reodsl.language.checks.unused import check_unused
 from reodsl.language.program import Program
 from reodsl.language.resolve import sort_grid
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.values import Budgets, Compound, Definition, Frontier, Study
+from reodsl.syntax import tree
 
 
 def check_program(program: Program) -> None:
@@ -78,3 +76,39 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
     yield from run_checks(CASE_CHECKS, case)
     if case.study is None and case.suite is not None:
         yield from check_score(case.record, [(case.name, case.suite)])
+
+
+def check_unused(program: Program) -> Iterator[Diagnostic]:
+    """Report W0201 for imports, W0202 for declarations and params that nothing uses."""
+    main, ctx = program.main, program.context
+    if main is None or not program.sound:
+        return
+    kinds = {name: item.kind.name for name, item in main.items.items() if isinstance(item, tree.Decl)}
+    taken = {getattr(item.type, "name", "") for item in main.items.values() if isinstance(item, tree.Param)}
+    for name, imported in main.imports.items():
+        source = ctx.modules.loaded.get(imported.module or "")
+        item = source.items.get(imported.name) if source is not None else None
+        # The command line can set a param that is imported, whoever reads it, and a param of the file to what is imported.
+        settable = isinstance(item, tree.Param) or (isinstance(item, tree.Decl) and item.kind.name in taken)
+        if (main.key, name) not in ctx.used_imports and not settable:
+            yield warning(
+                "W0201",
+                f"`{name}` is imported and never used",
+                imported.at.span,
+                "unused",
+                help="take it out of the import",
+            )
+    running = [name for name, kind in kinds.items() if kind == "study"] or [
+        name for name, kind in kinds.items() if kind == "experiment"
+    ]
+    if not running or main.std:
+        return
+    for name, item in main.items.items():
+        if name not in running and (main.key, name) not in ctx.used:
+            yield warning(
+                "W0202",
+                f"the {kinds.get(name, 'param')} `{name}` is never used",
+                item.name.span,
+                "unused",
+                help="use it, or take it out",
+            )

@@ -157,8 +157,7 @@ class StageCase(View):
     @property
     def pool(self) -> Record | None:
         """The pool of responses that the stage's data selects from."""
-        data = self.record.sub("data")
-        return data.sub("pool") if data is not None and data.kind == "selected" else None
+        return self.record.sub("data.pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +248,7 @@ def _make_case(
 
 
 def _type_selection(program: Program, stage: Record) -> TypedSelection | None:
-    data = stage.sub("data")
-    rule = data.sub("selection") if data is not None and data.kind == "selected" else None
+    rule = stage.sub("data.selection")
     return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 

@@ -149,8 +149,7 @@ def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagn
 
 def _check_tools(data: Record) -> Iterator[Diagnostic]:
     """Report E0533 where the tools of data are those of no environment."""
-    tools = data.sub("tools")
-    code = tools.sub("code") if tools is not None else None
+    code = data.sub("tools.code")
     if code is None or "function" not in code.fields or str(code.data("function")).endswith(ENVIRONMENT):
         return
     yield View(code)["function"].error(
@@ -219,7 +218,8 @@ def _may_overlap(ctx: Context, source: Record, asked: Record) -> bool:
     """Return whether some question may be drawn from either source. Arms share sources, so a pair is compared once."""
     with_source = ctx.compute_once("shared", source, dict[int, tuple[Record, bool]])
     if id(asked) not in with_source:
-        with_source[id(asked)] = asked, _share_pool(source, asked) and not _are_split(source, asked)
+        split = {source.data("split"), asked.data("split")} == {"train", "held_out"}
+        with_source[id(asked)] = asked, _share_pool(source, asked) and not split
     return with_source[id(asked)][1]
 
 
@@ -247,11 +247,6 @@ def _share_pool(one: Record, other: Record) -> bool:
     return same and short <= most and least <= long and bool(amounts[0] & amounts[1])
 
 
-def _are_split(one: Record, other: Record) -> bool:
-    """Return whether the sources are of two sides of the split."""
-    return {one.data("split"), other.data("split")} == {"train", "held_out"}
-
-
 def _find_origin(ctx: Context, source: Record) -> str:
     """Return the origin of questions. Generated ones of a task are the same pool whatever their count and seed."""
     return ctx.compute_once("origin", source, lambda: _write_origin(source))
@@ -271,8 +266,7 @@ def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
     for source in _list_sources(case):
         yield from _check_source(ctx, case.model, source)
     for stage in case.stages:
-        data = stage.record.sub("data")
-        pool = data.sub("pool") if data is not None else None
+        pool = stage.pool
         asked = find_model(pool.sub("of")) if pool is not None else None
         if pool is not None and asked is not case.model:
             yield from _check_texts(ctx, asked, _list_pool_texts(pool))
@@ -280,8 +274,7 @@ def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
 
 def _find_tokenizer(model: Record | None) -> Record | None:
     """Return the word-level tokenizer of a model, or None if it has another."""
-    source = model.sub("source") if model is not None else None
-    return source.sub("tokenizer") if source is not None else None
+    return model.sub("source.tokenizer") if model is not None else None
 
 
 def _check_source(ctx: Context, model: Record | None, source: Record) -> list[Diagnostic]:
@@ -428,8 +421,7 @@ def _list_texts(case: Case) -> Iterator[_Text]:
 def _list_wordings(case: Case) -> Iterator[tuple[Record, Span]]:
     """Yield the wordings of a case, with their places: of its rollouts, its own pools and its suite."""
     for stage in case.stages:
-        data = stage.record.sub("data")
-        pool = data.sub("pool") if data is not None else None
+        pool = stage.pool
         if pool is not None and find_model(pool.sub("of")) is not case.model:
             pool = None
         for asking in (stage.record.sub("rollout"), pool):

@@ -16,7 +16,6 @@ from reodsl.language.values import (
     Frontier,
     Items,
     Record,
-    Slot,
     Study,
     list_records,
     walk,
@@ -204,21 +203,14 @@ def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
 
 def _check_baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
     """Report E0613: changes of REG from one arm here, and from another in print."""
-    score, base = study.sub("score"), printed.data("relative_to")
-    relative = score.sub("relative_to") if score is not None else None
-    if (
-        score is None
-        or base is None
-        or relative is None
-        or "reg" not in table.data("columns")
-        or relative.name == base
-    ):
+    relative, base = study.sub("score.relative_to"), printed.data("relative_to")
+    if base is None or relative is None or "reg" not in table.data("columns") or relative.name == base:
         return
     yield View(table)["published"].error(
         "E0613",
         f"changes of REG are relative to `{relative.name}` here, and to `{base}` in `{printed.name}`",
         "",
-        View(score)["relative_to"].label(f"`{relative.name}`"),
+        View(study)["score.relative_to"].label(f"`{relative.name}`"),
         help=f"write `relative_to: {base}`",
     )
 
@@ -250,7 +242,9 @@ def _check_table(case: Case) -> Iterator[Diagnostic]:
     table = ""
     for path, slot in walk(case.record):
         root = slot.root
-        if root is slot or not root.doc.startswith(TABLE) or slot.span is None or _are_equal(root, slot):
+        if root is slot or not root.doc.startswith(TABLE) or slot.span is None:
+            continue
+        if write_value(root.value) == write_value(slot.value):
             continue
         if slot.doc.startswith(TABLE):  # The table has a value of its own for this model.
             continue
@@ -279,8 +273,7 @@ def _is_compared(case: Case) -> bool:
 
     It is scored against a published frontier, or a row of a table that names a published one has its name.
     """
-    score = (case.study or case.record).sub("score")
-    against = score.sub("against") if score is not None else None
+    against = (case.study or case.record).sub("score.against")
     if against is not None and getattr(against, "envelope", None) is None:
         return True
     for table in case.study.tables if case.study is not None else ():
@@ -288,7 +281,3 @@ def _is_compared(case: Case) -> bool:
         if isinstance(published, Compound) and any(row.name == case.name for row in published.parts):
             return True
     return False
-
-
-def _are_equal(one: Slot, two: Slot) -> bool:
-    return write_value(one.value) == write_value(two.value)

@@ -278,8 +278,7 @@ def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     Findings that hold for any responses are reported at the declaration instead.
     """
     ctx, pool, reward = case.ctx, stage.pool, stage.record.sub("reward")
-    data, rollout = stage.record.sub("data"), stage.record.sub("rollout")
-    rule = data.sub("selection") if data is not None and pool is not None else None
+    rule, rollout = stage.record.sub("data.selection"), stage.record.sub("rollout")
     if pool is not None and isinstance(rule, Definition):
         ways = max(1, len(list_wordings(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)

@@ -164,11 +164,10 @@ def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
 
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
     """Report E0608: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
-    score = owner.sub("score")
-    against = score.sub("against") if score is not None else None
-    if score is None or against is None:
+    against = owner.sub("score.against")
+    if against is None:
         return
-    to, ends = SettingView("to", score.fields.get("to"), owner.span), View(against)["budgets"]
+    to, ends = View(owner)["score.to"], View(against)["budgets"]
     if isinstance(against, Frontier) and against.envelope is not None:
         ends = SettingView("to", against.envelope.fields.get("to"), against.span)
         end = ends.number
@@ -530,9 +529,7 @@ def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) 
     yield source
     for _, stage in complete_stages(ctx, source):
         yield from _list_trained(ctx, stage.sub("base"), seen)
-        data = stage.sub("data")
-        pool = data.sub("pool") if data is not None and data.kind == "selected" else None
-        yield from _list_trained(ctx, pool.sub("of") if pool is not None else None, seen)
+        yield from _list_trained(ctx, stage.sub("data.pool.of"), seen)
 
 
 @dataclass(frozen=True, slots=True)

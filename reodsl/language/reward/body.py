@@ -1,15 +1,27 @@
-"""Type the body of a reward: its lets, and then one value, one dense line, or a sum of parts."""
+"""Type the body of a reward: its lets, and one value, one dense line, or parts; warn where it teaches nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, warning
-from reodsl.ir.expression import TRACK, Expression, History, Name
+from reodsl.ir.base import Node
+from reodsl.ir.expression import (
+    TRACK,
+    Bare,
+    Correct,
+    Expression,
+    Forced,
+    Given,
+    History,
+    Length,
+    Name,
+    Own,
+)
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
@@ -28,7 +40,6 @@ from reodsl.language.reward.names import (
 from reodsl.language.reward.operators import name_value
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, type_expression
-from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.schema import read_unit
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
 from reodsl.language.values import Definition, Record, Scope, Value
@@ -511,3 +522,66 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
         env.others[param.name.name] = None
     else:
         env.broken.add(param.name.name)
+
+
+Lets: TypeAlias = Mapping[str, Expression]
+
+
+def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
+    """Report W0301: a reward, or each part of one, that is the same for every response of a question."""
+    for value, span in values:
+        if value.low != value.high and differs(value.data, lets):
+            continue
+        text = f"always {value.low:g}" if value.low == value.high else "nothing here is of the response `y`"
+        ctx.report(
+            warning(
+                "W0301",
+                f"the reward `{name}` is the same for every response of a question",
+                span,
+                text,
+                notes=["equal rewards have no advantage: nothing is learnt from them"],
+                help="let it depend on the response: `correct(y)`, `len(y)`",
+            )
+        )
+
+
+def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
+    """Report W0302: a reward that never asks whether an answer is right."""
+    whole = [value.data for value, _ in values]
+    if (
+        not values
+        or any(isinstance(each, (Correct, Forced, Bare)) for data in whole for each in _all(data, lets))
+        or not any(differs(data, lets) for data in whole)
+    ):
+        return
+    ctx.report(
+        warning(
+            "W0302",
+            f"the reward `{name}` never asks whether an answer is right",
+            values[0][1],
+            "no `correct`",
+            notes=["a model trained by it may end in short, wrong answers"],
+            help="let right answers earn more: `correct(y) + …`, or `… if correct(y) else …`",
+        )
+    )
+
+
+def differs(data: Expression, lets: Lets) -> bool:
+    """Return whether anything in an expression is measured of the response itself, through its lets."""
+    return any(
+        isinstance(each, (Length, Correct, Forced, Bare, Given, Own))
+        and each.of == "y"
+        and not (isinstance(each, Given) and each.field != "mode")
+        for each in _all(data, lets)
+    )
+
+
+def _all(data: Expression, lets: Lets) -> Iterator[Node]:
+    """Everything in an expression and in the lets behind its names, each let once."""
+    waiting, seen = [data], set[str]()
+    while waiting:
+        for each in walk_expression(waiting.pop()):
+            yield each
+            if isinstance(each, Name) and each.name in lets and each.name not in seen:
+                seen.add(each.name)
+                waiting.append(lets[each.name])

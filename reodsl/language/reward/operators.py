@@ -13,8 +13,19 @@ from typing import Literal, NoReturn, TypeAlias
 from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import Aggregate, Binary, Call, Expression, If, Name, Number, Unary
 from reodsl.ir.functions import FUNCTIONS, Function
-from reodsl.language.intervals import Room, compare_ranges, contains_zero, divide, multiply
-from reodsl.language.reward.names import INF, Body, Typed, check_unit, fail, make_constant
+from reodsl.language.reward.names import (
+    INF,
+    Body,
+    Room,
+    Typed,
+    check_unit,
+    compare_ranges,
+    contains_zero,
+    divide,
+    fail,
+    make_constant,
+    multiply,
+)
 from reodsl.language.units import (
     PLAIN,
     TOKENS,
@@ -319,7 +330,13 @@ def _report_still(
 ) -> None:
     """Report W0303: a bound, written as a number, outside the range of the other values."""
     moving = [value for _, value in values if value.low < value.high]
-    literals = [each for each, value in values if value not in moving and _is_literal(each)]
+    # A number that is written out: that of a parameter is another one elsewhere.
+    literals = [
+        each
+        for each, value in values
+        if value not in moving
+        and isinstance(each.operand if isinstance(each, tree.Unary) else each, tree.Number)
+    ]
     if low != high or not moving or len(literals) + len(moving) != len(values):
         return
     (first, one), (last, _) = values[0], values[-1]
@@ -341,11 +358,6 @@ def _report_still(
             edits=edits,
         )
     )
-
-
-def _is_literal(expr: tree.Expr) -> bool:
-    """Return whether a number is written out: that of a parameter is another one elsewhere."""
-    return isinstance(expr.operand if isinstance(expr, tree.Unary) else expr, tree.Number)
 
 
 def apply_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed:

@@ -69,10 +69,7 @@ class TypedSelection:
 
 def find_questions(data: Record | None) -> Record | None:
     """Return the questions behind data to train on: its own, or those of the pool that it is selected from."""
-    if data is None or data.kind != "selected":
-        return data
-    pool = data.sub("pool")
-    return pool.sub("data") if pool is not None else None
+    return data.sub("pool.data") if data is not None and data.kind == "selected" else data
 
 
 def type_selection(
@@ -219,7 +216,7 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
         fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, f"write `{EXAMPLE}`")
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
         fail(body, "E0301", f"`{name}` runs over `group`", over, f"write `{EXAMPLE}`")
-    if name == "each" and (role != "trace" or not _is_variable(over)):
+    if name == "each" and (role != "trace" or over.expr != tree.Name(over.var.name, over.expr.span)):
         why = (
             "`each` takes responses as they are"
             if role == "trace"
@@ -239,7 +236,3 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
     if key is None:
         raise Failed
     return TypedChoice(fn, "z", key.data, where)
-
-
-def _is_variable(over: tree.Comprehension) -> bool:
-    return isinstance(over.expr, tree.Name) and over.expr.name == over.var.name

@@ -717,11 +717,7 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
             return "ref"
     if body.track is not None or body.selects:
         return None
-    return "splits" if _is_splits(over) or are_splits(body, over) else None
-
-
-def _is_splits(over: tree.Expr) -> bool:
-    return isinstance(over, tree.Name) and over.name == "splits"
+    return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
 
 
 def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
