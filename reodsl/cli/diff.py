@@ -11,12 +11,17 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
+from reodsl.cli.output import print_json
+from reodsl.cli.place import existing_store, prepare
 from reodsl.diagnostics import misread, problem
 from reodsl.diff.compare import Payload, compare
-from reodsl.diff.metrics import Metrics
+from reodsl.diff.metrics import Metrics, read_metrics, read_table
 from reodsl.graph.identity import identity
+from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec
+from reodsl.store.runs import began, kept_spec, records
+from reodsl.store.select import pick
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,6 @@ def command(
     spelling of units do not count. --set and --amend change B; without B, A is compared with itself after these
     changes. Exits 0 where there is no difference and 2 where there is one.
     """
-    from reodsl.cli.output import print_json
     from reodsl.diff.render import to_json, to_markdown, to_text
 
     if as_json and markdown:
@@ -116,8 +120,6 @@ def _side(
 def _of_spec(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
-    from reodsl.cli.place import prepare
-    from reodsl.diff.metrics import read_metrics
 
     ready = prepare(text, sets, amends, target, store_dir)
     metrics: dict[str, Metrics] = {}
@@ -137,8 +139,6 @@ def _of_spec(
 
 
 def _of_file(text: str, path: Path) -> Side:
-    from reodsl.diff.metrics import read_table
-    from reodsl.graph.lower import lower
 
     try:
         spec = Spec.model_validate_json(path.read_bytes())
@@ -155,11 +155,6 @@ def _of_file(text: str, path: Path) -> Side:
 
 
 def _of_run(text: str, store_dir: Path | None) -> Side:
-    from reodsl.cli.place import existing_store
-    from reodsl.diff.metrics import read_metrics
-    from reodsl.graph.lower import lower
-    from reodsl.store.runs import began, kept_spec, records
-    from reodsl.store.select import pick
 
     store = existing_store(store_dir)
     record = pick(records(store), text)

@@ -6,25 +6,26 @@ import platform
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from reodsl.cli.fmt import spec_files
 from reodsl.cli.options import store_option
+from reodsl.cli.output import print_json
 from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.diagnostics.render import to_json
+from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
-from reodsl.machine import Measures
+from reodsl.language import compile_file
+from reodsl.machine import Measures, measure
 from reodsl.plan.keys import Keys
-from reodsl.plan.registry import Machine, Registry
+from reodsl.plan.registry import Machine, Part, Registry, load_registry
+from reodsl.price import price, sizes_at_hand
+from reodsl.price.memory import process_bytes
+from reodsl.price.show import memory, refusals, size
 from reodsl.price.value import Prices, add_prices
 from reodsl.store.store import Store
-
-if TYPE_CHECKING:
-    from reodsl.cli.doctor import Fit
-    from reodsl.diagnostics import Diagnostic
-    from reodsl.machine import Measures
-    from reodsl.plan.registry import Part, Registry
-
 
 _SHOWN = 3
 _SPECS = Path("specs")
@@ -54,12 +55,6 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that
     was named cannot run here. Specs that it finds under specs/ by itself do not count.
     """
-    from reodsl.cli.doctor import fit
-    from reodsl.cli.fmt import spec_files
-    from reodsl.cli.output import print_json
-    from reodsl.machine import measure
-    from reodsl.plan.registry import Machine
-
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
@@ -76,9 +71,6 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
 
 def _survey() -> tuple[Registry | None, Sequence[Part]]:
     """Return the runners and what they find; where they cannot be loaded, that."""
-    from reodsl.diagnostics import Problem
-    from reodsl.plan.registry import Part, load_registry
-
     try:
         registry = load_registry()
     except Problem as caught:
@@ -89,9 +81,6 @@ def _survey() -> tuple[Registry | None, Sequence[Part]]:
 
 def _own(measures: Measures) -> tuple[Part, ...]:
     """Return the parts that are known without a runner."""
-    from reodsl.plan.registry import Part
-    from reodsl.price.show import memory, size
-
     cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
     return (
         Part("python", "ok", platform.python_version()),
@@ -181,8 +170,6 @@ def _for(users: Sequence[str], parts: Collection[str]) -> str:
 
 
 def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
-    from reodsl.diagnostics.render import to_json
-
     return {
         "ready": ready,
         "parts": [
@@ -226,11 +213,6 @@ def fit(
     Without a `registry` the runners' part of it is not known. Of what the spec's store already has (in `store_dir`, or
     beside the spec) only questions count: their sources are not looked at again.
     """
-    from reodsl.graph.lower import lower
-    from reodsl.language import compile_file
-    from reodsl.price import price, sizes_at_hand
-    from reodsl.price.show import refusals
-
     compiled = compile_file(path)
     wrong = tuple(each for each in compiled.diagnostics if each.severity == "error")
     if compiled.spec is None or wrong:
@@ -264,9 +246,6 @@ def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, 
 
 def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
     """E0973 where the largest task needs more memory than there is, E0974 where the results need more disk."""
-    from reodsl.price.memory import process_bytes
-    from reodsl.price.show import memory, size
-
     lacks = []
     if prices.unit == "seconds":
         task, peak = max(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+from humanize import naturalsize
 
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
@@ -46,9 +47,6 @@ def command(
     says where it goes, HF_ENDPOINT names another hub, and HF_TOKEN is the token for closed repositories. Exits 0 when
     everything is there.
     """
-    from reodsl.cli.fetch import say_offers, tell_moved
-    from reodsl.share.fetch import fetch, look_up, named_by
-
     ready = prepare(spec, sets, amends, target, store_dir)
     folder, wanted = ready.keys.folder, named_by(ready.spec)
     offers = [look_up(each) for each in wanted if not each.is_here(folder)]
@@ -66,8 +64,6 @@ def command(
 
 def say_offers(offers: Sequence[Offer], err: bool = False) -> None:
     """Write how large each is, and all together."""
-    from humanize import naturalsize
-
     for offer in offers:
         click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
     click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  in all", err=err)

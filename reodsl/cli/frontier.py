@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,9 @@ from reodsl.cli.options import Place, placed, token_count
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import problem
 from reodsl.diagnostics.excerpt import visible
-
-if TYPE_CHECKING:
-    from reodsl.numbers.curves import Curves
+from reodsl.numbers.curves import Curves, common_kind, envelope
+from reodsl.numbers.reg import REG_TO, paper_grid
+from reodsl.numbers.responses import check_end, curves_by_model, holds_responses, read_responses
 
 
 @click.command(
@@ -58,7 +57,6 @@ def command(
     `reodsl reg` compares with that of the models it scores.
     """
     from reodsl.numbers.curve_files import curves_data, write_frontier
-    from reodsl.numbers.curves import common_kind, envelope
     from reodsl.report.formats import plural
 
     place = None if out is None else file_to_write(_json_file(out), files)
@@ -126,8 +124,6 @@ def _models(
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
     """Read the models of curve files by name, with the base models that these name. Raises E0115 for one in two files."""
     from reodsl.numbers.curve_files import read_models
-    from reodsl.numbers.reg import REG_TO, paper_grid
-    from reodsl.numbers.responses import check_end, curves_by_model, holds_responses, read_responses
 
     models: dict[str, Curves] = {}
     bases: dict[str, tuple[str, ...]] = {}

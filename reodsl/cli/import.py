@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,8 @@ from reodsl.cli.options import Place, assignments
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import problem
 from reodsl.diagnostics.excerpt import visible
-
-if TYPE_CHECKING:
-    from reodsl.numbers.responses import Found
+from reodsl.numbers.responses import COLUMNS, Found, Import
+from reodsl.plan.registry import load_registry
 
 LEAST_DENSITY = 0.2
 """Characters for each token, of which texts have three and more: with fewer, most of the text is gone."""
@@ -93,9 +91,6 @@ def command(
     `reodsl reg` and `reodsl frontier` take it. All of it is written or nothing. A line for each model says what was found
     and which kind of curve it gives.
     """
-    from reodsl.numbers.responses import COLUMNS, Import
-    from reodsl.plan.registry import load_registry
-
     named: list[str | None] = [None] * len(files)
     # One name is that of all files, wherever it stands.
     starts = [0, *ctx.obj] if len(models) > 1 else [0]

@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from humanize import naturalsize
 
 from reodsl.cli import completing
 from reodsl.cli.options import known_store_option
+from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
+from reodsl.plan.render import ago
 from reodsl.store.accept import acceptances
-from reodsl.store.runs import Record, began
+from reodsl.store.layout import models
+from reodsl.store.runs import Record, alive, began, find_repeated, records
+from reodsl.store.select import pick, select
 from reodsl.store.store import Store
+from reodsl.watch.draw import named_numbers
+from reodsl.watch.state import going_json, read_state
 
 
 @click.command(
@@ -44,11 +51,6 @@ def command(
 
     A run that found everything in place has no line of its own: it is counted with the run that it repeats.
     """
-    from reodsl.cli.output import print_json
-    from reodsl.store.layout import models
-    from reodsl.store.runs import find_repeated, records
-    from reodsl.store.select import pick, select
-
     store = existing_store(store_dir)
     runs = records(store)
     if run is None and not verify:
@@ -78,7 +80,6 @@ def command(
 
 
 def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
-    from reodsl.store.runs import alive
 
     status = "stopped" if record.status == "running" and not alive(store, record) else record.status
     return {
@@ -108,9 +109,6 @@ def _verdict(store: Store, record: Record) -> tuple[str, ...]:
 
 def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
     """Return the tasks that a run is at now, with how far they are."""
-    from reodsl.store.runs import alive
-    from reodsl.watch.state import going_json, read_state
-
     if record is None or not alive(store, record):
         return []
     return [going_json(each) for each in read_state(store, record, steps=False).going]
@@ -118,8 +116,6 @@ def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
 
 def _going_text(each: dict[str, Any]) -> str:
     """`at  vanilla.train.s1  13/40  reward 0.94`."""
-    from reodsl.watch.draw import named_numbers
-
     far = "" if each["step"] is None else str(each["step"]) + (f"/{each['steps']}" if each["steps"] else "")
     far = far or ("waiting" if each["waiting"] else "")
     return "  ".join(filter(None, ["at", each["task"], far, *named_numbers(each["numbers"])]))
@@ -142,8 +138,6 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
 
 def _runs_text(rows: list[dict[str, Any]]) -> str:
     """Return a line for each run that did something; how often it was given again is told there."""
-    from reodsl.plan.render import ago
-
     if not rows:
         return "No runs yet."
     now = datetime.now(UTC)
@@ -171,9 +165,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
-    from humanize import naturalsize
 
-    from reodsl.plan.render import ago
     from reodsl.report.formats import plural
 
     now = datetime.now(UTC)

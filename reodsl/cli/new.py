@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.output import file_to_write, print_json
+from reodsl.cli.output import failed, file_to_write, print_json, show
 from reodsl.diagnostics import Problem, problem
+from reodsl.language import compile_file
 from reodsl.language.suggest import nearest
 from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
 
@@ -127,8 +128,6 @@ def _job(file: str | None, scheduler: str, spec: str) -> None:
     """Write the job that runs a spec on its cluster."""
     if file is None:
         raise click.UsageError("name the FILE to write, or `-` for standard output")
-    from reodsl.cli.output import failed, show
-    from reodsl.language import compile_file
 
     compiled = compile_file(spec)
     if compiled.spec is None or failed(compiled.diagnostics):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, known_store_option, set_option
-
-if TYPE_CHECKING:
-    from reodsl.cli.groups import Asked
-    from reodsl.ir.reward import Reward
-    from reodsl.ir.rollout import Tried
-    from reodsl.ir.training import Advantage
+from reodsl.cli.groups import Asked, Past, check_inputs, made_group, past_group, places_of, refuse_unanswered
+from reodsl.cli.options import amend_option, assignments, known_store_option, set_option
+from reodsl.cli.output import failed, print_json, show
+from reodsl.diagnostics import problem
+from reodsl.ir.expression import STEP
+from reodsl.ir.reward import Reward
+from reodsl.ir.reward_text import as_written, expression_text, let_names
+from reodsl.ir.rollout import Tried
+from reodsl.ir.training import Advantage
+from reodsl.plan.registry import load_registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +117,7 @@ def command(
     settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
     the responses are made by hand with --length and --correct, or were sampled in a past run.
     """
-    from reodsl.cli.groups import Past, check_inputs, made_group, past_group, places_of, refuse_unanswered
-    from reodsl.cli.options import assignments
-    from reodsl.cli.output import failed, print_json, show
-    from reodsl.diagnostics import problem
     from reodsl.language.chosen_reward import choose_reward
-    from reodsl.plan.registry import load_registry
 
     chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
     show(chosen.diagnostics, chosen.sources)
@@ -162,8 +160,6 @@ def command(
 
 def _facts(shown: _Shown) -> dict[str, Any]:
     """Return what is printed, as docs/JSON.md has it; numbers may still be infinite or none."""
-    from reodsl.ir.reward_text import as_written, expression_text, let_names
-
     reward = shown.reward
     names = let_names(reward.lets)
     rule = {
@@ -224,9 +220,6 @@ def _finite(value: Any) -> Any:
 
 def _lines(shown: _Shown) -> list[str]:
     """Return the group as a table, a row a response or a split of it, and what its columns are."""
-    from reodsl.ir.expression import STEP
-    from reodsl.ir.reward_text import as_written, expression_text, let_names
-
     reward = shown.reward
     # Pairs, as a let may have the name of a column.
     rows: list[list[tuple[str, str]]] = []
@@ -320,8 +313,6 @@ def _number(value: float) -> str:
 
 def _refuse_endless(shown: _Shown) -> None:
     """Raise E0920 for a reward that is not a number, as a training does."""
-    from reodsl.diagnostics import problem
-
     for number, tried in enumerate(shown.tried):
         for value in tried.rewards:
             if not math.isfinite(value):

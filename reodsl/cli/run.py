@@ -6,26 +6,28 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from reodsl.cli import completing
 from reodsl.cli.doubts import Doubts
+from reodsl.cli.fetch import fetch_missing
+from reodsl.cli.live import Display, Waiting, display
 from reodsl.cli.options import Place, spec_options, trust_options
-from reodsl.cli.output import folder_to_fill
+from reodsl.cli.output import failed, folder_to_fill, located, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
+from reodsl.diagnostics.render import to_json
+from reodsl.diff.compare import changes
 from reodsl.graph.job import Event
+from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, Results
 from reodsl.plan.saved import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import Outcome, run
 from reodsl.store.layout import run_folder
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
-
-if TYPE_CHECKING:
-    from reodsl.cli.live import Display
 
 _MOVED = 12
 
@@ -100,8 +102,6 @@ def command(
     Finished work is never done again, and an interrupted run goes on where it was: give the same command once
     more. Exits 0 when everything is there, 1 when something failed.
     """
-    from reodsl.cli.output import show
-
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
     saved = _saved(spec, sets, amends, target, store_dir)
@@ -111,8 +111,6 @@ def command(
         store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
-        from reodsl.cli.fetch import fetch_missing
-
         fetch_missing(ready, fetching)
     plan = ready.plan()
     if saved is not None:
@@ -159,8 +157,6 @@ def _saved(
 
 def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
     """End the command where what would run is not what was planned, saying what moved."""
-    from reodsl.diff.compare import changes
-
     notes = (
         *(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()),
         *list_moved(saved, plan),
@@ -189,8 +185,6 @@ class Watcher:
         trackers: Sequence[str] = (),
     ) -> None:
         """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
-        from reodsl.cli.live import Waiting, display
-
         title = f"{ready.spec.study.name} {plan.digest[:8]}"
         silent = quiet or as_json
 
@@ -206,8 +200,6 @@ class Watcher:
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Show them, and end the command where something is wrong."""
-        from reodsl.cli.output import failed, show
-
         show(findings if not self.quiet or failed(findings) else (), self.ready.spec.sources)
         if failed(findings):
             raise SystemExit(1)
@@ -243,7 +235,6 @@ class Watcher:
             self._tell_of_trackers()
 
     def _tell_of_trackers(self) -> None:
-        from reodsl.cli.output import show
 
         if self.trackers is not None and not self.quiet:
             show(self.trackers.news())
@@ -251,9 +242,6 @@ class Watcher:
 
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """Print the outcome: as JSON, or in a few lines that end with the report's place."""
-    from reodsl.cli.output import located, print_json, show
-    from reodsl.plan.places import locate_failures
-
     results, page = outcome.results, outcome.page
     everything = located(locate_failures(ready.spec, ready.graph, results.failed))
     if as_json:
@@ -293,9 +281,6 @@ def _print_table(folder: Path) -> None:
 
 
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
-    from reodsl.cli.output import located
-    from reodsl.diagnostics.render import to_json
-    from reodsl.plan.places import locate_failures
     from reodsl.report.verdict_words import read_verdict
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,11 +12,12 @@ from reodsl.cli.options import frontier_of, placed
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
-
-if TYPE_CHECKING:
-    from reodsl.numbers.curves import Curves
-    from reodsl.numbers.intervals import Interval
-    from reodsl.numbers.responses import Scored
+from reodsl.numbers.curves import Curves, envelope
+from reodsl.numbers.intervals import Interval
+from reodsl.numbers.reference import misfits, select_benchmarks
+from reodsl.numbers.reg import REG_TO, integration_grid
+from reodsl.numbers.responses import Scored, check_end, curves_by_model, read_responses, score_responses
+from reodsl.store.files import storing, write_atomic
 
 _ENDED = "* Only responses that ended count (`ended`), so this is not REG, and a difference of AUC_OAA bounds none of REG.\n"
 _BETWEEN = "  REG lies between the two numbers of `REG between`.\n"
@@ -39,11 +40,7 @@ def score_table(
 
     Raises `Problem` where nothing sound can be printed.
     """
-    from reodsl.numbers.curves import envelope
-    from reodsl.numbers.reg import REG_TO, integration_grid
-    from reodsl.numbers.responses import check_end, curves_by_model, read_responses, score_responses
     from reodsl.report.curve_chart import draw_picture
-    from reodsl.store.files import storing, write_atomic
 
     if of and frontier is not None:
         raise problem(
@@ -126,8 +123,6 @@ def _edge(
     models: Mapping[str, Curves], name: str, base: Sequence[str], points: Sequence[int], approximate: bool
 ) -> tuple[Curves, tuple[str, ...]]:
     """Return the curves of a frontier, and why it does not fit these responses, which `approximate` lets pass."""
-    from reodsl.numbers.reference import misfits, select_benchmarks
-
     reference = frontier_of(name, base)
     found = misfits(reference, models, base, points, name)
     if found and not approximate:

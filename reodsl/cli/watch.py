@@ -12,15 +12,17 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import known_store_option
+from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
-from reodsl.store.runs import Record
+from reodsl.diagnostics import problem
+from reodsl.store.runs import Record, alive, records
+from reodsl.store.select import pick
 from reodsl.store.store import Store
+from reodsl.watch.draw import Pace, Row, at, draw, numbers, span, wrap_pieces
+from reodsl.watch.state import Ended, Going, State, read_state, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-
-    from reodsl.watch.draw import Pace, Row
-    from reodsl.watch.state import Ended, Going, State
 
 _PLAIN_EVERY = 15.0
 _FAILED = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     "}
@@ -54,11 +56,6 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
     RUN is a study, or the start of a run's name. Watching changes nothing, and Ctrl-C ends the watching, not the
     run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it is still going.
     """
-    from reodsl.cli.output import print_json
-    from reodsl.store.runs import records
-    from reodsl.store.select import pick
-    from reodsl.watch.state import read_state, to_json
-
     store = existing_store(store_dir)
     name = _chosen(store, run).name
 
@@ -81,10 +78,6 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
 
 def _chosen(store: Store, run: str | None) -> Record:
     """Return the run that is named; else the latest that goes on, else the latest."""
-    from reodsl.diagnostics import problem
-    from reodsl.store.runs import alive, records
-    from reodsl.store.select import pick
-
     runs = records(store)
     if run is not None:
         return pick(runs, run)
@@ -147,8 +140,6 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
 
 def drawn(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
     """Return the state as lines; `paces` remembers how far tasks were, for the time that is left."""
-    from reodsl.watch.draw import draw, span
-
     now = time.time()
     rows = [_row(each, paces, now) for each in state.going] if not state.over else []
     total = f"{state.done} of {state.total} tasks" if state.total is not None else f"{state.done} results"
@@ -159,7 +150,6 @@ def drawn(state: State, paces: dict[str, Pace], width: int, height: int) -> Grou
 
 
 def _row(each: Going, paces: dict[str, Pace], now: float) -> Row:
-    from reodsl.watch.draw import Pace
 
     pace = paces.setdefault(each.task, Pace(each.began))
     pace.waiting, pace.steps = each.waiting, list(each.steps)
@@ -176,7 +166,6 @@ def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
 
 
 def _print_end(console: Console, each: Ended) -> None:
-    from reodsl.watch.draw import span, wrap_pieces
 
     style = {"finished": "", "failed": "red"}.get(each.kind, "dim")
     pieces = [each.task, *([span(each.seconds)] if each.seconds is not None else []), each.said]
@@ -185,7 +174,6 @@ def _print_end(console: Console, each: Ended) -> None:
 
 
 def _tell_progress(state: State, paces: dict[str, Pace], printed: dict[str, float]) -> None:
-    from reodsl.watch.draw import at, numbers
 
     now = time.time()
     for each in state.going:

@@ -11,10 +11,16 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
+from reodsl.cli.output import print_json
 from reodsl.cli.place import prepare
 from reodsl.diagnostics.excerpt import visible
+from reodsl.plan.changes import words
+from reodsl.plan.render import ago, item_json, place
 from reodsl.plan.verdict import Item, Plan, Ready, find
 from reodsl.store.accept import acceptances
+from reodsl.store.live import read_live, read_steps
+from reodsl.watch.draw import named_numbers
+from reodsl.watch.state import finite
 
 
 @click.command(
@@ -41,8 +47,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it."""
-    from reodsl.cli.output import print_json
-
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     item = find(plan, task)
@@ -53,7 +57,6 @@ def command(
 
 
 def _json(ready: Ready, item: Item) -> dict[str, Any]:
-    from reodsl.plan.render import item_json
 
     material = ready.store.material(item.key) if item.key else None
     manifest = ready.store.get(item.key) if item.key else None
@@ -70,8 +73,6 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
 
 def _reason(ready: Ready, item: Item) -> str:
     """Why, and of a result that is there when it was made and how long that took."""
-    from reodsl.plan.render import ago
-
     manifest = ready.store.get(item.key) if item.created and item.key else None
     if manifest is None:
         return item.reason
@@ -80,9 +81,6 @@ def _reason(ready: Ready, item: Item) -> str:
 
 def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
     """Return how far a run is with the task, or how far one came that was stopped; None where none began."""
-    from reodsl.store.live import read_live, read_steps
-    from reodsl.watch.state import finite
-
     if item.key is None or item.verdict == "reuse":
         return None
     going = ready.store.busy(item.key)
@@ -108,8 +106,6 @@ def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
 
 def _running_text(running: dict[str, Any]) -> str:
     """Return `it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
-    from reodsl.watch.draw import named_numbers
-
     step = "no step yet" if running["step"] is None else f"step {running['step']}"
     if running["steps"]:
         step += f" of {running['steps']}"
@@ -118,8 +114,6 @@ def _running_text(running: dict[str, Any]) -> str:
 
 
 def _text(ready: Ready, plan: Plan, item: Item) -> str:
-    from reodsl.plan.changes import words
-    from reodsl.plan.render import place
 
     verdicts = {other.task.id: other.verdict for other in plan.items}
     running = _running(ready, item)

@@ -45,7 +45,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("REODSL_STORE", raising=False)
     monkeypatch.setattr(checking, "gpus", lambda: 0)
     monkeypatch.setattr(checking, "shown_gpus", lambda: 0)
-    monkeypatch.setattr(machine, "measure", lambda place: LAPTOP)
+    monkeypatch.setattr("reodsl.cli.doctor.measure", lambda place: LAPTOP)
     monkeypatch.setattr("platform.python_version", lambda: "3.11.7")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     runners(monkeypatch, PARTS)
@@ -54,7 +54,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def runners(monkeypatch: pytest.MonkeyPatch, parts: tuple[Part, ...]) -> None:
     found = replace(REGISTRY, survey=lambda: parts)
-    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
+    monkeypatch.setattr("reodsl.cli.doctor.load_registry", lambda: found)
 
 
 @pytest.mark.usefixtures("laptop")
@@ -106,7 +106,7 @@ def test_without_runners_it_still_tells_the_rest(
     def none() -> Registry:
         raise problem("E0964", "no runners are installed", help="pip install 'reodsl[run]'")
 
-    monkeypatch.setattr("reodsl.plan.registry.load_registry", none)
+    monkeypatch.setattr("reodsl.cli.doctor.load_registry", none)
     assert call("doctor", "specs/quickstart.reo") == 1
     told = capsys.readouterr().out
     assert "- runners    no runners are installed" in told
@@ -120,7 +120,7 @@ def test_memory_and_disk_are_compared_with_what_the_spec_needs(
     refusal: Callable[..., None],
 ) -> None:
     little = Measures(cores=1, memory=2**20, disk=10**6)
-    monkeypatch.setattr(machine, "measure", lambda place: little)
+    monkeypatch.setattr("reodsl.cli.doctor.measure", lambda place: little)
     assert call("doctor", "specs/quickstart.reo", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     assert [lack["code"] for lack in told["lacks"]] == ["E0973", "E0974"]
@@ -181,7 +181,7 @@ def test_other_gpus_than_the_specs_are_told_and_do_not_keep_it_from_fitting(
 ) -> None:
     told = (warning("W0971", "the GPUs there are A100", help="say what there is"),)
     found = replace(REGISTRY, survey=lambda: PARTS, check=lambda *asked: told)
-    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
+    monkeypatch.setattr("reodsl.cli.doctor.load_registry", lambda: found)
     assert call("doctor", "specs/quickstart.reo") == 0
     out = capsys.readouterr().out
     assert "+ specs/quickstart.reo  fits\n      the GPUs there are A100" in out
