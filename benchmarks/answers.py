@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from benchmarks.tables import ROOT
-from reodsl.lsp.analysis import Analysis, analyse, findings_of
+from reodsl.lsp.analysis import Analysis, analyse, list_findings
 from reodsl.lsp.colours import encode_colours, folds
 from reodsl.lsp.complete import completions
 from reodsl.lsp.hints import hints
@@ -58,7 +58,7 @@ def editor(rounds: int) -> dict[str, Any]:
     lines = text.split("\n")
     middle = len(lines) // 2
     answers: dict[str, Callable[[Analysis], object]] = {
-        "diagnostics": findings_of,
+        "diagnostics": list_findings,
         "completion": lambda it: completions(it, middle, 1),
         "hover": lambda it: meaning(it, middle, 5),
         "hints": lambda it: hints(it, 1, len(lines)),

@@ -74,7 +74,7 @@ def load(
     by default `.reodsl` beside the spec.
     """
     from reodsl.language import compile_file
-    from reodsl.plan.verdict import made_ready
+    from reodsl.plan.verdict import prepare_study
 
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
     errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
@@ -82,7 +82,7 @@ def load(
         refusal = Problem(*errors)
         refusal.add_note(render(errors, compiled.sources))
         raise refusal
-    ready = made_ready(compiled.spec, Path(path), Path(store) if store is not None else None)
+    ready = prepare_study(compiled.spec, Path(path), Path(store) if store is not None else None)
     return Loaded(ready.spec, ready.graph, ready.store, ready.keys)
 
 

@@ -9,7 +9,7 @@ from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
-from reodsl.rehearse.shrink import StandIn, StandIns, of_data
+from reodsl.rehearse.shrink import StandIn, StandIns, name_data
 from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import source_problems
 
@@ -31,7 +31,7 @@ def stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
     data: dict[str, tuple[DataSource, ...]] = {}
     for each in values_of(spec.study, Data):
         if _is_absent(each, folder):
-            data.setdefault(of_data(each), (_sums(each, len(data)),))
+            data.setdefault(name_data(each), (_sums(each, len(data)),))
     return StandIns(models, data)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from reodsl.cli.output import located
+from reodsl.cli.output import gather_findings
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 
@@ -53,7 +53,7 @@ def refusal(golden: Callable[[str, str], None], tmp_path: Path) -> Callable[...,
 
     def compare(name: str, told: Problem | str, *hidden: tuple[str, str], task: str | None = None) -> None:
         if isinstance(told, Problem):
-            found = located({task: told.diagnostics}) if task is not None else told.diagnostics
+            found = gather_findings({task: told.diagnostics}) if task is not None else told.diagnostics
             told = render(found, {})
         assert re.findall(r"^\w+\[([EWN]\d{4})\]", told, re.MULTILINE) == [Path(name).stem[:5]]
         for here, stands in (*hidden, (str(tmp_path), "PLACE")):

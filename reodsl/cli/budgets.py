@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reodsl.cli.options import frontier_of, placed
+from reodsl.cli.options import frontier_of, name_place
 from reodsl.cli.output import print_json, show
 
 
@@ -36,7 +36,7 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     show(result.diagnostics, result.sources)
     if result.schedule is None:
         raise SystemExit(1)
-    with placed(frontier):
+    with name_place(frontier):
         facts = describe_schedule(result.schedule, None if frontier is None else frontier_of(frontier).curves)
     if as_json:
         print_json(facts)

@@ -9,7 +9,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.fmt import spec_files
 from reodsl.cli.options import amend_option, assignments, set_option
-from reodsl.cli.output import failed, print_json, show
+from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import Diagnostic
 
 
@@ -40,7 +40,7 @@ def command(paths: tuple[str, ...], sets: tuple[str, ...], amends: tuple[str, ..
     for path in spec_files(paths):
         result = check_file(path, sets=set_values, amends=amend_values)
         everything.extend(result.diagnostics)
-        bad = failed(result.diagnostics)
+        bad = has_error(result.diagnostics)
         files.append({"path": str(path), "ok": not bad})
         if not as_json:
             show(result.diagnostics, result.sources)
@@ -48,5 +48,5 @@ def command(paths: tuple[str, ...], sets: tuple[str, ...], amends: tuple[str, ..
                 click.echo(f"{path}: ok")
     if as_json:
         print_json({"files": files, "diagnostics": to_json(everything)})
-    if failed(everything):
+    if has_error(everything):
         raise SystemExit(1)

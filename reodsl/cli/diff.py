@@ -20,7 +20,7 @@ from reodsl.graph.identity import identity
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec
-from reodsl.store.runs import began, kept_spec, records
+from reodsl.store.runs import began, records, require_spec
 from reodsl.store.select import pick
 
 
@@ -81,8 +81,8 @@ def command(
     left = _side(a, (), (), target, store_dir)
     right = _side(b or a, sets, amends, target, store_dir)
     same = left.name == right.name
-    names = left.name, _changed(right) if same else right.name
-    shown = left.shown, _changed(right) if same else right.shown
+    names = left.name, _name_changed_side(right) if same else right.name
+    shown = left.shown, _name_changed_side(right) if same else right.shown
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(difference, names, left.metrics, right.metrics))
@@ -93,7 +93,7 @@ def command(
         raise SystemExit(2)
 
 
-def _changed(side: Side) -> str:
+def _name_changed_side(side: Side) -> str:
     """Return the name of a side that differs from the other in its changes alone."""
     changes = _changes(side.spec)
     return f"with {changes}" if changes else side.shown
@@ -108,16 +108,16 @@ def _side(
 ) -> Side:
     path = Path(text)
     if path.suffix == ".reo" or text == "-" or (path.is_file() and path.suffix != ".json"):
-        return _of_spec(text, sets, amends, target, store_dir)
+        return _compile_side(text, sets, amends, target, store_dir)
     if sets or amends:
         raise click.UsageError(f"{text} is a run: --set and --amend are for a spec")
     resolved = path / "spec.reo.json" if path.is_dir() else path
     if resolved.is_file():
-        return _of_file(text, resolved)
-    return _of_run(text, store_dir)
+        return _read_side(text, resolved)
+    return _open_side(text, store_dir)
 
 
-def _of_spec(
+def _compile_side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
 
@@ -138,7 +138,7 @@ def _of_spec(
     )
 
 
-def _of_file(text: str, path: Path) -> Side:
+def _read_side(text: str, path: Path) -> Side:
 
     try:
         spec = Spec.model_validate_json(path.read_bytes())
@@ -154,11 +154,11 @@ def _of_file(text: str, path: Path) -> Side:
     return Side(text, text, spec, graph, identity, read_table(path.parent))
 
 
-def _of_run(text: str, store_dir: Path | None) -> Side:
+def _open_side(text: str, store_dir: Path | None) -> Side:
 
     store = existing_store(store_dir)
     record = pick(records(store), text)
-    spec = kept_spec(store, record)
+    spec = require_spec(store, record)
     graph = lower(spec)
     folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
 

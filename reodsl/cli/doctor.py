@@ -58,7 +58,7 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
-    everything = (*_own(measures), *parts)
+    everything = (*_list_core_parts(measures), *parts)
     fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
     ready = all(part.state == "ok" for part in everything if part.needed)
     if as_json:
@@ -79,7 +79,7 @@ def _survey() -> tuple[Registry | None, Sequence[Part]]:
     return registry, registry.survey()
 
 
-def _own(measures: Measures) -> tuple[Part, ...]:
+def _list_core_parts(measures: Measures) -> tuple[Part, ...]:
     """Return the parts that are known without a runner."""
     cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
     return (

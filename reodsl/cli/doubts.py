@@ -80,14 +80,14 @@ class Doubts:
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
         from reodsl.doubts.answers import find_unended, unlearnt
-        from reodsl.doubts.left_out import left_out
+        from reodsl.doubts.left_out import list_left_out
         from reodsl.doubts.questions import overlaps
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
             *self._questioned(folders),
             *overlaps(self.ready.graph, folders),
-            *self._at_lines(left_out(self.ready.graph, folders)),
+            *self._at_lines(list_left_out(self.ready.graph, folders)),
             *self._unanswered(folders),
             *find_unended(page.parent),
             *unlearnt(page.parent),

@@ -14,7 +14,7 @@ from reodsl.cli.options import spec_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Problem
 from reodsl.plan.verdict import Ready
-from reodsl.share.fetch import Offer, Wanted, fetch, look_up, named_by
+from reodsl.share.fetch import Offer, Wanted, fetch, list_repositories, look_up
 
 
 @click.command(
@@ -48,7 +48,7 @@ def command(
     everything is there.
     """
     ready = prepare(spec, sets, amends, target, store_dir)
-    folder, wanted = ready.keys.folder, named_by(ready.spec)
+    folder, wanted = ready.keys.folder, list_repositories(ready.spec)
     offers = [look_up(each) for each in wanted if not each.is_here(folder)]
     moved = tell_moved([each for each in wanted if each.is_here(folder)], folder)
     offers += moved if update else []
@@ -99,7 +99,7 @@ def fetch_missing(ready: Ready, allowed: bool) -> None:
 
     Else nothing is fetched, and the run's own check tells what is missing. Raises as `look_up`, where it is allowed.
     """
-    missing = [each for each in named_by(ready.spec) if not each.is_here(ready.keys.folder)]
+    missing = [each for each in list_repositories(ready.spec) if not each.is_here(ready.keys.folder)]
     if not missing or not (allowed or (sys.stdin.isatty() and sys.stderr.isatty())):
         return
     try:

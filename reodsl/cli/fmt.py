@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.output import failed, show
+from reodsl.cli.output import has_error, show
 from reodsl.diagnostics import problem
 from reodsl.syntax import read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
@@ -48,7 +48,7 @@ def command(paths: tuple[str, ...], check: bool) -> None:
         )
         result = format_source(source)
         show(result.diagnostics, {source.path: source.text})
-        if failed(result.diagnostics) or result.text is None:
+        if has_error(result.diagnostics) or result.text is None:
             broken = True
             continue
         if name == "-" and not check:

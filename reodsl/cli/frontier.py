@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.options import Place, placed, token_count
+from reodsl.cli.options import Place, name_place, token_count
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import problem
 from reodsl.diagnostics.excerpt import visible
@@ -74,7 +74,7 @@ def command(
     # A frontier goes back to no model that can be named where one of its models does not.
     whole = all(name in named for name in chosen)
     bases = base or tuple(dict.fromkeys(each for name in chosen for each in named[name]) if whole else ())
-    with placed(", ".join(map(str, files))):
+    with name_place(", ".join(map(str, files))):
         edge = envelope({name: models[name] for name in chosen}, stop)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)

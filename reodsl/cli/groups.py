@@ -86,7 +86,7 @@ class _Verdicts(Mapping[int, bool]):
         return len(self.verdicts)
 
 
-def made_group(
+def make_group(
     reward: Reward,
     length: str | None,
     correct: str | None,
@@ -107,15 +107,16 @@ def made_group(
     verdicts = _answers("--correct", correct, size)
     unanswered: list[tuple[str, int, int]] = []
     at_cuts = {
-        option: _at_cuts(option, texts, size) for option, texts in (("--forced", forced), ("--bare", bare))
+        option: _read_verdicts(option, texts, size)
+        for option, texts in (("--forced", forced), ("--bare", bare))
     }
     numbers, tracks = _numbers(reward, given, size)
     rollouts = tuple(
         Rollout(
             lengths[i],
             verdicts[i],
-            forced=_Verdicts("--forced", i, _of(at_cuts["--forced"], i), unanswered, False),
-            bare=_Verdicts("--bare", i, _of(at_cuts["--bare"], i), unanswered, False),
+            forced=_Verdicts("--forced", i, _select_response(at_cuts["--forced"], i), unanswered, False),
+            bare=_Verdicts("--bare", i, _select_response(at_cuts["--bare"], i), unanswered, False),
             given={name: values[i] for name, values in numbers.items()},
         )
         for i in range(size)
@@ -123,12 +124,12 @@ def made_group(
     return Asked(Group("", rollouts, _reference(*reference), tracks), unanswered)
 
 
-def _of(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool]:
+def _select_response(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool]:
     """One response's verdicts by cut."""
     return {cut: answers[response] for cut, answers in verdicts.items()}
 
 
-def past_group(
+def read_group(
     reward: Reward,
     past: Past,
     experiment: str | None,
@@ -229,7 +230,7 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
     if not splits:
         # Others were asked for before.
         return (
-            _reached(split, [(*split.budgets, split.l_max)] * size, group)
+            _cut_at_ends(split, [(*split.budgets, split.l_max)] * size, group)
             if isinstance(split, Budgets)
             else []
         )
@@ -244,10 +245,10 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
             f"--splits is given {len(places)} times for {size} responses",
             "give it once, or once for each response",
         )
-    return _reached(split, places * size if len(places) == 1 else places, group)
+    return _cut_at_ends(split, places * size if len(places) == 1 else places, group)
 
 
-def _reached(split: Split, places: list[tuple[int, ...]], group: Asked) -> list[tuple[int, ...]]:
+def _cut_at_ends(split: Split, places: list[tuple[int, ...]], group: Asked) -> list[tuple[int, ...]]:
     """Return the places of each response; where splits are `reached`, those below its end, and its end."""
     if isinstance(split, (Steps, Exits)) or not split.reached:
         return places
@@ -349,7 +350,7 @@ def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
     return values * size if len(values) == 1 else values
 
 
-def _at_cuts(option: str, texts: Sequence[str], size: int) -> dict[int, list[bool]]:
+def _read_verdicts(option: str, texts: Sequence[str], size: int) -> dict[int, list[bool]]:
     verdicts: dict[int, list[bool]] = {}
     for text in texts:
         cut, colon, answers = text.partition(":")

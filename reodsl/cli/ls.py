@@ -64,7 +64,7 @@ def command(
     record = None if run is None else pick(runs, run)
     tasks = {key: key for key in store} if record is None else select(store, record, selector)
     results = [_result(store, name, key, verify) for name, key in tasks.items()]
-    going = _going(store, record)
+    going = _list_going(store, record)
     if as_json:
         print_json({"store": str(store.root), "results": results, "running": going})
     else:
@@ -72,7 +72,7 @@ def command(
             click.echo(visible(line))
         click.echo(_results_text(results, verify))
         for each in going:
-            click.echo(_going_text(each))
+            click.echo(_format_going(each))
         for place in models(Path(record.report)) if record is not None and record.report else ():
             click.echo(f"model: {place}")
     if verify and any(result["damage"] for result in results):
@@ -91,7 +91,7 @@ def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
         "started": record.started,
         "ended": record.ended,
         "results": len(record.tasks),
-        "running": _going(store, record),
+        "running": _list_going(store, record),
         "report": record.report,
         "changes": record.changes,
         "repeats": repeats,
@@ -107,14 +107,14 @@ def _verdict(store: Store, record: Record) -> tuple[str, ...]:
     return () if key is None else said(store.path(key))
 
 
-def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
+def _list_going(store: Store, record: Record | None) -> list[dict[str, Any]]:
     """Return the tasks that a run is at now, with how far they are."""
     if record is None or not alive(store, record):
         return []
     return [going_json(each) for each in read_state(store, record, steps=False).going]
 
 
-def _going_text(each: dict[str, Any]) -> str:
+def _format_going(each: dict[str, Any]) -> str:
     """`at  vanilla.train.s1  13/40  reward 0.94`."""
     far = "" if each["step"] is None else str(each["step"]) + (f"/{each['steps']}" if each["steps"] else "")
     far = far or ("waiting" if each["waiting"] else "")
@@ -158,7 +158,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
         f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
         + "".join(f"\n    {visible(line)}" for line in row["verdict"][:1])
-        + "".join(f"\n    {_going_text(each)}" for each in row["running"])
+        + "".join(f"\n    {_format_going(each)}" for each in row["running"])
         for row in rows
         if row["repeats"] is None
     )

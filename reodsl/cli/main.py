@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
     except OSError as caught:
         if debug or isinstance(caught, BrokenPipeError):
             raise
-        _show(_refused(caught))
+        _show(_explain_refusal(caught))
         return 1
     except Exception as caught:
         if debug:
@@ -163,7 +163,7 @@ def entry() -> None:
     except OSError as caught:
         # Whoever read our output has seen enough, or has no room for it.
         if not isinstance(caught, BrokenPipeError):
-            _show(_refused(caught))
+            _show(_explain_refusal(caught))
         _mute()
         code = 1
     # Ray passes an exit on, but not its code.
@@ -197,7 +197,7 @@ def _mute() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refused(caught: OSError) -> Problem:
+def _explain_refusal(caught: OSError) -> Problem:
     return Problem(
         error(
             "E0119",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.output import failed, file_to_write, print_json, show
+from reodsl.cli.output import file_to_write, has_error, print_json, show
 from reodsl.diagnostics import Problem, problem
 from reodsl.language import compile_file
 from reodsl.language.suggest import nearest
@@ -130,7 +130,7 @@ def _job(file: str | None, scheduler: str, spec: str) -> None:
         raise click.UsageError("name the FILE to write, or `-` for standard output")
 
     compiled = compile_file(spec)
-    if compiled.spec is None or failed(compiled.diagnostics):
+    if compiled.spec is None or has_error(compiled.diagnostics):
         show(compiled.diagnostics, compiled.sources)
         raise SystemExit(1)
     text = cluster_job(scheduler, compiled.spec, spec, file)
@@ -174,10 +174,10 @@ def _create(path: Path, text: str) -> None:
         with place.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise _there(path) from None
+        raise _refuse_existing(path) from None
 
 
-def _there(path: Path) -> Problem:
+def _refuse_existing(path: Path) -> Problem:
     return problem(
         "E0120",
         "this file is there already, and is left as it is",

@@ -119,12 +119,12 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> Reference:
     path = Path(name_or_file)
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
         return read_reference(path, base)
-    with placed(name_or_file):
+    with name_place(name_or_file):
         return named_frontier(name_or_file)
 
 
 @contextmanager
-def placed(place: object) -> Iterator[None]:
+def name_place(place: object) -> Iterator[None]:
     """Names `place` in every problem inside the block that has none: the numbers layer knows values, not files."""
     try:
         yield

@@ -38,7 +38,7 @@ def colourful() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def located(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
     """Return the findings of tasks, each once, with its tasks named: as its place if it has none, else in a note.
 
     A store that refuses all tasks alike is no matter of one of them.
@@ -47,10 +47,10 @@ def located(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
     for task, diagnostics in by_task.items():
         for diagnostic in diagnostics:
             tasks.setdefault(diagnostic, []).append(task)
-    return [_in_tasks(diagnostic, names) for diagnostic, names in tasks.items()]
+    return [_name_tasks(diagnostic, names) for diagnostic, names in tasks.items()]
 
 
-def _in_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
+def _name_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
     words = listed(names, 3)
     if diagnostic.code in ("E0950", "E0951") or any(name in (diagnostic.where or "") for name in names):
         return diagnostic
@@ -64,7 +64,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def failed(diagnostics: Iterable[Diagnostic]) -> bool:
+def has_error(diagnostics: Iterable[Diagnostic]) -> bool:
     """Return whether any of them is an error."""
     return any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
@@ -83,12 +83,12 @@ def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = ANOTHER)
         status = place.stat() if place.exists() else None
         read = status is not None and any(each.exists() and each.samefile(place) for each in reads)
     except (OSError, RuntimeError, ValueError) as cause:
-        raise _refused(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
+        raise _refuse_path(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
     if status is not None and not stat.S_ISREG(status.st_mode):
         what = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is a device or a pipe"
-        raise _refused(path, what, remedy)
+        raise _refuse_path(path, what, remedy)
     if read:
-        raise _refused(path, "this command reads it, and would overwrite it", remedy)
+        raise _refuse_path(path, "this command reads it, and would overwrite it", remedy)
     folder_to_fill(place.parent, remedy)
     return place
 
@@ -101,15 +101,15 @@ def folder_to_fill(path: Path, remedy: str = ANOTHER) -> Path:
     try:
         there = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
         if not there.is_dir():
-            raise _refused(path, f"{there} is not a folder", remedy)
+            raise _refuse_path(path, f"{there} is not a folder", remedy)
         with tempfile.TemporaryFile(dir=there):
             pass
     except (OSError, ValueError) as cause:
-        raise _refused(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
+        raise _refuse_path(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
     return path
 
 
-def _refused(path: Path, reason: str, remedy: str) -> Problem:
+def _refuse_path(path: Path, reason: str, remedy: str) -> Problem:
     return problem(
         "E0118",
         f"nothing can be written here: {reason[:1].lower() + reason[1:]}",

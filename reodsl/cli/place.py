@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.plan.verdict import Plan, Ready, made_ready
+from reodsl.plan.verdict import Plan, Ready, prepare_study
 from reodsl.store.code import read_all
 from reodsl.store.store import Store
 
@@ -24,16 +24,16 @@ def prepare(
 ) -> Ready:
     """Compile and lower a spec; its warnings go to stderr, unless `quiet`; its errors end the command."""
     from reodsl.cli.options import assignments
-    from reodsl.cli.output import failed, show
+    from reodsl.cli.output import has_error, show
     from reodsl.language import compile_file
 
     compiled = compile_file(
         path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
     )
     show((d for d in compiled.diagnostics if not quiet or d.severity == "error"), compiled.sources)
-    if compiled.spec is None or failed(compiled.diagnostics):
+    if compiled.spec is None or has_error(compiled.diagnostics):
         raise SystemExit(1)
-    return made_ready(compiled.spec, Path(path), store_dir)
+    return prepare_study(compiled.spec, Path(path), store_dir)
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.options import Place, frontier_of, placed, token_count, token_grid
+from reodsl.cli.options import Place, frontier_of, name_place, token_count, token_grid
 from reodsl.cli.output import print_json
 from reodsl.cli.scored import require_frontier, score_table
 from reodsl.diagnostics import Problem
@@ -102,7 +102,7 @@ def command(
     frontier = require_frontier(curves, frontier, of, picture)
     base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
     reference = frontier_of(frontier, base)
-    with placed(f"{curves} against {frontier}"):
+    with name_place(f"{curves} against {frontier}"):
         faults = misfits(reference, models, base, integration_grid(stop, points), frontier)
         if faults and not approximate:
             raise Problem(*faults)

@@ -18,10 +18,10 @@ from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.plan.verdict import Ready, made_ready
+from reodsl.plan.verdict import Ready, prepare_study
 from reodsl.price.history import keep_rehearsal, read_history
 from reodsl.price.machine import gpus_of
-from reodsl.rehearse import Size, StandIns, shrink, unshown
+from reodsl.rehearse import Size, StandIns, list_unshown, shrink
 from reodsl.run import Outcome, run
 from reodsl.store import runs
 
@@ -120,8 +120,8 @@ def command(
         else:
             size = Size(longest=tokens or Size().longest, steps=steps)
             small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
-        missing = unshown(ready.spec, small, doubles)
-        little = made_ready(small, Path(spec), place / "store").for_run()
+        missing = list_unshown(ready.spec, small, doubles)
+        little = prepare_study(small, Path(spec), place / "store").for_run()
         plan = little.plan()
         folder = out or place / "report"
         watcher = Watcher(little, plan, folder, quiet, as_json)
@@ -163,12 +163,12 @@ def _tell(
     as_json: bool,
 ) -> None:
     """Print the tasks that failed, how many were done, and the limits of that; or the same as JSON."""
-    from reodsl.cli.output import located, print_json, show
+    from reodsl.cli.output import gather_findings, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.plan.places import locate_failures
 
     results = outcome.results
-    faults = list(located(locate_failures(little.spec, little.graph, results.failed)))
+    faults = list(gather_findings(locate_failures(little.spec, little.graph, results.failed)))
     show(faults, ready.spec.sources)
     if as_json:
         tasks = [

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.groups import Asked, Past, check_inputs, made_group, past_group, places_of, refuse_unanswered
+from reodsl.cli.groups import Asked, Past, check_inputs, make_group, places_of, read_group, refuse_unanswered
 from reodsl.cli.options import amend_option, assignments, known_store_option, set_option
-from reodsl.cli.output import failed, print_json, show
+from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
 from reodsl.ir.reward import Reward
@@ -121,7 +121,7 @@ def command(
 
     chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
     show(chosen.diagnostics, chosen.sources)
-    if chosen.reward is None or failed(chosen.diagnostics):
+    if chosen.reward is None or has_error(chosen.diagnostics):
         raise SystemExit(1)
     reference = (ref_length, ref_correct)
     by_hand = {"--length": length, "--correct": correct, "--forced": forced, "--bare": bare}
@@ -138,9 +138,9 @@ def command(
             )
     if sampled:
         past = Past(run, rollouts, task, step, question, store_dir)
-        group = past_group(chosen.reward, past, chosen.experiment, given, reference)
+        group = read_group(chosen.reward, past, chosen.experiment, given, reference)
     else:
-        group = made_group(chosen.reward, length, correct, forced, bare, given, reference)
+        group = make_group(chosen.reward, length, correct, forced, bare, given, reference)
     check_inputs(chosen.reward, splits, group)
     places = places_of(chosen.reward, splits, group)
     try_reward = load_registry().try_reward

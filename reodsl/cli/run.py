@@ -15,7 +15,7 @@ from reodsl.cli.doubts import Doubts
 from reodsl.cli.fetch import fetch_missing
 from reodsl.cli.live import Display, Waiting, display
 from reodsl.cli.options import Place, spec_options, trust_options
-from reodsl.cli.output import failed, folder_to_fill, located, print_json, show
+from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
 from reodsl.diagnostics.render import to_json
@@ -104,7 +104,7 @@ def command(
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
-    saved = _saved(spec, sets, amends, target, store_dir)
+    saved = _load_saved(spec, sets, amends, target, store_dir)
     if saved is not None:
         asked = saved.request
         spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
@@ -137,7 +137,7 @@ def command(
         raise SystemExit(1)
 
 
-def _saved(
+def _load_saved(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Saved | None:
     """Return the plan that the command names in the place of a spec, which leaves nothing else to choose."""
@@ -200,8 +200,8 @@ class Watcher:
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Show them, and end the command where something is wrong."""
-        show(findings if not self.quiet or failed(findings) else (), self.ready.spec.sources)
-        if failed(findings):
+        show(findings if not self.quiet or has_error(findings) else (), self.ready.spec.sources)
+        if has_error(findings):
             raise SystemExit(1)
 
     def begin(self) -> None:
@@ -243,7 +243,7 @@ class Watcher:
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """Print the outcome: as JSON, or in a few lines that end with the report's place."""
     results, page = outcome.results, outcome.page
-    everything = located(locate_failures(ready.spec, ready.graph, results.failed))
+    everything = gather_findings(locate_failures(ready.spec, ready.graph, results.failed))
     if as_json:
         print_json(_json(ready, plan, results, page, doubts))
     show(everything, ready.spec.sources)
@@ -304,7 +304,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
         "tasks": tasks,
         "diagnostics": to_json(
             [
-                *located(locate_failures(ready.spec, ready.graph, results.failed)),
+                *gather_findings(locate_failures(ready.spec, ready.graph, results.failed)),
                 *(doubts.all(results, page) if page else ()),
             ]
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from reodsl.cli.options import frontier_of, placed
+from reodsl.cli.options import frontier_of, name_place
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
@@ -49,7 +49,7 @@ def score_table(
             help="take one: a file or a published one, or the best of models in this table",
         )
     place = None if picture is None else file_to_write(_drawable(picture), [path])
-    with placed(path):
+    with name_place(path):
         responses = read_responses(path)
         if grid is None and responses.budgets:
             grid, stop = responses.budgets, stop or min(REG_TO, responses.budgets[-1])

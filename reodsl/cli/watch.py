@@ -57,7 +57,7 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
     run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it is still going.
     """
     store = existing_store(store_dir)
-    name = _chosen(store, run).name
+    name = _choose_run(store, run).name
 
     def look() -> State:
         return read_state(store, pick(records(store), name))
@@ -76,7 +76,7 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
     raise SystemExit(0 if state.status == "finished" else 2 if state.status == "running" else 1)
 
 
-def _chosen(store: Store, run: str | None) -> Record:
+def _choose_run(store: Store, run: str | None) -> Record:
     """Return the run that is named; else the latest that goes on, else the latest."""
     runs = records(store)
     if run is not None:
@@ -94,7 +94,7 @@ def _show_once(state: State) -> None:
     for each in state.ended:
         if each.kind != "finished":
             _print_end(console, each)
-    console.print(drawn(state, {}, console.width, 10_000))
+    console.print(draw_state(state, {}, console.width, 10_000))
     if state.over:
         console.print(f"{state.status} {state.record.ended or ''}".rstrip())
         if state.record.report:
@@ -117,7 +117,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
             console=console,
             transient=True,
             refresh_per_second=2,
-            get_renderable=lambda: drawn(current[0], paces, console.width, console.height),
+            get_renderable=lambda: draw_state(current[0], paces, console.width, console.height),
         ):
             while not current[0].over:
                 _tell_ends(console, current[0], seen)
@@ -125,7 +125,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
                 current[0] = look()
         state = current[0]
     else:
-        console.print(drawn(state, paces, console.width, 10_000))
+        console.print(draw_state(state, paces, console.width, 10_000))
         while not state.over:
             _tell_ends(console, state, seen)
             _tell_progress(state, paces, printed)
@@ -138,7 +138,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
     return state
 
 
-def drawn(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
+def draw_state(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
     """Return the state as lines; `paces` remembers how far tasks were, for the time that is left."""
     now = time.time()
     rows = [_row(each, paces, now) for each in state.going] if not state.over else []

@@ -83,7 +83,7 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     return diagnostics
 
 
-def left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+def list_left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
     """Return the findings of every training and data set that is done, by its task."""
 
     def read(task: Task, folder: Path) -> list[Diagnostic]:

@@ -157,7 +157,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
             continue
         judged = [source for role, source in task.inputs.items() if role.startswith("data:")]
         for pair in (
-            (trained, one) for trained in _trained_on(graph, task.inputs["start"]) for one in judged
+            (trained, one) for trained in _find_training_data(graph, task.inputs["start"]) for one in judged
         ):
             names = arms.setdefault(pair, [])
             if task.arm is not None and task.arm not in names:
@@ -166,7 +166,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
         yield trained, one, names
 
 
-def _trained_on(graph: Graph, task_id: str) -> list[str]:
+def _find_training_data(graph: Graph, task_id: str) -> list[str]:
     """Return the `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
     tables = []
     while graph[task_id].kind == "train":

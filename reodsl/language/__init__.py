@@ -44,7 +44,7 @@ class Evaluated:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """Stop the search for garbage: a compiler keeps nearly all objects, and the search takes a third of its time."""
     was = gc.isenabled()
     gc.disable()
@@ -57,7 +57,7 @@ def _uncollected() -> Iterator[None]:
 
 def check_file(path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}) -> Checked:
     """Return every finding on a spec. Reads the file, its imports and the library; raises nothing."""
-    with _uncollected():
+    with _pause_garbage_collection():
         # These imports are a third of a check's time, and make nothing that could be collected either.
         from reodsl.language.checks import check_program
         from reodsl.language.program import load
@@ -79,7 +79,7 @@ def compile_file(
     `sets` are texts for params, `amends` texts for any setting by its dotted path. Raises nothing: what is wrong is
     in the diagnostics, and then there is no spec.
     """
-    with _uncollected():
+    with _pause_garbage_collection():
         return _compile(path, sets, amends, target)
 
 

@@ -352,11 +352,11 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
         optim=low.once(record.part("optim"), optimizer),
         data=low.once(given if pool is None else pool.part("data"), data),
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
-        selected=selected(low, given.part("selection"), pool) if pool is not None else None,
+        selected=build_selected(low, given.part("selection"), pool) if pool is not None else None,
     )
 
 
-def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
+def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     """Build a selection from a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None or not isinstance(rule, values.Definition):

@@ -62,7 +62,7 @@ def choose_reward(
         stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
         rule = stage.sub("reward") if stage is not None else None
         if stage is not None and rule is None:
-            ctx.report(_none(f"`{experiment.name}` is trained without a reward", program))
+            ctx.report(_explain_none(f"`{experiment.name}` is trained without a reward", program))
         if stage is not None and rule is not None:
             recipe = (
                 build(Advantage, stage.part("advantage"), credit=stage.data("credit")),
@@ -96,7 +96,7 @@ def _find(program: Program, main: Loaded, path: str, wanted: str | None) -> Reco
         several = (
             f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
         )
-        ctx.refuse(_none(several, program, names))
+        ctx.refuse(_explain_none(several, program, names))
     ctx.modules.sources[SHOWN] = wanted
     parsed = parse_expression(Source(SHOWN, wanted))
     for finding in parsed.diagnostics:
@@ -137,7 +137,7 @@ def _check_arguments(program: Program, path: str, record: Data) -> Record:
     )
 
 
-def _none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
+def _explain_none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
     """Return E0123: there is no reward, or it is not clear which is meant."""
     helps = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"

@@ -268,7 +268,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
-def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     given = args["at"].value
     if isinstance(given.data, Items):
         given = make_budgets(ctx, given, given.data.values)
@@ -324,7 +324,7 @@ def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = {
     "greedy": _greedy,
-    "reached": _reached,
+    "reached": _find_split,
     "halve": _halve,
     "every": _every,
     "shares": _shares,

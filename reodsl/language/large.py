@@ -30,7 +30,7 @@ def lower_bounded(
         spec = lower(program, main, record)
     except RecursionError:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
-    size = extent(spec)
+    size = measure_extent(spec)
     if size.depth > DEEPEST:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
     if size.tasks > MOST_TASKS:
@@ -66,15 +66,15 @@ class Extent:
     tasks: int
 
 
-def extent(spec: Spec) -> Extent:
+def measure_extent(spec: Spec) -> Extent:
     """Return the extent of a spec, in time linear in its objects, however often they are shared."""
     study = spec.study
-    values, depth = _measured(study)
+    values, depth = _measure(study)
     stages = sum(len(each.stages) for arm in study.arms for each in arm.checkpoint.experiments)
     return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
 
 
-def _measured(top: object) -> tuple[int, int]:
+def _measure(top: object) -> tuple[int, int]:
     """Return values and depth, without recursion, as a study may be deeper than the stack."""
     extents: dict[int, tuple[int, int]] = {}
     # Each with its parts, those that wait to be measured being above it.

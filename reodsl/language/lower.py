@@ -48,14 +48,14 @@ def lower(program: Program, main: Loaded, record: values.Study | values.Experime
     """Return the spec that runs a study, or a lone experiment as a study of its starting point and itself."""
     low = Lowering(program.context)
     record = record if record.doc else replace(record, doc=main.module.doc or "")
-    study = _study(low, record) if isinstance(record, values.Study) else _lone(low, record)
+    study = _study(low, record) if isinstance(record, values.Study) else _lower_experiment(low, record)
     return Spec(
         study=study,
         path=main.path,
         folder=str(Path(main.path).parent),
         params={name: write_value(value) for name, value in program.context.params.items()},
         changes=_changes(program),
-        origins=origins(program, record),
+        origins=find_origins(program, record),
         sources={
             path: source
             for path, source in program.context.modules.sources.items()
@@ -98,7 +98,7 @@ def _study(low: Lowering, record: values.Study) -> Study:
         doc=record.doc,
         seeds=record.data("replicate"),
         arms=tuple(arms),
-        frontiers=_shared_with(arms, frontiers + extra, scored),
+        frontiers=_fit_frontiers(arms, frontiers + extra, scored),
         score=scored,
         tables=tuple(_table(each, names) for each in record.tables)
         if record.tables or record.charts
@@ -123,7 +123,7 @@ def _list_shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.E
                 yield source, len(complete_stages(low.ctx, source)) if stage is None else stage + 1
 
 
-def _lone(low: Lowering, record: values.Experiment) -> Study:
+def _lower_experiment(low: Lowering, record: values.Experiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
@@ -147,7 +147,7 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
         doc=record.doc,
         seeds=(seed if seed is not None else 1,),
         arms=tuple(arms),
-        frontiers=_shared_with(arms, frontiers, scored),
+        frontiers=_fit_frontiers(arms, frontiers, scored),
         score=scored,
         tables=_tables(names, scored),
         charts=_charts((*names, *(each.name for each in frontiers)), arms),
@@ -184,7 +184,7 @@ def _score(
     return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
 
 
-def _shared_with(
+def _fit_frontiers(
     arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
 ) -> tuple[Frontier, ...]:
     """Return the frontiers, that of an approximate score on the benchmarks that arms have too, or else as its mean."""
@@ -192,14 +192,16 @@ def _shared_with(
         return tuple(frontiers)
     asked = [[each.name for each in arm.suite.benchmarks] for arm in arms]
     return tuple(
-        each.model_copy(update={"published": _on(each.published, asked)})
+        each.model_copy(update={"published": _select_curves(each.published, asked)})
         if each.published and each.name == score.frontier
         else each
         for each in frontiers
     )
 
 
-def _on(published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]) -> tuple[PublishedCurve, ...]:
+def _select_curves(
+    published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]
+) -> tuple[PublishedCurve, ...]:
     curves = select_benchmarks(
         {each.benchmark: Curve(each.budgets, each.accuracy) for each in published}, asked
     )
@@ -246,7 +248,7 @@ _APART = frozenset({"experiment", "recipe", "arm", "checkpoint", "stage_of"})
 """Kinds whose settings belong to an experiment of its own."""
 
 
-def origins(program: Program, record: values.Study | values.Experiment) -> dict[str, Origin]:
+def find_origins(program: Program, record: values.Study | values.Experiment) -> dict[str, Origin]:
     """Return the place of every setting by dotted path; defaults of the language have none.
 
     A path begins with the name of an experiment or an arm, or of a declaration that it uses (`easy_suite.samples`); what has

@@ -55,9 +55,9 @@ def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
     return Analysis(path, shown, program, sources)
 
 
-def findings_of(analysis: Analysis) -> tuple[Finding, ...]:
+def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
     """List the findings on a file. What is wrong in an imported file is shown at the import."""
-    return tuple(finding_of(analysis, each) for each in sort_diagnostics(analysis.findings))
+    return tuple(show_finding(analysis, each) for each in sort_diagnostics(analysis.findings))
 
 
 def is_library(shown: str) -> bool:
@@ -65,7 +65,7 @@ def is_library(shown: str) -> bool:
     return shown.startswith(f"{STD}/")
 
 
-def finding_of(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
+def show_finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
     """Show a diagnostic on the file, at its place there or at the import that brings it in."""
     here_path = str(analysis.path)
     labels = diagnostic.labels

@@ -58,7 +58,7 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
     here = locate(analysis.text, line, column)
     word = here.word
     span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
-    return _distinct(_at(analysis, here, span))
+    return _distinct(_complete_at(analysis, here, span))
 
 
 def _is_in_comment_or_text(prefix: str) -> bool:
@@ -78,7 +78,7 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
     return tuple(kept.values())
 
 
-def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _complete_at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     frame, before = here.frame, here.before
     if before and before[-1].type in ("DOT", "DOTDOT"):
         return

@@ -113,7 +113,7 @@ def _lines_after(edits: tuple[Edit, ...], edit: Edit) -> range:
 
 def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """Yield the edits that a help may mean, the likeliest first."""
-    around = _around(analysis, span)
+    around = _find_holders(analysis, span)
     # A setting that is one of another block takes its value with it.
     moved = next((each for each in around if isinstance(each, tree.Setting) and each.name.span == span), None)
     value = "…" if moved is None else analysis.program.context.written(moved.value.span)
@@ -163,7 +163,7 @@ def _find_declarations(analysis: Analysis, name: str) -> list[tree.Node]:
     return [each for each in nodes if isinstance(each, tree.Decl) and each.name.name == name]
 
 
-def _around(analysis: Analysis, span: Span) -> list[tree.Node]:
+def _find_holders(analysis: Analysis, span: Span) -> list[tree.Node]:
     """Return what holds a place, the innermost first."""
     main = analysis.program.main
     start, end = (span.line, span.column), (span.end_line, span.end_column)

@@ -21,7 +21,7 @@ from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
-from reodsl.lsp.analysis import Analysis, Finding, analyse, finding_of, findings_of
+from reodsl.lsp.analysis import Analysis, Finding, analyse, list_findings, show_finding
 from reodsl.lsp.colours import SORTS, Symbol, encode_colours, folds, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
@@ -235,7 +235,7 @@ def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> t
     return types.CodeAction(
         fix.title,
         kind=types.CodeActionKind.QuickFix,
-        diagnostics=[_diagnostic(server, analysis, finding_of(analysis, fix.finding))],
+        diagnostics=[_diagnostic(server, analysis, show_finding(analysis, fix.finding))],
         edit=types.WorkspaceEdit({uri: edits}),
     )
 
@@ -273,7 +273,7 @@ def _publish(server: LanguageServer) -> None:
     _KEPT.pop(server, None)
     for document in server.workspace.text_documents.values():
         analysis = _analysis(server, document.uri)
-        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in findings_of(analysis)])
+        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in list_findings(analysis)])
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:

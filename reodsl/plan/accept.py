@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
-from reodsl.plan.changes import changed_inputs, explain, words
+from reodsl.plan.changes import explain, list_changed_inputs, words
 from reodsl.plan.keys import Keys
 from reodsl.plan.places import Places
 from reodsl.plan.verdict import Item, Plan
@@ -45,9 +45,9 @@ def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, resul
     if item.key is None:
         needs = ", ".join(item.needs)
         raise _refuse(task, f"what it reads is not there yet: {needs}", "run or accept that first")
-    done = _done(plan, store)
+    done = _find_done(plan, store)
     key, new = keys.key(task, {role: done[source] for role, source in task.inputs.items()})
-    chosen = _chosen(plan.spec, store, task, key, result)
+    chosen = _choose_result(plan.spec, store, task, key, result)
     manifest, old = store.get(chosen), store.material(chosen)
     damage = store.damage(chosen)
     if manifest is None or old is None or damage:
@@ -67,7 +67,7 @@ def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, resul
     return Accepted(task.id, key, chosen, changes)
 
 
-def _done(plan: Plan, store: Store) -> dict[str, Manifest]:
+def _find_done(plan: Plan, store: Store) -> dict[str, Manifest]:
     manifests = {}
     for item in plan.items:
         manifest = store.get(item.key) if item.verdict == "reuse" and item.key else None
@@ -76,7 +76,7 @@ def _done(plan: Plan, store: Store) -> dict[str, Manifest]:
     return manifests
 
 
-def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:
+def _choose_result(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:
     """Return the key of the result to accept."""
     if result is None:
         last = previous(spec.study.name, task.id, records(store))
@@ -96,7 +96,7 @@ def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) 
 
 def _changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
     in_settings = tuple(words(change) for change in explain(task, old, new, Places(spec)))
-    read = tuple(f"{task.inputs.get(role, role)} changed" for role in changed_inputs(old, new))
+    read = tuple(f"{task.inputs.get(role, role)} changed" for role in list_changed_inputs(old, new))
     return (*in_settings, *read)
 
 

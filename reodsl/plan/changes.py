@@ -104,7 +104,7 @@ def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
     return tuple(part for part in first if part)
 
 
-def changed_inputs(
+def list_changed_inputs(
     old: Mapping[str, Any], new: Mapping[str, Any], now: Mapping[str, str] = {}
 ) -> tuple[str, ...]:
     """Return the roles whose content differs, appeared or went.

@@ -134,7 +134,7 @@ class Places:
             yield (task.id.split(".")[0],)
             return
         if part == "prefixes" or (part == "model" and "prompt" in path):
-            yield from ((wording.name,) for wording in _laid_over(task, arm, experiment))
+            yield from ((wording.name,) for wording in _list_wordings(task, arm, experiment))
         if part in _SETTING:
             yield from ((owner, _SETTING[part]) for owner in owners)
             if part == "suite" and arm is not None:
@@ -191,7 +191,7 @@ def _list_stage_paths(stage: Stage, path: Path) -> Iterator[Path]:
             yield from ((wording.name,) for wording in stage.method.wordings)
 
 
-def _laid_over(task: Task, arm: Arm | None, experiment: Experiment | None) -> Iterator[Wording]:
+def _list_wordings(task: Task, arm: Arm | None, experiment: Experiment | None) -> Iterator[Wording]:
     """Yield the wordings over the prompt of the model that a task reads."""
     if task.kind == "evaluate" and arm is not None and arm.suite.wording is not None:
         yield arm.suite.wording

@@ -11,10 +11,10 @@ from reodsl.diagnostics import problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, compare_roles, explain, words
+from reodsl.plan.changes import CHOSEN, Difference, compare_roles, explain, list_changed_inputs, words
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
-from reodsl.store.accept import acceptances, telling
+from reodsl.store.accept import acceptances, add_acceptances
 from reodsl.store.external import absent
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
@@ -117,7 +117,7 @@ class _Planner:
         if self.keys.unread(task):
             return Item(task, "run", "it has more to read than a plan does: a run reads it once")
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
-        key, new = self.keys.key(telling(task, self.done), inputs)
+        key, new = self.keys.key(add_acceptances(task, self.done), inputs)
         manifest = self.store.get(key)
         if manifest is not None:
             self.done[task.id] = manifest
@@ -141,7 +141,7 @@ class _Planner:
             changes += compare_roles(task, then, now, self.places)
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
-        roles = changed_inputs(old, new, now)
+        roles = list_changed_inputs(old, new, now)
         sources = dict.fromkeys(task.inputs.get(role, _GROUPS.get(role, role)) for role in roles)
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
@@ -218,7 +218,7 @@ class Ready:
         return make_plan(self.spec, self.graph, self.store, self.keys)
 
 
-def made_ready(spec: Spec, path: Path, store: Path | None) -> Ready:
+def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
     """Prepare the spec compiled from the file at `path`; results are in `store`, or in `.reodsl` beside it."""
     beside = path.resolve().parent
     place = Store(store or beside / ".reodsl")

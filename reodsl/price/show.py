@@ -46,7 +46,7 @@ def memory(value: float) -> str:
     return f"{value / 2**30:.3g} GiB" if value >= 2**29 else f"{value / 2**20:.3g} MiB"
 
 
-def paid(prices: Prices, hours: float) -> str:
+def format_paid(prices: Prices, hours: float) -> str:
     """Format device hours in the unit that is paid: `4.2K gpu_hours`, or the time on this machine."""
     if prices.unit == "seconds":
         return duration(hours * 3600)
@@ -60,7 +60,7 @@ def short(prices: Prices, names: Sequence[str]) -> str:
         return "no price"
     if prices.unit == "gpu_hours":
         hours = sum(price.gpu_hours for price in chosen)
-        return paid(prices, hours) if hours else ""
+        return format_paid(prices, hours) if hours else ""
     seconds = sum(price.total_seconds for price in chosen)
     return duration(seconds) if seconds >= 1 else ""
 
@@ -186,11 +186,11 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
     """
     now, later = tuple(now), tuple(later)
     first, second = prices.hours(now), prices.hours(later)
-    text = f"{paid(prices, first)} now"
+    text = f"{format_paid(prices, first)} now"
     limit = prices.limit
     if later or limit is not None:
         most = first + second
-        words = paid(prices, most).removesuffix(" gpu_hours")
+        words = format_paid(prices, most).removesuffix(" gpu_hours")
         text += f", at most {words}"
         if limit is not None:
             text += f" of {count(limit)}" + (" hours" if prices.unit == "seconds" else "")
@@ -214,9 +214,9 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
         errors.append(
             error(
                 "E0610",
-                f"this costs {paid(prices, most)}, and the limit is {paid(prices, prices.limit)}",
+                f"this costs {format_paid(prices, most)}, and the limit is {format_paid(prices, prices.limit)}",
                 where=_place(spec, origin) or study.name,
-                notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
+                notes=[f"{name}: {format_paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
                 help=_advice(prices, dear[0], most),
             )
         )
@@ -256,5 +256,5 @@ def _advice(prices: Prices, dearest: str, most: float) -> str:
     if step:
         steps = int((prices.limit - (most - price.gpu_hours) - price.hours_of("start")) / step)
         if steps > 0:
-            return f"{steps} steps of {dearest} would fit; or raise `limit` above {paid(prices, most)}"
-    return f"raise `limit` above {paid(prices, most)}, or leave out arms"
+            return f"{steps} steps of {dearest} would fit; or raise `limit` above {format_paid(prices, most)}"
+    return f"raise `limit` above {format_paid(prices, most)}, or leave out arms"

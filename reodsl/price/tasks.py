@@ -93,7 +93,7 @@ def _places(split: Split) -> tuple[int, ...]:
             return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
 
 
-def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
+def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
     """Return how often the trainer computes a step's old log-probabilities before it changes anything.
 
     It is 0 if the engine's are used instead: drawn from the model's own distribution, by the embedded engine, in
@@ -124,7 +124,7 @@ def _ppo(
     if engine == "embedded" or not devices.apart:
         devices = replace(devices, beside=memory.kept_bytes(sizes, devices, recipe))
     rounded = devices.unit == "seconds" and devices.width == 2
-    scored = scored_again(stage, method, engine, devices.width, rounded)
+    scored = count_scorings(stage, method, engine, devices.width, rounded)
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
@@ -174,7 +174,7 @@ def _ppo(
         read_again=drawn * forced.read_again,
         trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
         verified=drawn * verified + times * watched,
-        checked_within=checked_within(stage.data.verifier, verified),
+        checked_within=bound_check_seconds(stage.data.verifier, verified),
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
@@ -299,7 +299,7 @@ def _responses(
         forced=forced.tokens,
         read_again=forced.read_again,
         verified=verified,
-        checked_within=max(checked_within(grading.verifier, verified) for grading in gradings),
+        checked_within=max(bound_check_seconds(grading.verifier, verified) for grading in gradings),
         seconds={
             "start": devices.start,
             "generation": generation,
@@ -338,7 +338,7 @@ def _price_late_grading(checking: float, making: float, devices: Devices) -> flo
     return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
 
 
-def checked_within(verifier: Comparison, answers: float) -> float:
+def bound_check_seconds(verifier: Comparison, answers: float) -> float:
     """Return the seconds that a batch of answers takes at most, each of which uses up its limits; 0 where no code is run."""
     if not isinstance(verifier, (Tests, Python)):
         return 0.0

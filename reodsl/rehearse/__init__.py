@@ -1,5 +1,5 @@
 """A dress rehearsal: a spec made small, and what it cannot show."""
 
-from reodsl.rehearse.shrink import Size, StandIn, StandIns, shrink, unshown
+from reodsl.rehearse.shrink import Size, StandIn, StandIns, list_unshown, shrink
 
-__all__ = ["Size", "StandIn", "StandIns", "shrink", "unshown"]
+__all__ = ["Size", "StandIn", "StandIns", "list_unshown", "shrink"]

@@ -60,10 +60,10 @@ class StandIns:
 
     def sources(self, data: Data) -> tuple[DataSource, ...] | None:
         """Return the questions that stand in for those of a data set, if there are any."""
-        return self.data.get(of_data(data))
+        return self.data.get(name_data(data))
 
 
-def of_data(data: Data) -> str:
+def name_data(data: Data) -> str:
     """Return the name of a data set in a rehearsal: its sources."""
     return digest(list(data.sources))
 
@@ -144,16 +144,16 @@ class _Shrinking:
             "seeds": study.seeds[:1],
             "arms": tuple(map(self.arm, study.arms)),
             "frontiers": tuple(map(self.frontier, study.frontiers)),
-            "score": None if study.score is None else _with(study.score, to=self.tokens(study.score.to)),
+            "score": None if study.score is None else _replace(study.score, to=self.tokens(study.score.to)),
             "limit": None,
         }
-        return _with(study, **changes, **here)
+        return _replace(study, **changes, **here)
 
     def arm(self, arm: Arm) -> Arm:
-        return _with(arm, checkpoint=self.start(arm.checkpoint), suite=self.once(arm.suite, self.suite))
+        return _replace(arm, checkpoint=self.start(arm.checkpoint), suite=self.once(arm.suite, self.suite))
 
     def frontier(self, frontier: Frontier) -> Frontier:
-        return _with(
+        return _replace(
             frontier, to=self.tokens(frontier.to), published=tuple(map(self.curve, frontier.published))
         )
 
@@ -162,13 +162,13 @@ class _Shrinking:
         points: dict[int, float] = {}
         for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True):
             points.setdefault(self.tokens(budget), accuracy)
-        return _with(curve, budgets=tuple(points), accuracy=tuple(points.values()))
+        return _replace(curve, budgets=tuple(points), accuracy=tuple(points.values()))
 
     def suite(self, suite: Suite) -> Suite:
         whole = sorted({self.tokens(budget) for budget in suite.grid})
         kept = {self.tokens(end) for end in self.ends} & set(whole)
         thin = sorted({*whole[:: max(1, len(whole) // self.size.cuts)], *kept, whole[0], whole[-1]})
-        return _with(
+        return _replace(
             suite,
             benchmarks=tuple(self.once(each, self.benchmark) for each in suite.benchmarks),
             rollout=self.sampling(suite.rollout),
@@ -181,7 +181,7 @@ class _Shrinking:
         )
 
     def benchmark(self, benchmark: Benchmark) -> Benchmark:
-        return _with(benchmark, data=self.data(benchmark.data, self.size.questions))
+        return _replace(benchmark, data=self.data(benchmark.data, self.size.questions))
 
     def data(self, data: Data, count: int) -> Data:
         return self.once(data, lambda value: self.fewer(value, count), f"{count} questions")
@@ -189,12 +189,12 @@ class _Shrinking:
     def fewer(self, data: Data, count: int) -> Data:
         """Return a data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
-        verifier = data.verifier if other is None or not _of_its_own(data.verifier) else "math"
+        verifier = data.verifier if other is None or not _needs_own_questions(data.verifier) else "math"
         if isinstance(verifier, Judge):
             # A rehearsal asks nobody: half of its answers are right whatever they say.
             verifier = "exact"
-        sources = tuple(_counted(source, count) for source in (other or data.sources))
-        return _with(
+        sources = tuple(_limit_source(source, count) for source in (other or data.sources))
+        return _replace(
             data,
             sources=sources,
             strip=() if other is not None else data.strip,
@@ -207,17 +207,17 @@ class _Shrinking:
         double = self.stand_ins.model(model)
         if double is None:
             return model
-        return _with(model, source=double.source, dimensions=None, precision="auto")
+        return _replace(model, source=double.source, dimensions=None, precision="auto")
 
     def start(self, start: Start) -> Start:
         if isinstance(start, FromModel):
-            return _with(start, model=self.once(start.model, self.model))
-        return _with(start, experiment=self.once(start.experiment, self.experiment))
+            return _replace(start, model=self.once(start.model, self.model))
+        return _replace(start, experiment=self.once(start.experiment, self.experiment))
 
     def experiment(self, experiment: Experiment) -> Experiment:
         double = self.stand_ins.model(experiment.model)
         byte_level = double is not None and double.byte_level
-        return _with(
+        return _replace(
             experiment,
             start=self.start(experiment.start),
             stages=tuple(self.stage(each, byte_level) for each in experiment.stages),
@@ -226,13 +226,13 @@ class _Shrinking:
 
     def stage(self, stage: Stage, byte_level: bool) -> Stage:
         plateau = stage.plateau
-        return _with(
+        return _replace(
             stage,
             method=self.method(stage.method, byte_level, stage.selected is not None),
             data=self.data(stage.data, self.size.pool),
-            optim=_with(stage.optim, warmup_steps=min(1, stage.optim.warmup_steps)),
+            optim=_replace(stage.optim, warmup_steps=min(1, stage.optim.warmup_steps)),
             steps=min(stage.steps, self.size.steps),
-            plateau=None if plateau is None else _with(plateau, window=1),
+            plateau=None if plateau is None else _replace(plateau, window=1),
             selected=None if stage.selected is None else self.selected(stage.selected),
             expected_length=None,
             save_every=min(1, stage.save_every),
@@ -243,7 +243,7 @@ class _Shrinking:
             # Chance may leave a selection little more than nothing.
             batch_size = min(method.batch, 1 if selected else self.size.prompts)
             longest = method.max_tokens * (MADE_UP if byte_level and isinstance(method, Sft) else 1)
-            return _with(method, batch=batch_size, max_tokens=longest)
+            return _replace(method, batch=batch_size, max_tokens=longest)
         batch = Batch(
             prompts=min(method.batch.prompts, self.size.prompts),
             rollouts=min(method.batch.rollouts, self.size.rollouts),
@@ -264,11 +264,11 @@ class _Shrinking:
             "lag": min(method.lag, self.size.steps - 1),
             "segment": None if method.segment is None else self.segment(method.segment, reward),
         }
-        return _with(method, **changes)
+        return _replace(method, **changes)
 
     def monitor(self, monitor: Monitor) -> Monitor:
         """Answered before every step."""
-        return _with(
+        return _replace(
             monitor,
             questions=min(monitor.questions, self.size.prompts),
             samples=min(monitor.samples, self.size.rollouts),
@@ -283,10 +283,10 @@ class _Shrinking:
 
     def selected(self, selected: Selected) -> Selected:
         selection = self.once(selected.selection, self.selection)
-        return _with(selected, selection=selection, pool=self.once(selected.pool, self.pool))
+        return _replace(selected, selection=selection, pool=self.once(selected.pool, self.pool))
 
     def pool(self, pool: Pool) -> Pool:
-        return _with(
+        return _replace(
             pool,
             start=self.start(pool.start),
             rollout=self.sampling(pool.rollout),
@@ -295,13 +295,13 @@ class _Shrinking:
         )
 
     def sampling(self, rule: Sampling) -> Sampling:
-        return _with(rule, max_tokens=self.tokens(rule.max_tokens, 2))
+        return _replace(rule, max_tokens=self.tokens(rule.max_tokens, 2))
 
     def forcing(self, forcing: Forcing) -> Forcing:
-        return _with(forcing, answer_tokens=min(forcing.answer_tokens, self.size.answer))
+        return _replace(forcing, answer_tokens=min(forcing.answer_tokens, self.size.answer))
 
     def wording(self, wording: Wording) -> Wording:
-        return _with(
+        return _replace(
             wording,
             budgets=_distinct(map(self.tokens, wording.budgets)),
             low=None if wording.low is None else self.tokens(wording.low),
@@ -311,11 +311,11 @@ class _Shrinking:
     def reward(self, reward: Reward) -> Reward:
         smaller: Reward = self.scaled(reward)
         if reward.split is not None:
-            return _with(smaller, split=self.split(reward.split))
+            return _replace(smaller, split=self.split(reward.split))
         if reward.dense is None:
             return smaller
         assert smaller.dense is not None
-        return _with(smaller, dense=_with(smaller.dense, split=self.split(reward.dense.split)))
+        return _replace(smaller, dense=_replace(smaller.dense, split=self.split(reward.dense.split)))
 
     def selection(self, selection: Selection) -> Selection:
         smaller: Selection = self.scaled(selection)
@@ -326,13 +326,13 @@ class _Shrinking:
         match split:
             case Budgets():
                 budgets = [each for each in _distinct(map(self.tokens, split.budgets)) if each < longest]
-                return _with(split, budgets=tuple(budgets) or (1,), l_max=longest)
+                return _replace(split, budgets=tuple(budgets) or (1,), l_max=longest)
             case OracleBudgets():
                 step = self.tokens(split.step)
                 fitting = max(1, (longest - 1) // step)
-                return _with(split, l_max=longest, step=step, n=min(split.n, fitting))
+                return _replace(split, l_max=longest, step=step, n=min(split.n, fitting))
             case QuestionBudgets() | Steps() | Exits():
-                return _with(split, l_max=longest)
+                return _replace(split, l_max=longest)
 
     def scaled(self, value: Any) -> Any:
         """Return a value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
@@ -343,14 +343,14 @@ class _Shrinking:
         if isinstance(value, Node):
             return replace(value, **self._parts(value))
         if isinstance(value, IR):
-            return _with(value, **self._parts(value))
+            return _replace(value, **self._parts(value))
         return value
 
     def _parts(self, value: Node | IR) -> dict[str, Any]:
         return {name: self.scaled(getattr(value, name)) for name in names_of(type(value)) or ()}
 
 
-def _with(value: T, /, **changes: Any) -> T:
+def _replace(value: T, /, **changes: Any) -> T:
     return value.model_copy(update=changes)
 
 
@@ -358,19 +358,19 @@ def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(counts))
 
 
-def _of_its_own(verifier: Comparison) -> bool:
+def _needs_own_questions(verifier: Comparison) -> bool:
     """Return whether answers to other questions cannot be compared so: a package's own, and programs."""
     return verifier == "package" or isinstance(verifier, Tests)
 
 
-def _counted(source: DataSource, count: int) -> DataSource:
+def _limit_source(source: DataSource, count: int) -> DataSource:
     """Return a source that draws no more questions than are kept."""
     if isinstance(source, (Generated, PackageData)):
-        return _with(source, count=min(source.count, count))
+        return _replace(source, count=min(source.count, count))
     return source
 
 
-def unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
+def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
     """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first."""
     study, less = spec.study, small.study
     said = []

@@ -78,7 +78,7 @@ def responses(material: Material, room: int) -> Responses:
             named = (texts.number(row["question"]), texts.number(row["text"]))
             asked.append([material.benchmarks.index(row["benchmark"]), *named, gold])
             size += 24
-        response, left_out = _clipped(row["response"] or "")
+        response, left_out = _clip_response(row["response"] or "")
         known = [cut for cut in cuts if cut[0] in grid]
         entry = [
             arms.index(arm),
@@ -216,7 +216,7 @@ def _whole(
         yield from rows_of[key]
 
 
-def _clipped(text: str) -> tuple[str, int]:
+def _clip_response(text: str) -> tuple[str, int]:
     """Return a response, and how many characters of its middle are left out."""
     if len(text) <= LONGEST:
         return text, 0

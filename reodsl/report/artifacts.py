@@ -31,7 +31,7 @@ class Made:
     hub: Mapping[str, str] = field(default_factory=dict)
 
 
-def made_of(folder: Path) -> Made:
+def read_origin(folder: Path) -> Made:
     """Return the store's manifest of an artifact; only its key if it has none."""
     try:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]

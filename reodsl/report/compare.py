@@ -120,7 +120,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     for names in ordered:
         apart = _apart(conditions[ordered[0][0]], conditions[names[0]])
         groups.append(_group(runs, names, twins, apart))
-    trained = _merged(runs, [_name(run, arm) for run in runs for arm in run.material.drawn], twins)
+    trained = _merge_runs(runs, [_name(run, arm) for run in runs for arm in run.material.drawn], twins)
     unevaluated = tuple(run.label for run in runs if not run.material.evaluations)
     return Comparison(tuple(groups), trained, same, unevaluated)
 
@@ -229,7 +229,7 @@ def _group(
     reference = _reference(runs, names)
     if not against:
         against = {name: reference for name in names if name != reference}
-    merged = _merged(runs, names, twins)
+    merged = _merge_runs(runs, names, twins)
     home = next(run for run in runs if reference.startswith(f"{run.label}/"))
     score = home.material.study.score
     suite = next(arm.suite for arm in home.material.study.arms if _name(home, arm.name) == reference)
@@ -246,7 +246,7 @@ def _group(
     edges = _shared_frontier(runs, names, to)
     frontiers: tuple[Frontier, ...] = ()
     if edges is not None and score is not None:
-        table = _with_reg(table, runs, names)
+        table = _add_reg(table, runs, names)
         frontiers = tuple(each for each in home.material.study.frontiers if each.name == score.frontier)
     study = merged.study.model_copy(
         update={
@@ -279,7 +279,7 @@ def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
     return names[0]
 
 
-def _merged(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str]) -> Material:
+def _merge_runs(runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str]) -> Material:
     """Return the material of some arms, in order, as one study without scores and frontiers, with arms named `LABEL/ARM`.
 
     A method has one colour in all runs.
@@ -374,7 +374,7 @@ def _verdict(
         return None
     return judge(
         {
-            name: _of_seeds(of_seeds, seeds if None not in of_seeds else [None])
+            name: _select_seeds(of_seeds, seeds if None not in of_seeds else [None])
             for name, of_seeds in read.items()
         },
         budgets,
@@ -409,7 +409,7 @@ def _scores(
         if other is not None and seeds:
             shared[name] = seeds
             for each in (name, other):
-                of_seeds = _of_seeds(read[each], seeds)
+                of_seeds = _select_seeds(read[each], seeds)
                 compared.setdefault(seeds, {})[each] = measure_cells(
                     of_seeds, benchmarks, len(seeds), weights
                 )
@@ -448,7 +448,7 @@ def _common(one: Mapping[int | None, ArmScores], other: Mapping[int | None, ArmS
     return list(one) if None in other else [seed for seed in one if seed in other]
 
 
-def _of_seeds(read: Mapping[int | None, ArmScores], seeds: Sequence[int | None]) -> list[ArmScores]:
+def _select_seeds(read: Mapping[int | None, ArmScores], seeds: Sequence[int | None]) -> list[ArmScores]:
     return [read[None]] if None in read else [read[seed] for seed in seeds]
 
 
@@ -480,7 +480,7 @@ def _shared_frontier(runs: Sequence[Run], names: Sequence[str], to: int) -> pl.D
     return frames[0] if same and frames[0].height else None
 
 
-def _with_reg(table: pl.DataFrame, runs: Sequence[Run], names: Sequence[str]) -> pl.DataFrame:
+def _add_reg(table: pl.DataFrame, runs: Sequence[Run], names: Sequence[str]) -> pl.DataFrame:
     """Return the table with each arm's REG as its own run scored it."""
     known = []
     for run in runs:

@@ -51,7 +51,7 @@ def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
     body = [
         _top(runs, names, comparison, scored),
         navigation([(key, name) for key, name, _ in kept]),
-        _left_out(runs, comparison),
+        _list_missing(runs, comparison),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
@@ -115,22 +115,22 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
     parts = []
     for better in (True, False):
         named = [
-            f"{row['arm'] if reference else row['arm'].partition('/')[2]} ({formats.signed(row['difference'])} "
+            f"{row['arm'] if reference else row['arm'].partition('/')[2]} ({formats.format_signed(row['difference'])} "
             f"{formats.interval(row['difference_low'], row['difference_high'])})"
             for row in sorted(rows, key=lambda row: row["difference"], reverse=not better)
-            if formats.starred(row, "difference") and (row["difference"] < 0) == better
+            if formats.has_star(row, "difference") and (row["difference"] < 0) == better
         ]
         if named:
             parts.append(f"{'lower' if better else 'higher'} for {listed(named, MOST_NAMED)}")
     noun = "arm" if reference else "method"
     if not parts:
         return f"no {noun}'s REG is apart from {'it' if reference else 'what it was'}"
-    rest = len(rows) - sum(formats.starred(row, "difference") for row in rows)
+    rest = len(rows) - sum(formats.has_star(row, "difference") for row in rows)
     tail = f"; {formats.plural(rest, noun)} not apart" if rest else ""
     return f"REG is {' and '.join(parts)} tokens{tail}"
 
 
-def _left_out(runs: Sequence[Run], comparison: Comparison) -> Markup | None:
+def _list_missing(runs: Sequence[Run], comparison: Comparison) -> Markup | None:
     """List the parts that the page lacks, run by run."""
     lines = [f"{label}: nothing is evaluated yet." for label in comparison.unevaluated]
     lines += [f"{run.label}: {line}" for run in runs for line in run.material.unfinished]
@@ -146,7 +146,7 @@ def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.Da
     anchors = {
         f"{run.label}/{arm}": place
         for run in runs
-        for arm, place in main_table.made_by(run.material, run.label).items()
+        for arm, place in main_table.find_first_evaluations(run.material, run.label).items()
         if arm
     }
     parts: list[Child] = []

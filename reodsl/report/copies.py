@@ -39,9 +39,9 @@ def rows(
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """Return a `tabular` with rules of booktabs."""
     lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
-    lines += [" & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     lines += [
-        " & ".join(_number(cell) if i else _escaped(cell) for i, cell in enumerate(row)) + r" \\"
+        " & ".join(_number(cell) if i else _escape(cell) for i, cell in enumerate(row)) + r" \\"
         for row in body
     ]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
@@ -97,7 +97,7 @@ def buttons(
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in text)
 
 

@@ -24,7 +24,7 @@ def main() -> None:
         out.write(vl_convert.javascript_bundle().encode())  # type: ignore[call-arg]
         return
     for line in sys.stdin.buffer:
-        svg = unlayered(numbered(vl_convert.vegalite_to_svg(json.loads(line))))
+        svg = remove_layers(numbered(vl_convert.vegalite_to_svg(json.loads(line))))
         _send(out, svg.encode())
         _send(out, vl_convert.svg_to_png(svg, scale=PIXELS))
         out.flush()
@@ -45,7 +45,7 @@ def numbered(svg: str) -> str:
     return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
 
 
-def unlayered(svg: str) -> str:
+def remove_layers(svg: str) -> str:
     """Return the same picture without layers, which take most of the time of its PNG.
 
     A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke

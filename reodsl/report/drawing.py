@@ -35,14 +35,14 @@ class Picture:
 @cache
 def vega_script() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network). Raises E0985."""
-    script = _said(b"", "script").decode()
+    script = _ask_drawer(b"", "script").decode()
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def pictures(charts: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
     """Yield the pictures of Vega-Lite charts, in order. Raises E0985."""
     for lines in _together(charts):
-        answer = io.BytesIO(_said(b"".join(lines)))
+        answer = io.BytesIO(_ask_drawer(b"".join(lines)))
         for _ in lines:
             yield Picture(_part(answer), _part(answer))
 
@@ -59,7 +59,7 @@ def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
         yield lines
 
 
-def _said(lines: bytes, *arguments: str) -> bytes:
+def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
     """Return all that a drawer writes for these lines."""
     require_space()
     # With `-P` neither the script's folder nor the working folder is on its import path.

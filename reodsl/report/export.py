@@ -15,7 +15,7 @@ from reodsl.report.balanced import balanced_table
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
-from reodsl.report.published import compared
+from reodsl.report.published import compare_numbers
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
@@ -28,13 +28,13 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "frontier_shares": tables.winning_shares(material),
         "training": material.metrics,
         "selections": material.selections,
-        "budgets": schedules.table(schedules.selected(material)),
-        **_of_the_study(material),
+        "budgets": schedules.table(schedules.list_schedules(material)),
+        **_make_study_tables(material),
     }
     return {name: frame for name, frame in frames.items() if frame.height}
 
 
-def _of_the_study(material: Material) -> dict[str, pl.DataFrame]:
+def _make_study_tables(material: Material) -> dict[str, pl.DataFrame]:
     """`balanced`: the study's tables on their balanced subsets; `published`: all that stands beside printed numbers."""
     main = tables.main(material)
     subsets: list[pl.DataFrame] = []
@@ -44,7 +44,7 @@ def _of_the_study(material: Material) -> dict[str, pl.DataFrame]:
         if wanted.subset == "balanced":
             table = balanced_table(material, wanted.rows).table
             subsets.append(table.select(pl.lit(wanted.name).alias("table"), pl.all().exclude("benchmark")))
-        beside.append(compared(wanted, table))
+        beside.append(compare_numbers(wanted, table))
     return {
         name: pl.concat(frames, how="vertical_relaxed")
         for name, frames in (("balanced", subsets), ("published", beside))

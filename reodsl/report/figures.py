@@ -13,6 +13,7 @@ from reodsl.report.curve_chart import SCALES, curves, usual_scale
 from reodsl.report.markup import Markup, dot, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.spread_charts import (
+    compute_settled,
     difficulty,
     difficulty_rows,
     length_rows,
@@ -20,7 +21,6 @@ from reodsl.report.spread_charts import (
     reference,
     reward_rows,
     rewards,
-    settled,
     settled_rows,
 )
 from reodsl.report.tradeoff_charts import gaps, scatter
@@ -143,7 +143,7 @@ def curve_group(
 
 SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, pl.DataFrame], Json]]] = {
     "lengths": (length_rows, lengths),
-    "settled": (settled_rows, settled),
+    "settled": (settled_rows, compute_settled),
     "difficulty": (difficulty_rows, difficulty),
     "rewards": (reward_rows, rewards),
 }

@@ -27,7 +27,7 @@ def percent(share: float | None, digits: int = 1) -> str:
     return number(None if share is None else 100 * share, digits)
 
 
-def signed(value: float | None, digits: int = 1) -> str:
+def format_signed(value: float | None, digits: int = 1) -> str:
     """`+0.7`, `−94.3`, `0.0`."""
     text = number(value, digits)
     positive = value is not None and value > 0 and any(c in "123456789" for c in text)
@@ -51,14 +51,14 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
-def starred(row: Mapping[str, Any], name: str) -> bool:
+def has_star(row: Mapping[str, Any], name: str) -> bool:
     """Return whether a row of a table has a star at the difference of that name."""
     return bool(row.get(f"{name}_star"))
 
 
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
     """`−18.4*` where a row has a star at the difference, else `−0.4`."""
-    return signed(row.get(name), digits) + (APART if starred(row, name) else "")
+    return format_signed(row.get(name), digits) + (APART if has_star(row, name) else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:

@@ -30,10 +30,10 @@ def main_table(
 ) -> Markup:
     """Return `tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted.
 
-    `anchors` are `made_by` of the material, unless the page has them elsewhere.
+    `anchors` are those of `find_first_evaluations`, unless the page has them elsewhere.
     """
     main = results(table, material.arms if arms is None else arms, columns)
-    anchors = made_by(material) if anchors is None else anchors
+    anchors = find_first_evaluations(material) if anchors is None else anchors
     colours = material.colours
     kinds = theme.dashes(colours)
     score = material.study.score
@@ -121,7 +121,7 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
     )
 
 
-def made_by(material: Material, label: str = "") -> dict[str, str]:
+def find_first_evaluations(material: Material, label: str = "") -> dict[str, str]:
     """Map each arm to the place on the page where its first evaluation is explained, and `` to that of the score.
 
     `label` is that of the run, on a page of several.

@@ -25,7 +25,7 @@ from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.numbers.verdict import VERDICT, Verdict, from_json
 from reodsl.report import theme
-from reodsl.report.artifacts import Made, made_of, read_json, read_parquet, reading
+from reodsl.report.artifacts import Made, read_json, read_origin, read_parquet, reading
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.manifest import arm_labels
 
@@ -181,14 +181,14 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
     wanted = ("frontier", "score", "train", "budgets")
     frontiers, scores, trained, selected = (dict(sorted_roles(roles, k)) for k in wanted)
     return Material(
-        spec=placeless(spec),
+        spec=hide_folders(spec),
         curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
         frontiers=_concat(
             [_curves(f / "frontier.json", r.name, r.seed) for r, f in frontiers.items()], _CURVE
         ),
         winners=_concat(
             [
-                _called(read_parquet(f / "winners.parquet"), "frontier", f, evaluations).with_columns(
+                _rename_arms(read_parquet(f / "winners.parquet"), "frontier", f, evaluations).with_columns(
                     pl.lit(r.name).alias("name"), pl.lit(r.seed, pl.Int64).alias("seed")
                 )
                 for r, f in frontiers.items()
@@ -204,7 +204,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         metrics=_metrics(spec.study, trained),
         selected={(r.name, r.seed): read_json(f / "budgets.json") for r, f in selected.items()},
         evaluations=evaluations,
-        artifacts={text: made_of(folder) for text, folder in sorted(inputs.items())},
+        artifacts={text: read_origin(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
@@ -252,7 +252,7 @@ def _scores(
     folder: Path, seed: int | None, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> pl.DataFrame:
     """Return the rows of a score, with the names that arms have now; those of runs before scores had seeds are of one."""
-    table = _called(
+    table = _rename_arms(
         read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
     )
     return table if "seed" in table.columns else table.with_columns(pl.lit(seed, pl.Int64).alias("seed"))
@@ -267,7 +267,7 @@ def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -
         return from_json(read_json(path), arm_labels("score", folder, evaluations))
 
 
-def _called(
+def _rename_arms(
     table: pl.DataFrame,
     kind: Literal["frontier", "score"],
     folder: Path,
@@ -349,7 +349,7 @@ def _stage(study: Study, arm: str, index: int) -> Stage | None:
 _NAMED = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
 
 
-def placeless(spec: Spec) -> Spec:
+def hide_folders(spec: Spec) -> Spec:
     """Return the spec with relative paths in the place of absolute ones, in its settings and in its text alike.
 
     A path below the spec's folder starts there, any other is its last name, with as many before it as tell it from the
@@ -367,8 +367,10 @@ def placeless(spec: Spec) -> Spec:
     shown = {home: "~"} if home else {}
     shown |= {path: _relative(path, spec.folder, {*named, *paths}) for path in paths}
     # As they are spelled in JSON, and in a text of the language that JSON holds.
-    spelled = {_quoted(path): _quoted(new) for path, new in shown.items()}
-    spelled |= {_quoted(_quoted(path)): _quoted(_quoted(new)) for path, new in shown.items()}
+    spelled = {_escape_json(path): _escape_json(new) for path, new in shown.items()}
+    spelled |= {
+        _escape_json(_escape_json(path)): _escape_json(_escape_json(new)) for path, new in shown.items()
+    }
     longest = sorted(spelled, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w.~/-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
     text = json.dumps(dumped(spec), ensure_ascii=False)
@@ -386,5 +388,5 @@ def _relative(path: str, folder: str, others: set[str]) -> str:
     return next(alone, parts[-1] if parts else ".")
 
 
-def _quoted(text: str) -> str:
+def _escape_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]

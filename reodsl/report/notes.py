@@ -13,13 +13,13 @@ def intervals(study: Study, seeds: int) -> str:
     if score is None:
         deviation = "± is one standard deviation over seeds."
         if study.shared:
-            deviation += f" {shared(study)}: how far its trainings differ is not in it."
+            deviation += f" {note_shared(study)}: how far its trainings differ is not in it."
         return deviation if seeds > 1 else ""
     level = f"[ ] {100 * score.confidence:g}% interval"
     if seeds > 1:
         level += f" over {formats.plural(seeds, 'seed')} and the questions."
         if study.shared:
-            level += f" {shared(study)}: how far its trainings differ is not in it."
+            level += f" {note_shared(study)}: how far its trainings differ is not in it."
     else:
         level += " over the questions, of these trained models: with one seed, how far trainings differ is not in it."
     if score.relative_to is None:
@@ -32,7 +32,7 @@ def star(score: Score) -> str:
     return f"{formats.APART} differs from {score.relative_to} with all comparisons counted (Holm)."
 
 
-def shared(study: Study) -> str:
+def note_shared(study: Study) -> str:
     """Return which trainings all seeds go on from."""
     return f"All seeds go on from one training of {' and '.join(study.shared)}, with seed {study.seeds[0]}"
 

@@ -33,7 +33,7 @@ from reodsl.report import (
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
-from reodsl.report.standing import leading, left_out, only
+from reodsl.report.standing import leading, note_left_out, only
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("responses.js", "page.js")
@@ -49,7 +49,7 @@ def page(
     study = material.study
     table = tables.main(material)
     material = replace(material, foremost=leading(material, table))
-    charts, few = material, left_out(material, material.foremost)
+    charts, few = material, note_left_out(material, material.foremost)
     if few is not None:
         charts = only(material, material.foremost)
     chosen = table.filter(pl.col("arm").is_in(list(charts.drawn)))
@@ -69,7 +69,7 @@ def page(
     body = [
         top,
         navigation([(key, name) for key, name, _ in kept], live),
-        _unfinished(material),
+        _note_unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
@@ -188,7 +188,7 @@ def verdict(said: Verdict | None) -> Markup | None:
     return tag("div", tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), class_="verdict")
 
 
-def _unfinished(material: Material) -> Markup | None:
+def _note_unfinished(material: Material) -> Markup | None:
     """Return a note on the missing parts of a page whose study has not ended."""
     if not material.unfinished:
         return None
@@ -203,7 +203,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     parts: list[Child] = [
         tag("p", least, spread_note(material), class_="about"),
-        unjudged.evaluated(material),
+        unjudged.note_evaluations(material),
     ]
     if study.tables:
         for wanted in study.tables:
@@ -215,7 +215,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         parts.append(copies.buttons("main", material, table))
     lines = [tag("p", line) for line in _reading(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    return [*parts, standing.matrix(material.verdict), how, *_accepted(material)]
+    return [*parts, standing.matrix(material.verdict), how, *_list_accepted(material)]
 
 
 def _reading(material: Material) -> list[str]:
@@ -245,7 +245,7 @@ def _reading(material: Material) -> list[str]:
     return words
 
 
-def _accepted(material: Material) -> list[Child]:
+def _list_accepted(material: Material) -> list[Child]:
     """List the results that were accepted although they would be made otherwise now, with the reasons."""
     if not material.accepted:
         return []
@@ -269,7 +269,7 @@ def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child
     parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
     name = figures.safe_name(f"table-{wanted.name}", ())
     parts.append(copies.buttons(name, material, table, wanted.rows, wanted.columns))
-    return [*parts, published.beside(wanted, published.compared(wanted, table))]
+    return [*parts, published.beside(wanted, published.compare_numbers(wanted, table))]
 
 
 def _subset_words(subset: Subset) -> str:
@@ -321,7 +321,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
     shown: list[Child] = (
-        [tag("p", about, class_="about"), unjudged.trained(material), *groups] if groups else []
+        [tag("p", about, class_="about"), unjudged.note_trainings(material), *groups] if groups else []
     )
     return shown + trained_amounts.section(material) + trained_amounts.data_section(material)
 

@@ -59,7 +59,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         "Seeds": seeds(material.study),
         "Parameters": ", ".join(f"{name} = {value}" for name, value in spec.params.items()) or formats.NONE,
         "Versions": ", ".join(
-            f"{name} {version}" for name, version in made_with(material, installed).items()
+            f"{name} {version}" for name, version in collect_versions(material, installed).items()
         ),
     }
     if commits := sorted({each for artifact in material.artifacts.values() for each in artifact.hub.items()}):
@@ -97,7 +97,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
 def seeds(study: Study) -> str:
     """Return the seeds, and what all of them share."""
     listed = ", ".join(str(seed) for seed in study.seeds) or formats.NONE
-    return f"{listed}. {notes.shared(study)}" if study.shared else listed
+    return f"{listed}. {notes.note_shared(study)}" if study.shared else listed
 
 
 def answers_read(spec: Spec) -> list[str]:
@@ -117,7 +117,7 @@ def answers_read(spec: Spec) -> list[str]:
     return [f"{', '.join(names)}: {words}" for words, names in benchmarks.items()]
 
 
-def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
+def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
     """Versions that made the artifacts, several where they differ; those installed here for what none of them names."""
     recorded: dict[str, list[str]] = {}
     for artifact in material.artifacts.values():

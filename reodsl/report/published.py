@@ -28,7 +28,7 @@ PRINTED = (("accuracy", "accuracy"), ("length", "length"), ("reg", "reg"), ("cha
 HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "change_pct": "REG change (%)"}
 
 
-def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
+def compare_numbers(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each number that is measured, published or both: `SCHEMA`; what is missing is null.
 
     Accuracies are shares, lengths and REG in tokens, changes of REG in percent; `difference` is measured less
@@ -47,8 +47,8 @@ def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
     for arm in arms:
         for place in places:
             for measure, name in PRINTED:
-                here = _measured(cells, arm, place, measure, printed.relative_to)
-                there = _published(printed, arm, place, name)
+                here = _find_measured(cells, arm, place, measure, printed.relative_to)
+                there = _find_published(printed, arm, place, name)
                 if measure not in shown or (here is None and there is None):
                     continue
                 difference = None if here is None or there is None else here - there
@@ -56,7 +56,7 @@ def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _measured(
+def _find_measured(
     cells: Mapping[tuple[str, str], Mapping[str, Any]], arm: str, place: str, measure: str, base: str | None
 ) -> float | None:
     """Return a number as the paper defines it: REG, and its change, are against the plain frontier."""
@@ -71,7 +71,7 @@ def _measured(
     return None if against is None else change_pct(plain, against)
 
 
-def _published(printed: PublishedTable, arm: str, place: str, name: str) -> float | None:
+def _find_published(printed: PublishedTable, arm: str, place: str, name: str) -> float | None:
     row = next((row for row in printed.rows if row.name == arm), None)
     values: Sequence[float] = getattr(row, name) if row is not None else ()
     if not values or place not in printed.benchmarks:
@@ -81,7 +81,7 @@ def _published(printed: PublishedTable, arm: str, place: str, name: str) -> floa
 
 
 def beside(wanted: Table, frame: pl.DataFrame) -> Markup | None:
-    """Return `compared` as HTML: the mean in the open, each benchmark to unfold, and in words the missing numbers."""
+    """Return `compare_numbers` as HTML: the mean in the open, each benchmark to unfold, and in words the missing numbers."""
     printed = wanted.published
     if printed is None or not frame.height:
         return None
@@ -152,5 +152,5 @@ def _cells(row: dict[str, Any], measure: str) -> list[Markup]:
     scale = 100.0 if measure == "accuracy" else 1.0
     values = [row.get(name) for name in ("measured", "published", "difference")]
     numbers = [None if value is None else scale * value for value in values]
-    texts = [formats.number(numbers[0]), formats.number(numbers[1]), formats.signed(numbers[2])]
+    texts = [formats.number(numbers[0]), formats.number(numbers[1]), formats.format_signed(numbers[2])]
     return [tag("td", text, class_="edge" if i == 0 else None) for i, text in enumerate(texts)]

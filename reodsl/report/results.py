@@ -100,7 +100,7 @@ def cell(row: Mapping[str, Any], place: str, column: Shown, *, roomy: bool) -> C
     scale = 100.0 if column == "accuracy" else 1.0
     stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
     change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
-    star = formats.starred(row, stem)
+    star = formats.has_star(row, stem)
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
     around = about = _spread(row, column, scale)
     value = row.get(column)
@@ -110,7 +110,7 @@ def cell(row: Mapping[str, Any], place: str, column: Shown, *, roomy: bool) -> C
         text = formats.percent(value) if column == "accuracy" else formats.number(value)
         beside = formats.arrow(None if change is None else scale * change) + (formats.APART if star else "")
         if change is not None:
-            ends = f"{formats.signed(scale * change)} {_interval(low, high, scale)}"
+            ends = f"{formats.format_signed(scale * change)} {_interval(low, high, scale)}"
             about = f"{around}; {ends}".strip("; ")
     tone = ("good" if better else "bad") if star else ""
     return Cell(place, column, text, beside, around, about, tone, roomy)

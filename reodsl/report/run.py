@@ -25,10 +25,10 @@ from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.notes import misfits
 from reodsl.report.page import page
-from reodsl.store.accept import telling
+from reodsl.store.accept import add_acceptances
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
-from reodsl.store.runs import Record, alive, events, kept_spec
+from reodsl.store.runs import Record, alive, events, require_spec
 from reodsl.store.store import WEIGHTS, Store
 
 
@@ -105,7 +105,7 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
             help="name another run; `reodsl ls` lists them, and a study's name alone means its last run",
         )
     materials = [material_of(store, record) for record in records]
-    labels = names([material.spec for material, _ in materials], [record.started for record in records])
+    labels = name_runs([material.spec for material, _ in materials], [record.started for record in records])
     runs = [
         Run(label, record.name, material)
         for label, record, (material, _) in zip(labels, records, materials, strict=True)
@@ -120,7 +120,7 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
 
 def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnostic, ...]]:
     """Return a run's material as far as it exists, and findings on the rest. Raises as `redraw` does."""
-    graph = lower(kept_spec(store, record))
+    graph = lower(require_spec(store, record))
     task = graph["report"]
     gathered = _gather(store, record, task.inputs)
     if not gathered.inputs:
@@ -132,7 +132,7 @@ def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnosti
             f"reodsl run {record.path}",
         )
     done = {name: manifest for name, key in record.tasks.items() if (manifest := store.get(key)) is not None}
-    payload = telling(task, done).payload
+    payload = add_acceptances(task, done).payload
     spec = Spec.model_validate(payload["spec"])
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
     wanted = len(dict.fromkeys(task.inputs.values()))
@@ -235,7 +235,7 @@ _PARTS = str.maketrans(":@/", "___")
 """Characters that set a run's name and an arm's apart, and the parts of a role."""
 
 
-def names(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
+def name_runs(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
     """Return a name for each run: that of its study, or what changed where several runs have it (`steps=8`, `steps=36`).
 
     Runs in which nothing changed have the time when they were `started`, in ISO's form.
@@ -245,7 +245,7 @@ def names(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
     chosen = list(studies)
     for study in (name for name, count in counts.items() if count > 1):
         places = [place for place, name in enumerate(studies) if name == study]
-        settings = _changed([specs[place] for place in places])
+        settings = _find_changed([specs[place] for place in places])
         for index, place in enumerate(places):
             words = ", ".join(f"{name}={values[index]}" for name, values in settings.items())
             chosen[place] = " ".join(part for part in (study if len(counts) > 1 else "", words) if part)
@@ -261,17 +261,17 @@ def names(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
     ]
 
 
-def _changed(specs: Sequence[Spec]) -> dict[str, list[str]]:
+def _find_changed(specs: Sequence[Spec]) -> dict[str, list[str]]:
     """Return the values in each run of the first settings that differ: params before others, and short ones alone."""
     differing = {
         name: [spec.params.get(name, "") for spec in specs]
         for name in dict.fromkeys(name for spec in specs for name in spec.params)
     }
-    kept = _told_apart(differing)
-    return kept or _told_apart(_settings(specs))
+    kept = _keep_short(differing)
+    return kept or _keep_short(_settings(specs))
 
 
-def _told_apart(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _keep_short(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
     short = {
         name: values
         for name, values in settings.items()

@@ -40,7 +40,7 @@ class Selected:
     unmet: int = 0
 
 
-def selected(material: Material) -> list[Selected]:
+def list_schedules(material: Material) -> list[Selected]:
     """Return a row for each arm trained on splits of its responses, and each seed where seeds differ."""
     rows: list[Selected] = []
     for arm in material.study.arms:
@@ -51,7 +51,9 @@ def selected(material: Material) -> list[Selected]:
         rule = reward.weight_rule
         if isinstance(dense.split, Budgets):
             rows.append(
-                _of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule)
+                _make_selected(
+                    material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule
+                )
             )
             continue
         for (name, seed), facts in sorted(
@@ -61,7 +63,7 @@ def selected(material: Material) -> list[Selected]:
                 continue
             if isinstance(dense.split, OracleBudgets):
                 budgets = tuple(facts["budgets"])
-                rows.append(_of_schedule(material, name, seed, "greedy", budgets, facts["l_max"], rule))
+                rows.append(_make_selected(material, name, seed, "greedy", budgets, facts["l_max"], rule))
             elif isinstance(dense.split, QuestionBudgets):
                 known = tuple(sorted(b for b in facts["questions"].values() if b is not None))
                 rows.append(
@@ -81,7 +83,7 @@ def selected(material: Material) -> list[Selected]:
 
 
 def table(rows: list[Selected]) -> pl.DataFrame:
-    """Return `selected` as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
+    """Return these rows as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
     flat: list[dict[str, Any]] = []
     for row in rows:
         splits = (*row.budgets, row.l_max) if row.budgets else row.questions
@@ -110,14 +112,14 @@ def table(rows: list[Selected]) -> pl.DataFrame:
 
 def section(material: Material) -> Markup | None:
     """Return the budgets as a table: a line of budgets and one of weights for each arm; None if no arm splits responses."""
-    rows = selected(material)
+    rows = list_schedules(material)
     if not rows:
         return None
     body = []
     for row in rows:
         note = None if row.seed is None else f"seed {row.seed}"
         name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED), note)
-        error = "" if row.error is None else f"{formats.signed(100 * row.error, 2)}%"
+        error = "" if row.error is None else f"{formats.format_signed(100 * row.error, 2)}%"
         body.append(
             tag(
                 "tr",
@@ -165,7 +167,7 @@ def _splits(row: Selected) -> Markup:
     )
 
 
-def _of_schedule(
+def _make_selected(
     material: Material,
     arm: str,
     seed: int | None,

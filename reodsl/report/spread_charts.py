@@ -208,7 +208,7 @@ def _shares(material: Material, arm: str) -> pl.DataFrame | None:
         )
 
 
-def settled(material: Material, rows: pl.DataFrame) -> Json:
+def compute_settled(material: Material, rows: pl.DataFrame) -> Json:
     """Return the share of responses right at a budget and at every larger one, from `settled_rows`."""
     datasets = Rows()
     data = datasets.add(rows)

@@ -12,7 +12,7 @@ from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.results import cell
-from reodsl.report.verdict_words import equal, within
+from reodsl.report.verdict_words import equal, format_margin
 
 MOST = len(theme.COLOURS) * len(theme.DASHES)
 """Arms in a chart: as many as have a look of their own."""
@@ -67,7 +67,7 @@ def only(material: Material, arms: Sequence[str]) -> Material:
     )
 
 
-def left_out(material: Material, shown: Sequence[str]) -> Markup | None:
+def note_left_out(material: Material, shown: Sequence[str]) -> Markup | None:
     """Return a note on the arms that charts do not show, and how to see them; nothing if they show all."""
     if not shown:
         return None
@@ -161,8 +161,8 @@ def _cell(pair: PairDifference, same: bool) -> Markup:
     common = equal(pair)
     return tag(
         "td",
-        tag("b", formats.signed(pair.value), mark),
+        tag("b", formats.format_signed(pair.value), mark),
         tag("small", formats.interval(pair.low, pair.high)),
-        tag("small", f"the same within {within(pair)}") if same else None,
+        tag("small", f"the same within {format_margin(pair)}") if same else None,
         tag("small", f"{common} equal") if common else None,
     )

@@ -37,7 +37,7 @@ def per_seed(material: Material) -> pl.DataFrame:
         .filter(pl.col("own").is_null() | pl.col("seed").is_null() | (pl.col("own") == pl.col("seed")))
         .drop("own")
     )
-    return _ordered(joined, material, "seed")
+    return _sort_rows(joined, material, "seed")
 
 
 def _only_seed(material: Material) -> pl.Expr:
@@ -61,7 +61,7 @@ def main(material: Material) -> pl.DataFrame:
         *[pl.col(m).mean() for m in measures],
         *[pl.when(pl.len() > 1).then(pl.col(m).std()).alias(f"{m}_sd") for m in measures],
     )
-    return _ordered(_changes(_intervals(table, material), material), material)
+    return _sort_rows(_changes(_intervals(table, material), material), material)
 
 
 def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
@@ -106,7 +106,7 @@ def _percent(measure: str) -> pl.Expr:
     return pl.when(base != 0).then(100 * (pl.col(measure) - base) / base.abs())
 
 
-def _ordered(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFrame:
+def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFrame:
     """Rows by arm as in the study, benchmark as evaluated with `mean` last, then by the columns in `more`."""
     arms = {name: i for i, name in enumerate(material.arms)}
     places = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}

@@ -29,7 +29,7 @@ def scatter(
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))
     measures = [m for m in ("accuracy", "length", "reg") if m in rows.columns]
     datasets = Rows()
-    data = datasets.add(_with_ends(rows, measures))
+    data = datasets.add(_add_ends(rows, measures))
     room = {"zero": False, "padding": EDGE}
     x = channel("length", title="mean response length (tokens)", scale=room)
     # Room for names may reach past 100%, which no accuracy does.
@@ -81,7 +81,7 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
     """Return REG of each arm on the mean over benchmarks: a dot with its interval, smallest first; 0 is the frontier."""
     rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
     datasets = Rows()
-    data = datasets.add(_with_ends(rows, ["reg"]))
+    data = datasets.add(_add_ends(rows, ["reg"]))
     names = {"labelFontSize": 12, "labelLimit": 220}
     y = channel("arm", "nominal", title=None, sort={"field": "reg"}, axis=names)
     x = channel("reg", title="REG (tokens): area between the frontier and the arm's curve")
@@ -139,7 +139,7 @@ def _describe(rows: pl.DataFrame, measure: str) -> str:
     )
 
 
-def _with_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
+def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
     """Add the ends of bars: the interval where there is one, else one standard deviation, else the value itself."""
     columns = []
     for measure in measures:

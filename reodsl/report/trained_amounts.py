@@ -25,7 +25,7 @@ def trained_amounts(material: Material) -> pl.DataFrame:
         return pl.DataFrame(schema={"arm": pl.String} | dict.fromkeys(COLUMNS, pl.Float64))
     asked = pl.DataFrame(
         [
-            (arm.name, i, _asked(stage))
+            (arm.name, i, _count_asked(stage))
             for arm in material.study.arms
             for i, stage in enumerate(_stages(arm.checkpoint))
         ],
@@ -58,7 +58,7 @@ def unequal_arms(material: Material) -> list[str]:
     groups: dict[Start, list[dict[str, Any]]] = {}
     for arm in material.study.arms:
         stages = _stages(arm.checkpoint)
-        if isinstance(arm.checkpoint, FromTraining) and arm.name in rows and all(map(_asked, stages)):
+        if isinstance(arm.checkpoint, FromTraining) and arm.name in rows and all(map(_count_asked, stages)):
             groups.setdefault(arm.checkpoint.experiment.start, []).append(rows[arm.name])
     unequal = []
     for members in groups.values():
@@ -150,6 +150,6 @@ def _stages(checkpoint: Start) -> tuple[Stage, ...]:
     )
 
 
-def _asked(stage: Stage) -> int | None:
+def _count_asked(stage: Stage) -> int | None:
     """Return the questions of a step of RL; None for another method."""
     return stage.method.batch.prompts if isinstance(stage.method, Ppo) else None

@@ -22,35 +22,35 @@ _WORDS = {
 }
 
 
-def evaluated(material: Material) -> Markup | None:
+def note_evaluations(material: Material) -> Markup | None:
     """Return how many answers of evaluations count as wrong because they were never judged, or None where none are."""
     means = material.summary.filter(pl.col("benchmark") == MEAN)
-    words = _counted(means)
+    words = _count_unjudged(means)
     if not words:
         return None
     worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
     arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
     names = ("samples.parquet", "forced.parquet")
     files = [folder / name for folder in material.evaluations.values() for name in names]
-    return _told(f"{words}, whole or forced, most of {arm}'s; they count as wrong.", files)
+    return _draw_note(f"{words}, whole or forced, most of {arm}'s; they count as wrong.", files)
 
 
-def trained(material: Material) -> Markup | None:
+def note_trainings(material: Material) -> Markup | None:
     """Return the same of trainings, where a response that made the reward's Python fail is paid least."""
-    words = _counted(material.metrics)
+    words = _count_unjudged(material.metrics)
     files = [folder / "rollouts.parquet" for folder in material.trainings.values()]
     about = "while training; they count as wrong, and a response at which the reward's Python fails is paid least."
-    return _told(f"{words} {about}", files) if words else None
+    return _draw_note(f"{words} {about}", files) if words else None
 
 
-def _counted(rows: pl.DataFrame) -> str:
+def _count_unjudged(rows: pl.DataFrame) -> str:
     counts = {name: int(rows[name].sum()) for name in _WORDS if name in rows.columns}
     return " and ".join(
         f"{formats.plural(count, 'answer')} {_WORDS[name]}" for name, count in counts.items() if count
     )
 
 
-def _told(words: str, files: Iterable[Path]) -> Markup:
+def _draw_note(words: str, files: Iterable[Path]) -> Markup:
     reasons: Counter[str] = Counter()
     for file in files:
         if not file.is_file():

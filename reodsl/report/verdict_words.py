@@ -60,20 +60,20 @@ def _lead(verdict: Verdict) -> str:
     pairs = (*verdict.pairs, *(pair.turned() for pair in verdict.pairs))
     against = {pair.one: pair for pair in pairs if pair.two == base}
     if len(leaders) == 1:
-        return f"{leaders[0]} leads: it beats {base} by {gained(against[leaders[0]])} tokens of REG."
+        return f"{leaders[0]} leads: it beats {base} by {format_gain(against[leaders[0]])} tokens of REG."
     ahead = [arm for arm in leaders if against[arm].apart]
     by = [formats.number(-against[arm].value) for arm in sorted(ahead, key=lambda arm: -against[arm].value)]
     one = len(ahead) == 1
     among = ("it" if one else "them", *(arm for arm in leaders if arm not in ahead))
     gains = " to ".join(dict.fromkeys((by[0], by[-1])))
-    return f"{named(ahead)} beat{'s' if one else ''} {base} by {gains} tokens of REG; {_tie(verdict, among)}."
+    return f"{join_arms(ahead)} beat{'s' if one else ''} {base} by {gains} tokens of REG; {_tie(verdict, among)}."
 
 
 def _tie(verdict: Verdict, among: Sequence[str]) -> str:
     """Return whether those who lead tie, with the difference where they are two."""
-    between = f"{'between' if len(verdict.leaders) == 2 else 'among'} {named(among)}"
+    between = f"{'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}"
     state = "there is a tie" if _chance(verdict) else "no difference is certain"
-    return f"{between} {state}{f' ({signed(verdict.tied[0])})' if len(verdict.tied) == 1 else ''}"
+    return f"{between} {state}{f' ({format_pair(verdict.tied[0])})' if len(verdict.tied) == 1 else ''}"
 
 
 def _chance(verdict: Verdict) -> bool:
@@ -91,13 +91,15 @@ def _widest(verdict: Verdict) -> list[str]:
     pair = min(verdict.tied, key=lambda pair: pair.value)
     counted = f", which does not survive the count of all {len(verdict.pairs)} pairs"
     end = "" if _chance(verdict) else counted
-    return [f"{pair.one} and {pair.two} differ most, by {gained(pair)} tokens{end}."]
+    return [f"{pair.one} and {pair.two} differ most, by {format_gain(pair)} tokens{end}."]
 
 
 def _same(verdict: Verdict) -> list[str]:
     """Return which leaders are the same within a margin that is worth naming."""
     pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
-    said = [f"{pair.one} and {pair.two} are the same within {within(pair)}" for pair in pairs[:MOST_NAMED]]
+    said = [
+        f"{pair.one} and {pair.two} are the same within {format_margin(pair)}" for pair in pairs[:MOST_NAMED]
+    ]
     more = (
         f"; so are {len(pairs) - MOST_NAMED} more pairs, each within its own"
         if len(pairs) > MOST_NAMED
@@ -117,7 +119,7 @@ def _common(verdict: Verdict) -> list[str]:
         return []
     if len(verdict.tied) == 1:
         (pair,) = verdict.tied
-        return [f"{equal(pair)} of {named(verdict.leaders)} are the same text."]
+        return [f"{equal(pair)} of {join_arms(verdict.leaders)} are the same text."]
     ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
     count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
     return [
@@ -135,12 +137,12 @@ def _questions(verdict: Verdict) -> str:
     return formats.plural(verdict.questions, "question")
 
 
-def signed(pair: PairDifference) -> str:
+def format_pair(pair: PairDifference) -> str:
     """Return REG of a pair's first arm minus that of its second, with the interval: `−0.4 [−1.3, 0.5]`."""
-    return f"{formats.signed(pair.value)} {formats.interval(pair.low, pair.high)}".strip()
+    return f"{formats.format_signed(pair.value)} {formats.interval(pair.low, pair.high)}".strip()
 
 
-def within(pair: PairDifference) -> str:
+def format_margin(pair: PairDifference) -> str:
     """Return the margin within which a pair is the same, rounded up to what is shown."""
     return f"{formats.number(math.ceil(10 * (pair.same_within or 0.0)) / 10)} tokens"
 
@@ -150,13 +152,13 @@ def equal(pair: PairDifference) -> str:
     return "" if pair.common is None else f"{pair.common.same:,} of {pair.common.compared:,} responses"
 
 
-def gained(pair: PairDifference) -> str:
+def format_gain(pair: PairDifference) -> str:
     """Return by how much a pair's first arm is ahead of its second, with the interval: `19.8 [17.5, 22.2]`."""
     low, high = (None if end is None else 0.0 - end for end in (pair.high, pair.low))
     return f"{formats.number(0.0 - pair.value)} {formats.interval(low, high)}".strip()
 
 
-def named(arms: Sequence[str]) -> str:
+def join_arms(arms: Sequence[str]) -> str:
     """Return arms in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
     shown = list(arms[:MOST_NAMED])
     last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else shown.pop()

@@ -16,7 +16,7 @@ from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir.study import Arm
 from reodsl.report.material import Material, read
-from reodsl.store.runs import Record, kept_spec
+from reodsl.store.runs import Record, require_spec
 from reodsl.store.store import Store
 
 
@@ -76,7 +76,7 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
     Raises E0957 if none is finished, E0968 if the run's spec was not kept, E0981 if a result cannot be read, and
     E0994 for an arm that the study does not evaluate.
     """
-    spec = kept_spec(store, record)
+    spec = require_spec(store, record)
     graph = lower(spec)
     known = {arm.name: arm for arm in spec.study.arms}
     for name in arms:
@@ -122,11 +122,11 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
             where=record.name,
             help=f"look again later: reodsl watch; or finish the run: reodsl run {record.path}",
         )
-    findings = [_left_out(record, missing)] if missing else []
+    findings = [_warn_of_missing(record, missing)] if missing else []
     return Shared(read(spec, inputs), tuple(evaluations), tuple(findings))
 
 
-def _left_out(record: Record, missing: Sequence[str]) -> Diagnostic:
+def _warn_of_missing(record: Record, missing: Sequence[str]) -> Diagnostic:
     return warning(
         "W0805",
         f"what is written leaves out {len(missing)} evaluations that are not there",

@@ -59,7 +59,7 @@ def _header(material: Material, one: Evaluated, benchmark: str, samples: pl.Data
         "eval": {
             "eval_id": f"{one.key[:32]}-{benchmark}",
             "run_id": one.key[:32],
-            "created": _at(one.began),
+            "created": _format_moment(one.began),
             "task": f"{suite.name or 'reodsl'}/{benchmark}",
             "task_id": f"{benchmark}-{one.key[:16]}",
             "task_version": 0,
@@ -101,8 +101,8 @@ def _header(material: Material, one: Evaluated, benchmark: str, samples: pl.Data
             },
         },
         "stats": {
-            "started_at": _at(one.began),
-            "completed_at": _at(one.ended),
+            "started_at": _format_moment(one.began),
+            "completed_at": _format_moment(one.ended),
             "model_usage": {model: usage},
         },
     }
@@ -158,7 +158,7 @@ def _usage(tokens: int) -> dict[str, int]:
     return {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
 
 
-def _at(moment: datetime) -> str:
+def _format_moment(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 

@@ -89,7 +89,7 @@ class Offer:
         return sum(each.size for each in self.files)
 
 
-def named_by(spec: Spec) -> tuple[Wanted, ...]:
+def list_repositories(spec: Spec) -> tuple[Wanted, ...]:
     """Return the repositories of hubs that a spec names, each once."""
     asked = [Wanted("models", each.repo, each.revision) for each in values_of(spec.study, Hub)]
     asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(spec.study, HubData)]

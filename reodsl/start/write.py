@@ -132,7 +132,7 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
     imports = [
         f"from std.{_RUNS}{model} import {', '.join(['rl', *(each for each in place.methods if each != 'own')])}"
     ]
-    head = "\n".join(_used(each, text) for each in (*place.imports.splitlines(), *imports))
+    head = "\n".join(_select_used(each, text) for each in (*place.imports.splitlines(), *imports))
     fit = re.fullmatch("[a-z][a-z0-9_]*", name) is not None and name.upper() not in KEYWORDS
     if fit and not _names(name, f"{head} {text}"):
         text = text.replace("study compare {", f"study {name} {{")
@@ -143,7 +143,7 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
     return result.text
 
 
-def _used(clause: str, text: str) -> str:
+def _select_used(clause: str, text: str) -> str:
     """Return an import with the names that `text` uses alone; empty where it uses none."""
     module, names = clause.split(" import ")
     used = [each for each in dict.fromkeys(names.split(", ")) if _names(each.split()[-1], text)]

@@ -38,7 +38,7 @@ def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
     )
 
 
-def telling(task: Task, done: Mapping[str, Manifest]) -> Task:
+def add_acceptances(task: Task, done: Mapping[str, Manifest]) -> Task:
     """Return a report's task with the acceptances among the results of its study, which it shows; others unchanged."""
     if task.kind != "report":
         return task

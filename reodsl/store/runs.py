@@ -100,7 +100,7 @@ def spec_of(store: Store, record: Record) -> Spec | None:
         return None
 
 
-def kept_spec(store: Store, record: Record) -> Spec:
+def require_spec(store: Store, record: Record) -> Spec:
     """Return the compiled spec of a run. Raises E0968 if it was not kept."""
     spec = spec_of(store, record)
     if spec is None:

@@ -24,7 +24,7 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
     """
     newest = tuple(reversed(runs))
     if not name:
-        raise _none("an empty name is not a run", newest)
+        raise _explain_none("an empty name is not a run", newest)
     laid_out = [record for record in newest if _is_folder_of(record, name)]
     studies = [record for record in newest if record.study == name]
     named = [record for record in newest if record.name.startswith(name)]
@@ -44,7 +44,7 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
         )
     if named or of_spec:
         return (named or of_spec)[0]
-    raise _none(f"no run is called `{name}`", newest)
+    raise _explain_none(f"no run is called `{name}`", newest)
 
 
 def _is_folder_of(record: Record, name: str) -> bool:
@@ -55,7 +55,7 @@ def _is_folder_of(record: Record, name: str) -> bool:
     )
 
 
-def _none(message: str, newest: tuple[Record, ...]) -> Problem:
+def _explain_none(message: str, newest: tuple[Record, ...]) -> Problem:
     """Return the diagnostic of a name that is not a run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {ran}")

@@ -130,7 +130,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
             _number(token, scanned.diagnostics)
         elif kind == "STRING":
             token.payload, faults = read_string(text)
-            scanned.diagnostics.extend(_at(fault, span) for fault in faults)
+            scanned.diagnostics.extend(_place_fault(fault, span) for fault in faults)
         elif kind == "TEXT":
             token.payload = text[3:-3]
         elif kind in ("OPEN_STRING", "OPEN_TEXT"):
@@ -152,7 +152,7 @@ def _too_many(span: Span) -> Diagnostic:
     )
 
 
-def _at(fault: Fault, span: Span) -> Diagnostic:
+def _place_fault(fault: Fault, span: Span) -> Diagnostic:
     start = span.column + fault.offset
     place = Span(span.path, span.line, start, span.line, start + fault.length)
     return error(fault.code, fault.message, place, help=fault.help)
@@ -161,7 +161,7 @@ def _at(fault: Fault, span: Span) -> Diagnostic:
 def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
     read = read_number(token.text)
     if isinstance(read, Fault):
-        diagnostics.append(_at(read, token.span))
+        diagnostics.append(_place_fault(read, token.span))
         read = read.meant
     token.payload = read
 

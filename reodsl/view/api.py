@@ -28,11 +28,11 @@ from reodsl.view.responses import (
     Filter,
     Studied,
     budgets,
-    listed,
+    find_evaluations,
+    list_responses,
     matching,
     response,
     row_of,
-    studied,
 )
 from reodsl.watch.state import read_state, to_json
 
@@ -149,7 +149,7 @@ class Api:
         wanted = _filter(query)
         unread = {each.name: each.task for each in evaluations if not self._reads(each, wanted)}
         read = [each for each in evaluations if each.name not in unread]
-        total, page = listed(read, wanted, offset, limit)
+        total, page = list_responses(read, wanted, offset, limit)
         return {"total": total, "offset": offset, "responses": page, "unread": list(unread.values())}
 
     def response(self, query: Query) -> dict[str, Any]:
@@ -184,9 +184,9 @@ class Api:
         """Find the evaluations of a run; again while it goes, as more come."""
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":
-            return studied(self.store, record)
+            return find_evaluations(self.store, record)
         if key not in self._studied:
-            self._studied[key] = studied(self.store, record)
+            self._studied[key] = find_evaluations(self.store, record)
         return self._studied[key]
 
     def _evaluation(self, there: Studied, name: str) -> Evaluation:

@@ -18,7 +18,7 @@ import polars as pl
 from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.store.runs import Record, events, kept_spec
+from reodsl.store.runs import Record, events, require_spec
 from reodsl.store.store import Store
 
 
@@ -53,12 +53,12 @@ class Studied:
     evaluations: Mapping[str, Evaluation]
 
 
-def studied(store: Store, record: Record) -> Studied:
+def find_evaluations(store: Store, record: Record) -> Studied:
     """Return the evaluations of a run that ended or have written anything. Raises E0968 where its spec was not kept.
 
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
     """
-    spec = kept_spec(store, record)
+    spec = require_spec(store, record)
     begun = {
         each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
     }
@@ -202,7 +202,7 @@ def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to:
     keys = ["benchmark", "question", "sample"]
     count = _scan(samples).select(pl.len()).collect().item()
     both = _scan(forced).filter(pl.col("budget").is_in([before, budget]))
-    if _in_step(samples, forced, len(grid)):
+    if _rows_match(samples, forced, len(grid)):
         # Rows stand in the order of the responses, so that two columns tell all.
         right = both.select("correct").collect(engine="streaming")["correct"].to_numpy()
         if len(right) == 2 * count:
@@ -226,7 +226,7 @@ def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to:
 
 
 @lru_cache(maxsize=256)
-def _in_step(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
+def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
     """Return whether each response has one row a budget, in the order of the responses and the budgets."""
     keys = ["benchmark", "question", "sample"]
     count = _scan(samples).select(pl.len()).collect().item()
@@ -242,7 +242,7 @@ def _in_step(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) 
     return True
 
 
-def listed(
+def list_responses(
     evaluations: Sequence[Evaluation], wanted: Filter, offset: int, limit: int
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts."""
@@ -339,7 +339,7 @@ def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[s
         & (pl.col("sample") == head["sample"])
     )
     frame = _scan(evaluation.forced)
-    if grid and _in_step(evaluation.samples, evaluation.forced, len(grid)):
+    if grid and _rows_match(evaluation.samples, evaluation.forced, len(grid)):
         frame = frame.slice(row * len(grid), len(grid))
     return frame.filter(same).select(columns).sort("budget").collect().to_dicts()
 

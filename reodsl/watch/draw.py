@@ -104,7 +104,7 @@ def flow(pieces: Sequence[Piece], width: int, indent: int = 0) -> list[Text]:
 
     lines = [Text(" " * indent)]
     for text, style in pieces:
-        for part in broken(text, width - indent):
+        for part in break_text(text, width - indent):
             used = lines[-1].cell_len
             gap = "" if used == indent else " " * _GAP
             if used > indent and used + len(gap) + cell_len(part) > width:
@@ -125,7 +125,7 @@ def wrap_pieces(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
     return lines
 
 
-def broken(text: str, width: int) -> list[str]:
+def break_text(text: str, width: int) -> list[str]:
     """Break a text into parts of at most `width` cells: at blanks, else after a dot, else anywhere."""
     from rich.cells import cell_len, chop_cells
 
@@ -136,8 +136,11 @@ def broken(text: str, width: int) -> list[str]:
     for mark, keep in ((" ", 0), (".", 1)):
         at = head.rfind(mark)
         if at > 0:
-            return [text[: at + keep], *broken(text[at + 1 :] if mark == " " else text[at + keep :], width)]
-    return [head, *broken(text[len(head) :], width)]
+            return [
+                text[: at + keep],
+                *break_text(text[at + 1 :] if mark == " " else text[at + keep :], width),
+            ]
+    return [head, *break_text(text[len(head) :], width)]
 
 
 def numbers(progress: Progress | None) -> str:

@@ -12,7 +12,7 @@ from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
 from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
-from reodsl.store.accept import telling
+from reodsl.store.accept import add_acceptances
 from reodsl.store.manifest import Manifest
 from reodsl.store.store import WEIGHTS
 from runners.execute.order import Order, Outcome
@@ -95,7 +95,7 @@ class _Loop:
 
     def next_order(self) -> Order | None:
         """Return the most urgent ready task as an order; None if its result exists already."""
-        task = telling(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
+        task = add_acceptances(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)

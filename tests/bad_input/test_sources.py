@@ -13,9 +13,9 @@ from types import FrameType
 import pytest
 
 from reodsl.language import compile_file
-from reodsl.lsp.analysis import analyse, findings_of
+from reodsl.lsp.analysis import analyse, list_findings
 from reodsl.plan.keys import Keys
-from reodsl.plan.verdict import made_ready, make_plan
+from reodsl.plan.verdict import make_plan, prepare_study
 from tests.bad_input.commands import FROM_FOLDER, SPEC, Place, permissions_count
 
 SECONDS = 60
@@ -178,7 +178,9 @@ def test_no_command_that_looks_is_caught(trap: Place, name: str) -> None:
                 assert not codes, told.err
         path = trap.folder / "theirs.reo"
         errors = {
-            each.code for each in findings_of(analyse(path, {path: path.read_text()})) if each.code[0] == "E"
+            each.code
+            for each in list_findings(analyse(path, {path: path.read_text()}))
+            if each.code[0] == "E"
         }
         assert errors == ({code} if code == "E0317" else set())
         if code is not None and code != "E0317":
@@ -191,7 +193,7 @@ def test_what_is_too_large_for_a_plan_is_read_by_a_run(trap: Place) -> None:
     trap.write(SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("large.jsonl")', 1), "own.reo")
     spec = compile_file("own.reo").spec
     assert spec is not None
-    ready = made_ready(spec, Path("own.reo"), None)
+    ready = prepare_study(spec, Path("own.reo"), None)
     few = Keys(ready.store, ready.keys.folder, 1000)
     plans = (make_plan(spec, ready.graph, ready.store, keys) for keys in (few, few.for_run()))
     before, after = (next(each for each in plan.items if each.task.id.startswith("asked")) for plan in plans)

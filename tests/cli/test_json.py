@@ -198,7 +198,7 @@ def _begin_a_run() -> runs.Record:
     """A run that goes on, in this process, and has all but its last result."""
     store = Store(Path(".reodsl"))
     first = next(each for each in runs.records(store) if each.study == "small")
-    record = runs.begin(store, runs.kept_spec(store, first), first.spec)
+    record = runs.begin(store, runs.require_spec(store, first), first.spec)
     writer = runs.Writer(store, record)
     writer.begin(9)
     for task, key in first.tasks.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.render import render
-from reodsl.doubts.left_out import left_out, left_out_counts, report_left_out
+from reodsl.doubts.left_out import left_out_counts, list_left_out, report_left_out
 from reodsl.graph.task import Graph, Task
 
 
@@ -71,15 +71,15 @@ def test_nothing_left_out_is_nothing_to_report() -> None:
 
 def test_results_are_read_and_unreadable_ones_passed_over(tmp_path: Path) -> None:
     graph = Graph((PPO,))
-    assert left_out(graph, {PPO.id: tmp_path}) == {}
+    assert list_left_out(graph, {PPO.id: tmp_path}) == {}
     (tmp_path / "train.json").write_text(
         json.dumps({"questions": 3, "left_out_too_long": 21, "ended": "steps"})
     )
-    ((found,),) = left_out(graph, {PPO.id: tmp_path}).values()
+    ((found,),) = list_left_out(graph, {PPO.id: tmp_path}).values()
     assert (found.code, found.where) == ("W0807", PPO.id)
     (tmp_path / "train.json").write_text("{")
-    assert left_out(graph, {PPO.id: tmp_path}) == {}
-    assert left_out(Graph((DATA,)), {DATA.id: tmp_path}) == {}
+    assert list_left_out(graph, {PPO.id: tmp_path}) == {}
+    assert list_left_out(Graph((DATA,)), {DATA.id: tmp_path}) == {}
     (tmp_path / "left_out.json").write_text('{"rows": 3, "left_out_repeated": 2}')
-    ((dropped,),) = left_out(Graph((DATA,)), {DATA.id: tmp_path}).values()
+    ((dropped,),) = list_left_out(Graph((DATA,)), {DATA.id: tmp_path}).values()
     assert (dropped.code, dropped.where) == ("W0807", DATA.id)

@@ -10,8 +10,8 @@ import pytest
 
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from reodsl.report.artifacts import made_of
-from reodsl.report.provenance import made_with
+from reodsl.report.artifacts import read_origin
+from reodsl.report.provenance import collect_versions
 from reodsl.store.store import Store
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address
@@ -69,7 +69,7 @@ def test_a_resumed_task_says_how_exactly_each_attempt_drew(
         perform(order("exact"), lambda _: None)
     assert store.get(KEY) is None
     assert perform(order(second), lambda _: None).status == "done"
-    result = made_of(store.path(KEY))
+    result = read_origin(store.path(KEY))
     assert (result.versions["determinism"], result.versions["sglang"]) == (words, "0.5.9")
     material: Any = SimpleNamespace(artifacts={"train:a@1": result})
-    assert made_with(material, {})["determinism"] == words
+    assert collect_versions(material, {})["determinism"] == words

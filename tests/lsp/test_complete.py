@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.language.modules import _parse_kept, list_library
-from reodsl.lsp.analysis import analyse, findings_of
+from reodsl.lsp.analysis import analyse, list_findings
 from reodsl.lsp.complete import Completion, completions
 from reodsl.lsp.hints import hints
 from reodsl.lsp.meaning import meaning, signature
@@ -186,7 +186,7 @@ def test_a_half_typed_reward_is_answered(at_: int) -> None:
     meaning(analysis, line, column)
     signature(analysis, line, column)
     assert hints(analysis, 1, line)[0].text == " 4, 8, 16, 32, 64, 128 tokens"
-    assert findings_of(analysis) is not None
+    assert list_findings(analysis) is not None
 
 
 def test_what_is_typed_again_costs_what_has_changed(calls: Callable[[Callable[[], object]], int]) -> None:

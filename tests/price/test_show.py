@@ -6,7 +6,7 @@ import pytest
 
 from reodsl.ir import data
 from reodsl.price.show import count, details, duration, memory, size
-from reodsl.price.tasks import checked_within
+from reodsl.price.tasks import bound_check_seconds
 from reodsl.price.value import Price
 
 
@@ -35,8 +35,8 @@ def test_counts_have_two_or_three_digits() -> None:
 
 
 def test_a_batch_of_answers_that_use_up_their_limits_has_its_time() -> None:
-    assert checked_within("math", 256.0) == 0.0
-    within = checked_within(data.Tests(seconds=5.0), 256.0)
+    assert bound_check_seconds("math", 256.0) == 0.0
+    within = bound_check_seconds(data.Tests(seconds=5.0), 256.0)
     assert within == 256 * 7 / 2
     (line,) = details(Price(checked_within=within))
     assert line == "answers of a batch that all use up their limits are checked within 14m 56s"

@@ -16,7 +16,7 @@ from reodsl.ir.reward import Budgets, Reward
 from reodsl.ir.study import Suite
 from reodsl.ir.training import FromTraining, Ppo, Sampling, Stage
 from reodsl.language import compile_file
-from reodsl.rehearse import Size, StandIns, shrink, unshown
+from reodsl.rehearse import Size, StandIns, list_unshown, shrink
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = (
@@ -134,7 +134,7 @@ def test_a_real_spec_says_nothing_of_rehearsals() -> None:
 
 def test_what_is_not_shown_names_the_cluster_the_lengths_and_the_steps() -> None:
     path = "specs/qwen3_4b_reo_exp.reo"
-    said = "\n".join(unshown(compiled(path), small(path), StandIns()))
+    said = "\n".join(list_unshown(compiled(path), small(path), StandIns()))
     for words in (
         "16 x 8 H800",
         "64 tokens and not 32,768",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.report.artifacts import made_of, read_json, read_parquet
+from reodsl.report.artifacts import read_json, read_origin, read_parquet
 from reodsl.report.balanced import _samples
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -33,4 +33,4 @@ def test_what_cannot_be_read_is_named(name: str, held: bytes | None, tmp_path: P
 
 
 def test_an_artifact_without_a_manifest_still_has_its_key(tmp_path: Path) -> None:
-    assert (made_of(tmp_path).key, made_of(tmp_path).seconds) == (tmp_path.name, None)
+    assert (read_origin(tmp_path).key, read_origin(tmp_path).seconds) == (tmp_path.name, None)

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from reodsl.report.drawer import PIXELS, unlayered
+from reodsl.report.drawer import PIXELS, remove_layers
 
 SHAPES = """<svg xmlns="http://www.w3.org/2000/svg" width="60" height="40"><g fill="none" stroke="none">
 <path d="M5,5h30v20h-30z" fill="#c03000" opacity="0.4"/>
@@ -20,7 +20,7 @@ SHAPES = """<svg xmlns="http://www.w3.org/2000/svg" width="60" height="40"><g fi
 def test_shapes_of_one_paint_need_no_layer_and_look_the_same() -> None:
     import vl_convert
 
-    plain = unlayered(SHAPES)
+    plain = remove_layers(SHAPES)
     assert plain.count("fill-opacity=") == 1
     assert plain.count("stroke-opacity=") == 2
     # Over a fill and a stroke that overlap, one opacity is not the same as two.

@@ -28,9 +28,9 @@ def test_changes_have_arrows_and_signs() -> None:
     assert formats.arrow(0.7) == "↑0.7"
     assert formats.arrow(0.04) == "0.0"
     assert formats.arrow(None) == ""
-    assert formats.signed(0.66) == "+0.7"
-    assert formats.signed(-94.3, 0) == "−94%"[:-1]
-    assert formats.signed(0.01) == "0.0"
+    assert formats.format_signed(0.66) == "+0.7"
+    assert formats.format_signed(-94.3, 0) == "−94%"[:-1]
+    assert formats.format_signed(0.01) == "0.0"
 
 
 def test_shares_print_as_the_papers_percentages() -> None:

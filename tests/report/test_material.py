@@ -83,7 +83,7 @@ def test_parts_that_are_not_there_leave_their_place_out(
 
 
 def test_budgets_have_weights_and_an_error(of_seeds: Material) -> None:
-    rows = {(row.arm, row.seed): row for row in schedules.selected(of_seeds)}
+    rows = {(row.arm, row.seed): row for row in schedules.list_schedules(of_seeds)}
     given = rows["reo_exp", None]
     assert given.weights == (4, 6, 12, 24, 48, 32)
     assert sum(given.weights) == 128 - 4 / 2
@@ -105,12 +105,12 @@ def test_budgets_of_questions_say_how_many_have_none(of_seeds: Material) -> None
     spec = of_seeds.spec.model_copy(update={"study": of_seeds.study.model_copy(update={"arms": arms})})
     facts = {"l_max": 128, "questions": {"a": 9, "b": None, "c": 3}, "unsolved": 1, "unmet": 1200}
     material = replace(of_seeds, spec=spec, selected={("reo_oracle", 1): facts})
-    (row,) = schedules.selected(material)
+    (row,) = schedules.list_schedules(material)
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 1200)
     assert "2 questions, 1 dropped, 1,200 without rollouts" in render(schedules.section(material))
     # As an earlier version wrote them, whose reports can be drawn anew.
     before = {name: facts[name] for name in ("l_max", "questions")}
-    (row,) = schedules.selected(replace(material, selected={("reo_oracle", 1): before}))
+    (row,) = schedules.list_schedules(replace(material, selected={("reo_oracle", 1): before}))
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 0)
 
 
@@ -142,7 +142,7 @@ def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Pat
         (folder / "manifest.json").write_text(json.dumps({"made": made}))
         inputs[role] = folder
     found = read(one_seed.spec, inputs)
-    used = provenance.made_with(found, {"torch": "1.0", "polars": "2.1", "Python": "3.11"})
+    used = provenance.collect_versions(found, {"torch": "1.0", "polars": "2.1", "Python": "3.11"})
     assert set(used.pop("torch").split(" and ")) == {"2.9", "2.13"}
     assert used == {"python": "3.12", "polars": "2.1"}
     text = "".join(provenance.section(found, {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reodsl.ir import Spec
-from reodsl.report.run import names
+from reodsl.report.run import name_runs
 from tests.report.synthetic import World
 
 AT = ["2026-01-05T12:30:10+00:00", "2026-01-06T08:00:00+00:00", "2026-01-07T09:15:00+00:00"]
@@ -28,9 +28,9 @@ def spec(one_seed: World) -> Spec:
 
 def test_runs_of_several_studies_have_their_names(spec: Spec) -> None:
     mine = changed(spec, ('"name":"quickstart"', '"name":"mine"'))
-    assert names([spec, mine], AT) == ["quickstart", "mine"]
+    assert name_runs([spec, mine], AT) == ["quickstart", "mine"]
     rate = changed(spec, ('"lr":0.0005', '"lr":0.0001'))
-    assert names([spec, mine, rate], AT) == ["quickstart lr=0.0005", "mine", "quickstart lr=0.0001"]
+    assert name_runs([spec, mine, rate], AT) == ["quickstart lr=0.0005", "mine", "quickstart lr=0.0001"]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_runs_of_several_studies_have_their_names(spec: Spec) -> None:
 def test_runs_of_one_study_are_named_by_the_settings_that_changed(
     spec: Spec, swaps: list[tuple[str, str]], expected: list[str]
 ) -> None:
-    assert sorted(",".join(names([spec, changed(spec, *swaps)], AT)).split(",")) == sorted(
+    assert sorted(",".join(name_runs([spec, changed(spec, *swaps)], AT)).split(",")) == sorted(
         ",".join(expected).split(",")
     )
 
@@ -59,25 +59,25 @@ def test_what_one_of_three_runs_changed_is_in_the_names_of_all(spec: Spec) -> No
         changed(spec, ('"lr":0.0005', '"lr":0.0001')),
         changed(spec, ('"lr":0.0005', '"lr":0.001')),
     ]
-    assert names(rates, AT) == ["lr=0.0005", "lr=0.0001", "lr=0.001"]
+    assert name_runs(rates, AT) == ["lr=0.0005", "lr=0.0001", "lr=0.001"]
 
 
 def test_params_come_first_since_a_person_set_them(spec: Spec) -> None:
     few = changed(spec, ('"steps":24', '"steps":8'), params={"seed": "1", "length": "a/b:8"})
     many = spec.model_copy(update={"params": {"seed": "1", "length": "24"}})
-    assert names([few, many], AT) == ["length=a_b_8", "length=24"]
+    assert name_runs([few, many], AT) == ["length=a_b_8", "length=24"]
 
 
 def test_runs_in_which_nothing_changed_have_the_time_of_their_start(spec: Spec) -> None:
-    assert names([spec, spec], AT) == [
+    assert name_runs([spec, spec], AT) == [
         "quickstart of 2026-01-05 12.30.10",
         "quickstart of 2026-01-06 08.00.00",
     ]
     same = [AT[0], AT[0]]
-    assert names([spec, spec], same) == [f"quickstart of 2026-01-05 12.30.10 ({each})" for each in (1, 2)]
+    assert name_runs([spec, spec], same) == [f"quickstart of 2026-01-05 12.30.10 ({each})" for each in (1, 2)]
 
 
 def test_long_values_name_nothing(spec: Spec) -> None:
     text = '"text":"</think> answer \\\\boxed{"'
     longer = changed(spec, (text, text.replace("answer", "the answer to all of the above is")))
-    assert all(name.startswith("quickstart of ") for name in names([spec, longer], AT))
+    assert all(name.startswith("quickstart of ") for name in name_runs([spec, longer], AT))

@@ -267,14 +267,14 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         evaluations={("vanilla", 1): tmp_path},
         trainings={("vanilla", 1, 0): tmp_path, ("vanilla", 1, 1): old},
     )
-    results, training = unjudged.evaluated(changed), unjudged.trained(changed)
+    results, training = unjudged.note_evaluations(changed), unjudged.note_trainings(changed)
     assert results is not None
     assert training is not None
     assert "<li>3 × failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
     assert "<li>3 for other reasons</li>" in render(results)
     assert "<li>2 × reward: late</li>" in render(training)
     assert "Python fail while training" in render(training)
-    assert unjudged.trained(material) is None
+    assert unjudged.note_trainings(material) is None
 
 
 def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:

@@ -11,7 +11,7 @@ from reodsl.ir.base import values_of
 from reodsl.ir.data import File
 from reodsl.ir.model import Folder
 from reodsl.language import compile_file
-from reodsl.report.material import placeless
+from reodsl.report.material import hide_folders
 from tests.bad_input.commands import FROM_FOLDER
 from tests.report.synthetic import study
 
@@ -49,7 +49,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
 
 def test_absolute_paths_become_relative_everywhere(spec: Spec, tmp_path: Path) -> None:
     assert str(tmp_path) in spec.model_dump_json()
-    shown = placeless(spec)
+    shown = hide_folders(spec)
     assert str(tmp_path) not in shown.model_dump_json()
     assert "/mnt" not in shown.model_dump_json()
     assert (shown.path, shown.folder) == ("tiny.reo", ".")
@@ -65,7 +65,7 @@ def test_absolute_paths_become_relative_everywhere(spec: Spec, tmp_path: Path) -
 
 
 def test_what_is_shown_compiles_again(spec: Spec, tmp_path: Path) -> None:
-    shown = placeless(spec)
+    shown = hide_folders(spec)
     again = tmp_path / "again"
     for path, text in shown.sources.items():
         if not path.startswith("std/"):
@@ -79,10 +79,10 @@ def test_what_is_shown_compiles_again(spec: Spec, tmp_path: Path) -> None:
 def test_paths_of_one_name_stay_apart() -> None:
     folders = ("/a/one/model", "/a/two/model/", "/tiny", "model", "/other/x")
     spec = spec_of(folders)
-    shown = [each.path for each in values_of(placeless(spec).study, Folder)]
+    shown = [each.path for each in values_of(hide_folders(spec).study, Folder)]
     assert shown == ["one/model", "two/model", "tiny", "model", "x"]
 
 
 def test_a_spec_without_such_paths_is_the_same(tmp_path: Path) -> None:
     spec = Spec(study=spec_of(("m",)).study, path="specs/x.reo", sources={"specs/x.reo": "a/b /c"})
-    assert placeless(spec) is spec
+    assert hide_folders(spec) is spec

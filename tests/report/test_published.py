@@ -16,7 +16,7 @@ from reodsl.report.balanced import balanced_table
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.published import compared, missing
+from reodsl.report.published import compare_numbers, missing
 
 PRINTED = PublishedTable(
     name="printed",
@@ -38,7 +38,7 @@ def wanted(columns: tuple[str, ...] = ("accuracy", "length", "reg"), **more: obj
 
 def test_measured_published_and_their_difference(material: Material) -> None:
     main = tables.main(material)
-    frame = compared(wanted(published=PRINTED), main)
+    frame = compare_numbers(wanted(published=PRINTED), main)
     found = {(row["arm"], row["benchmark"], row["measure"]): row for row in frame.to_dicts()}
     here = {(row["arm"], row["benchmark"]): row for row in main.to_dicts()}
     for arm, place, measure, printed in (
@@ -64,13 +64,13 @@ def test_measured_published_and_their_difference(material: Material) -> None:
 
 
 def test_only_the_columns_of_the_table_are_compared(material: Material) -> None:
-    frame = compared(wanted(("accuracy",), published=PRINTED), tables.main(material))
+    frame = compare_numbers(wanted(("accuracy",), published=PRINTED), tables.main(material))
     assert set(frame["measure"]) == {"accuracy"}
 
 
 def test_what_is_missing_is_said(material: Material) -> None:
     table = wanted(published=PRINTED)
-    lines = missing(table, compared(table, tables.main(material)))
+    lines = missing(table, compare_numbers(table, tables.main(material)))
     assert lines == [
         "Published and not measured here: A model of others.",
         "Measured and not published: group_norm.",

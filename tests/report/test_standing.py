@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.report import standing as module
 from reodsl.report import tables
-from reodsl.report.formats import interval, signed
+from reodsl.report.formats import format_signed, interval
 from reodsl.report.material import Material
 from reodsl.report.standing import best, matrix, standing
 
@@ -32,7 +32,7 @@ def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) 
     assert {arm for arm, html in shown.items() if f">{word}<" in html} == set(material.verdict.leaders)
     for row in table.filter(benchmark="mean").to_dicts():
         value = row["difference"]
-        assert (signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
+        assert (format_signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
 
 
 @pytest.mark.parametrize(("leaders", "word"), [(("reo_exp",), "leads"), (("reo_exp", "reo_oracle"), "tied")])
@@ -88,7 +88,7 @@ def test_the_matrix_has_every_two_arms_once(material: Material) -> None:
     assert set(cells) == {(pair.two, pair.one) for pair in verdict.pairs}
     for pair in verdict.pairs:
         cell, turned = cells[pair.two, pair.one], pair.turned()
-        assert f"<b>{signed(turned.value)}{'*' if pair.apart else ''}</b>" in cell
+        assert f"<b>{format_signed(turned.value)}{'*' if pair.apart else ''}</b>" in cell
         assert interval(turned.low, turned.high) in cell
         assert pair.common is not None
         assert f"{pair.common.same:,} of {pair.common.compared:,} responses equal" in cell

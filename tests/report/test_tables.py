@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from reodsl.report import formats, tables
-from reodsl.report.main_table import made_by, main_table, number
+from reodsl.report.main_table import find_first_evaluations, main_table, number
 from reodsl.report.markup import render
 from reodsl.report.material import MEAN, Material
 from reodsl.report.results import Shown, cell
@@ -100,7 +100,7 @@ def test_arms_of_equal_shares_stand_by_name(material: Material, monkeypatch: pyt
 def test_a_number_leads_to_the_first_evaluation_of_its_arm_or_to_the_score(of_seeds: Material) -> None:
     places = list(of_seeds.artifacts)
     wanted = {arm: f"made-{places.index(f'evaluate:{arm}@1')}" for arm in of_seeds.arms}
-    assert made_by(of_seeds) == wanted | {"": f"made-{places.index('score')}"}
+    assert find_first_evaluations(of_seeds) == wanted | {"": f"made-{places.index('score')}"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     # A difference stands in its own column, and is not repeated where the cell is pointed at.
     low, high = (scale * end for end in ends.values())
     assert formats.interval(low, high) in found.about
-    assert (formats.signed(scale * row[stem]) + " [" in found.about) is (column != "difference")
+    assert (formats.format_signed(scale * row[stem]) + " [" in found.about) is (column != "difference")
     assert (formats.arrow(scale * row[stem]) in found.change) is (column != "difference")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.numbers.verdict import Common, PairDifference, Verdict
 from reodsl.report.export import write_verdict
-from reodsl.report.verdict_words import named, outcome, read_verdict, said, sentences, within
+from reodsl.report.verdict_words import format_margin, join_arms, outcome, read_verdict, said, sentences
 
 REACH = 2.0
 
@@ -141,8 +141,8 @@ def test_arms_are_the_same_where_the_interval_allows_it() -> None:
 
 
 def test_a_margin_is_rounded_up() -> None:
-    assert within(PairDifference("a", "b", 0.0, same_within=1.201)) == "1.3 tokens"
-    assert within(PairDifference("a", "b", 0.0, same_within=1.2)) == "1.2 tokens"
+    assert format_margin(PairDifference("a", "b", 0.0, same_within=1.201)) == "1.3 tokens"
+    assert format_margin(PairDifference("a", "b", 0.0, same_within=1.2)) == "1.2 tokens"
 
 
 def test_equal_responses_of_arms_that_lead_are_counted() -> None:
@@ -177,9 +177,9 @@ def test_one_arm_has_no_verdict() -> None:
 
 
 def test_many_arms_are_counted() -> None:
-    assert named(["a"]) == "a"
-    assert named(["a", "b", "c", "d"]) == "a, b, c and d"
-    assert named(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
+    assert join_arms(["a"]) == "a"
+    assert join_arms(["a", "b", "c", "d"]) == "a, b, c and d"
+    assert join_arms(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
 
 
 @pytest.mark.parametrize(

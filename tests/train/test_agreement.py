@@ -17,7 +17,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss, Sampling
-from reodsl.price.tasks import scored_again
+from reodsl.price.tasks import count_scorings
 from runners.draws import permutation, purpose
 from runners.engine.embedded import engine as embedded
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
@@ -140,7 +140,7 @@ def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, changes, r
     monkeypatch.setattr(Learner, "score", lambda *given: passes.append(1) or scores(*given))
     old_logprobs(learner(), batch, ours, rollout.temperature, (engine, precision) == ("embedded", "float32"))
     stage = ppo(OUTCOME, steps=1).model_copy(update={"method": ours, "precision": precision})
-    assert scored_again(stage, ours, engine, 4) == len(passes)
+    assert count_scorings(stage, ours, engine, 4) == len(passes)
 
 
 def test_the_difference_is_the_trainers_minus_the_engines():

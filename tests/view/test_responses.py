@@ -8,7 +8,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.view.responses import MOST_TEXT, Evaluation, Filter, budgets, listed, matching, response, row_of
+from reodsl.view.responses import (
+    MOST_TEXT,
+    Evaluation,
+    Filter,
+    budgets,
+    list_responses,
+    matching,
+    response,
+    row_of,
+)
 from tests.view.conftest import GRID, drawn, shuffled
 
 FILTERS = [
@@ -70,15 +79,15 @@ def test_a_filter_finds_what_a_loop_over_all_rows_finds(tmp_path: Path, form: st
 def test_pages_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     both = [drawn(tmp_path, "one", questions=20), drawn(tmp_path, "two", questions=15, parts=3)]
     wanted = Filter(right=False)
-    total, everything = listed(both, wanted, 0, 10_000)
+    total, everything = list_responses(both, wanted, 0, 10_000)
     assert total == len(everything) == sum(len(slow(each, wanted)) for each in both)
-    paged = [row for at in range(0, total, 7) for row in listed(both, wanted, at, 7)[1]]
+    paged = [row for at in range(0, total, 7) for row in list_responses(both, wanted, at, 7)[1]]
     assert paged == everything
     assert {row["evaluation"] for row in everything} == {"one@1", "two@1"}
     assert not any(row["correct"] for row in everything)
     assert "response" not in everything[0]
-    assert listed(both, wanted, total + 5, 7) == (total, [])
-    assert listed([], wanted, 0, 7) == (0, [])
+    assert list_responses(both, wanted, total + 5, 7) == (total, [])
+    assert list_responses([], wanted, 0, 7) == (0, [])
 
 
 def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> None:
@@ -198,7 +207,7 @@ def test_ten_million_responses_stay_quick(tmp_path: Path) -> None:
     ):
         for offset in (0, 5_000):
             began = time.monotonic()
-            total, _ = listed(evaluations, wanted, offset, 50)
+            total, _ = list_responses(evaluations, wanted, offset, 50)
             took = time.monotonic() - began
             print(f"{wanted}: {total:,} from {offset}: {took:.2f} s")
             assert took < 30
