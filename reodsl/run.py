@@ -19,7 +19,7 @@ from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
 from reodsl.store import runs
-from reodsl.store.code import Code, read_all
+from reodsl.store.code import FunctionCode, read_all
 from reodsl.store.consent import Destination, allow, destinations, keyless, report_unapproved
 from reodsl.store.layout import lay_out, require_place
 
@@ -82,7 +82,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     registry = load_registry()
     prices = prices_of(ready)
     todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
-    mine: tuple[Code, ...] = ()
+    mine: tuple[FunctionCode, ...] = ()
     asked: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:

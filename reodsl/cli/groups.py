@@ -22,7 +22,7 @@ ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ResponseSource:
     """The source of a past run's responses: the run or the file, its training, the step and the question."""
 
     run: str | None
@@ -131,7 +131,7 @@ def _select_response(verdicts: Mapping[int, Sequence[bool]], response: int) -> d
 
 def read_group(
     reward: Reward,
-    past: Past,
+    past: ResponseSource,
     experiment: str | None,
     given: Sequence[str],
     reference: tuple[str | None, str | None],
@@ -182,7 +182,7 @@ def read_group(
     return Asked(group, unanswered, chosen[0]["question"], step, len(groups))
 
 
-def _table(past: Past, experiment: str | None) -> Path:
+def _table(past: ResponseSource, experiment: str | None) -> Path:
     """Return the table of a training's responses."""
     if past.rollouts is not None:
         if past.run is not None:

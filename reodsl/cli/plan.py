@@ -56,7 +56,7 @@ def command(
     """
     from reodsl.cli.output import file_to_write, print_json, show
     from reodsl.plan.render import to_json, to_markdown, to_text
-    from reodsl.plan.saved import Request, save_plan
+    from reodsl.plan.saved import PlanRequest, save_plan
     from reodsl.price.show import refusals
     from reodsl.run import prices_of
 
@@ -74,7 +74,7 @@ def command(
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo(to_text(plan, everything, prices=prices, columns=columns))
     if place is not None:
-        asked = Request(spec, str(ready.store.root), sets, amends, target)
+        asked = PlanRequest(spec, str(ready.store.root), sets, amends, target)
         save_plan(place, plan, prices, asked)
     refused = (*wrong_files(ready, plan), *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:

@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.groups import Asked, Past, check_inputs, make_group, places_of, read_group, refuse_unanswered
+from reodsl.cli.groups import (
+    Asked,
+    ResponseSource,
+    check_inputs,
+    make_group,
+    places_of,
+    read_group,
+    refuse_unanswered,
+)
 from reodsl.cli.options import amend_option, assignments, known_store_option, set_option
 from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
@@ -137,7 +145,7 @@ def command(
                 help=f"leave {option} out" + ("" if sampled else ", or name a run: --run RUN"),
             )
     if sampled:
-        past = Past(run, rollouts, task, step, question, store_dir)
+        past = ResponseSource(run, rollouts, task, step, question, store_dir)
         group = read_group(chosen.reward, past, chosen.experiment, given, reference)
     else:
         group = make_group(chosen.reward, length, correct, forced, bare, given, reference)

@@ -207,7 +207,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskPairs:
     """Tasks by identity: shared ones as (id in A, id in B), and those of either side alone."""
 
     shared: tuple[tuple[str, str], ...]
@@ -223,7 +223,7 @@ class Diff:
     arms: tuple[Compared, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    work: Work
+    work: TaskPairs
 
     @property
     def different(self) -> bool:
@@ -329,13 +329,13 @@ def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
     return value in (None, []) and any(name.startswith(f"{setting}.") for name in other)
 
 
-def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> Work:
+def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> TaskPairs:
     """Match the tasks of two graphs that are the same work, all inputs included."""
     left, right = fingerprints(a, payload_a), fingerprints(b, payload_b)
     there = {mark: name for name, mark in right.items()}
     shared = tuple((name, there[mark]) for name, mark in left.items() if mark in there)
     marks = set(left.values())
-    return Work(
+    return TaskPairs(
         shared,
         tuple(name for name, mark in left.items() if mark not in there),
         tuple(name for name, mark in right.items() if mark not in marks),

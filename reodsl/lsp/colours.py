@@ -153,7 +153,7 @@ def _split_by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldedLines:
     """Lines from 1 that fold into the first of them, and whether they are comments."""
 
     first: int
@@ -161,7 +161,7 @@ class Fold:
     comment: bool = False
 
 
-def folds(text: str) -> tuple[Fold, ...]:
+def folds(text: str) -> tuple[FoldedLines, ...]:
     """List the blocks, brackets and comments over several lines."""
     scanned = scan(Source("", "\n".join(lines_of(text))))
     folded, opened = [], []
@@ -171,14 +171,14 @@ def folds(text: str) -> tuple[Fold, ...]:
         elif token.type in _OPENERS.values() and opened:
             first = opened.pop()
             if token.span.line > first + 1:
-                folded.append(Fold(first, token.span.line - 1))
+                folded.append(FoldedLines(first, token.span.line - 1))
         elif token.type == "TEXT" and token.span.end_line > token.span.line:
-            folded.append(Fold(token.span.line, token.span.end_line, comment=True))
+            folded.append(FoldedLines(token.span.line, token.span.end_line, comment=True))
     run: list[int] = []
     for line in [each.span.line for each in scanned.comments if each.own_line] + [-1]:
         if run and line != run[-1] + 1:
             if len(run) > 1:
-                folded.append(Fold(run[0], run[-1], comment=True))
+                folded.append(FoldedLines(run[0], run[-1], comment=True))
             run = []
         run.append(line)
     return tuple(sorted(folded, key=lambda each: (each.first, -each.last)))

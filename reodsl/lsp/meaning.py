@@ -245,7 +245,7 @@ def _quote_span(analysis: Analysis, span: Span) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class CallSignature:
     """A call: its label, what it does, its arguments with their sense, and which of them stands at the place."""
 
     label: str
@@ -254,7 +254,7 @@ class Signature:
     active: int | None
 
 
-def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
+def signature(analysis: Analysis, line: int, column: int) -> CallSignature | None:
     """Return the call around line and column; None outside of one that is known."""
     here = locate(analysis.text, line, column)
     frame = here.frame
@@ -279,4 +279,4 @@ def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
     names = [name for name, _ in arguments]
     written = [token.text for token in here.before]
     named = next((names.index(word) for word in written[:1] if word in names and ":" in written), None)
-    return Signature(f"{frame.kind}({', '.join(names)})", doc, arguments, named)
+    return CallSignature(f"{frame.kind}({', '.join(names)})", doc, arguments, named)

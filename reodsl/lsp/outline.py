@@ -49,7 +49,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Local:
+class LocalName:
     """A name inside a declaration: a `let`, an arm, a parameter or a variable; `what` says which."""
 
     name: str
@@ -68,7 +68,7 @@ class Site:
     before: list[Token]
     word: Token | None
     after: Token | None
-    locals: dict[str, Local]
+    locals: dict[str, LocalName]
     given: set[str]
 
     @property
@@ -216,9 +216,9 @@ def _top_of(tokens: list[Token], stop: int) -> int:
     return start
 
 
-def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
+def _locals(tokens: list[Token], start: int) -> dict[str, LocalName]:
     """List the names inside the declaration that begins at `start`."""
-    names: dict[str, Local] = {}
+    names: dict[str, LocalName] = {}
     depth = 0
     for i in range(start, len(tokens)):
         token = tokens[i]
@@ -246,7 +246,7 @@ def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
         elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
             what = above.text
         if what:
-            names.setdefault(token.text, Local(token.text, what, token.span))
+            names.setdefault(token.text, LocalName(token.text, what, token.span))
     return names
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class BalancedQuestions:
     """`questions`: their positions in the input; by model the mean `length` in tokens of right answers, and `accuracy`.
 
     Both are None where no question is in the subset.
@@ -24,7 +24,9 @@ class Balanced:
     accuracy: dict[str, float | None]
 
 
-def balance_questions(correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]) -> Balanced:
+def balance_questions(
+    correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]
+) -> BalancedQuestions:
     """Compare models as the paper's tab:frontier does, where each is right on more than half of its samples.
 
     `correct[m]` (0 or 1) and `lengths[m]` (tokens) have shape [questions, samples]; the questions are the same in the
@@ -64,4 +66,4 @@ def balance_questions(correct: Mapping[str, ArrayLike], lengths: Mapping[str, Ar
             spent = np.asarray(lengths[name], dtype=np.float64)[shared]
             length[name] = float(((hit * spent).sum(axis=1) / hit.sum(axis=1)).mean())
             accuracy[name] = float(hit.mean())
-    return Balanced(questions, length, accuracy)
+    return BalancedQuestions(questions, length, accuracy)

@@ -20,7 +20,7 @@ LARGEST = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """The request of a plan: the spec's file and the store as paths, and the changes and target of the command line."""
 
     spec: str
@@ -34,13 +34,13 @@ class Request:
 class Saved:
     """A plan that was saved: what was asked, the study as it was compiled, and each task's verdict and key."""
 
-    request: Request
+    request: PlanRequest
     digest: str
     study: Study
     tasks: Mapping[str, tuple[str, str | None]]
 
 
-def save_plan(path: Path, plan: Plan, prices: Prices, request: Request) -> None:
+def save_plan(path: Path, plan: Plan, prices: Prices, request: PlanRequest) -> None:
     """Write the plan: its JSON form, and what is needed to run it. Paths start at the file's folder."""
     folder = path.resolve().parent
     data = {
@@ -81,7 +81,7 @@ def load_plan(path: Path) -> Saved:
             raise ValueError(f"{has}, where a plan's is {FORMAT!r}")
         asked = data["request"]
         folder = path.resolve().parent
-        request = Request(
+        request = PlanRequest(
             spec=os.path.relpath(folder / str(asked["spec"])),
             store=os.path.relpath(folder / str(asked["store"])),
             sets=tuple(map(str, asked["set"])),

@@ -33,7 +33,7 @@ _Row = tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Responses:
+class ResponseData:
     """The data of the page's script, and how many responses it has of all."""
 
     data: dict[str, Any]
@@ -59,7 +59,7 @@ class _Texts:
         return self.numbers[text]
 
 
-def responses(material: Material, room: int) -> Responses:
+def responses(material: Material, room: int) -> ResponseData:
     """Return the responses that fit into so many bytes. Only texts of those that may fit are read."""
     arms = list(material.arms)
     texts = _Texts()
@@ -107,10 +107,10 @@ def responses(material: Material, room: int) -> Responses:
         "questions": asked,
         "responses": rows,
     }
-    return Responses(data, len(rows), sum(_count(folder) for folder in material.evaluations.values()))
+    return ResponseData(data, len(rows), sum(_count(folder) for folder in material.evaluations.values()))
 
 
-def section(material: Material, kept: Responses) -> Markup | None:
+def section(material: Material, kept: ResponseData) -> Markup | None:
     """Return the place where the script shows responses, and the data; None where no response was kept."""
     if not kept.shown:
         return None

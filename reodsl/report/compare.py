@@ -62,7 +62,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ComparableArms:
     """Arms that can be compared. The material's arms are named `LABEL/ARM`.
 
     `against` names what each arm's difference is from, paired by question and seed: the same method in an earlier run, or
@@ -86,7 +86,7 @@ class Group:
 class Comparison:
     """Groups, the largest first; all trainings; arms that are one result, by name; and runs without an evaluation."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ComparableArms, ...]
     trainings: Material
     same: Mapping[str, str]
     unevaluated: tuple[str, ...]
@@ -221,7 +221,7 @@ def _twins(runs: Sequence[Run], same: Mapping[str, str]) -> dict[str, str]:
 
 def _group(
     runs: Sequence[Run], names: Sequence[str], twins: Mapping[str, str], apart: tuple[str, ...]
-) -> Group:
+) -> ComparableArms:
     against = {name: twins[name] for name in names if twins.get(name) in names}
     twinned = bool(against)
     # Methods stand beside themselves.
@@ -267,7 +267,7 @@ def _group(
         frontiers=edges if edges is not None else merged.frontiers,
         verdict=_verdict(read, budgets, folders, to),
     )
-    return Group(material, against, unpaired, apart)
+    return ComparableArms(material, against, unpaired, apart)
 
 
 def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:

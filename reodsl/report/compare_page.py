@@ -16,7 +16,7 @@ from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
 from reodsl.numbers.verdict import VERDICT, Verdict
 from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, standing, tables
-from reodsl.report.compare import Comparison, Group, Run, compare
+from reodsl.report.compare import ComparableArms, Comparison, Run, compare
 from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import MEAN
 from reodsl.report.page import document, navigation, training_section, verdict
@@ -99,7 +99,7 @@ def _top(runs: Sequence[Run], names: str, comparison: Comparison, scored: Sequen
     )
 
 
-def _answer(group: Group, table: pl.DataFrame) -> str:
+def _answer(group: ComparableArms, table: pl.DataFrame) -> str:
     """Return what came out: for every two runs whose methods are compared, which methods differ in REG."""
     sides: dict[str, list[dict[str, Any]]] = {}
     for row in table.filter(pl.col("benchmark") == MEAN).to_dicts():
@@ -165,7 +165,7 @@ def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.Da
     return parts
 
 
-def _words(group: Group, table: pl.DataFrame) -> str:
+def _words(group: ComparableArms, table: pl.DataFrame) -> str:
     score = group.material.study.score
     assert score is not None
     curved = table["difference"].drop_nulls().len() > 0

@@ -20,7 +20,7 @@ from reodsl.report.material import MEAN, Material
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class ArmSplits:
     """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the weights where the reward uses any.
 
     `error` is (f - S)/S on the frontier of that seed. `questions` holds the budgets of all questions where each has
@@ -40,9 +40,9 @@ class Selected:
     unmet: int = 0
 
 
-def list_schedules(material: Material) -> list[Selected]:
+def list_schedules(material: Material) -> list[ArmSplits]:
     """Return a row for each arm trained on splits of its responses, and each seed where seeds differ."""
-    rows: list[Selected] = []
+    rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)
         dense = None if reward is None else reward.dense
@@ -67,7 +67,7 @@ def list_schedules(material: Material) -> list[Selected]:
             elif isinstance(dense.split, QuestionBudgets):
                 known = tuple(sorted(b for b in facts["questions"].values() if b is not None))
                 rows.append(
-                    Selected(
+                    ArmSplits(
                         name,
                         seed,
                         "one a question",
@@ -82,7 +82,7 @@ def list_schedules(material: Material) -> list[Selected]:
     return rows
 
 
-def table(rows: list[Selected]) -> pl.DataFrame:
+def table(rows: list[ArmSplits]) -> pl.DataFrame:
     """Return these rows as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
     flat: list[dict[str, Any]] = []
     for row in rows:
@@ -142,7 +142,7 @@ def section(material: Material) -> Markup | None:
     return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
-def _splits(row: Selected) -> Markup:
+def _splits(row: ArmSplits) -> Markup:
     """Budgets with their weights below, the longest response last; quartiles where each question has its own."""
     if row.budgets:
         weights = [f"{w:,.6g}" for w in row.weights] or [""] * (len(row.budgets) + 1)
@@ -175,9 +175,9 @@ def _make_selected(
     budgets: tuple[int, ...],
     l_max: int,
     rule: Rule | None,
-) -> Selected:
+) -> ArmSplits:
     weights = coefficients(rule, budgets, l_max) if rule is not None else ()
-    return Selected(arm, seed, source, l_max, budgets, weights, rule, _error(material, seed, budgets, l_max))
+    return ArmSplits(arm, seed, source, l_max, budgets, weights, rule, _error(material, seed, budgets, l_max))
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:

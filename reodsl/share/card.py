@@ -19,14 +19,16 @@ from reodsl.report.material import MEAN, Material, title
 from reodsl.report.notes import approximate, misfits, nearly
 from reodsl.report.provenance import rerun
 from reodsl.share import evaluated
-from reodsl.share.evaluated import Evaluated
+from reodsl.share.evaluated import FinishedEvaluation
 
 FOLDER = "reodsl"
 """Where in a model's repository everything but the model and the card is."""
 CURVES = f"{FOLDER}/curves.png"
 
 
-def card(material: Material, one: Evaluated, experiment: Experiment, name: str, license: str | None) -> str:
+def card(
+    material: Material, one: FinishedEvaluation, experiment: Experiment, name: str, license: str | None
+) -> str:
     """Return the text of `README.md`, with metadata that the hub reads. `name` is the model's, without its owner."""
     spec = material.spec
     study = material.study
@@ -67,7 +69,7 @@ def sources(spec: Spec) -> dict[str, str]:
 
 
 def _metadata(
-    material: Material, one: Evaluated, experiment: Experiment, name: str, license: str | None
+    material: Material, one: FinishedEvaluation, experiment: Experiment, name: str, license: str | None
 ) -> str:
     source = experiment.model.source
     data = ModelCardData(
@@ -106,7 +108,9 @@ def _data_sets(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(repos))
 
 
-def _list_measures(material: Material, one: Evaluated, benchmark: str) -> list[tuple[str, str, float]]:
+def _list_measures(
+    material: Material, one: FinishedEvaluation, benchmark: str
+) -> list[tuple[str, str, float]]:
     summary = _summary(material, one, benchmark)
     scored = evaluated.score(material, one, benchmark)
     metrics = [
@@ -119,13 +123,13 @@ def _list_measures(material: Material, one: Evaluated, benchmark: str) -> list[t
     return metrics
 
 
-def _summary(material: Material, one: Evaluated, benchmark: str) -> dict[str, float]:
+def _summary(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[str, float]:
     seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
     mine = (pl.col("arm") == one.arm.name) & seed & (pl.col("benchmark") == benchmark)
     return material.summary.filter(mine).row(0, named=True)
 
 
-def _table(material: Material, one: Evaluated) -> tuple[list[str], list[list[str]]]:
+def _table(material: Material, one: FinishedEvaluation) -> tuple[list[str], list[list[str]]]:
     score = material.study.score
     head = ["benchmark", "accuracy %", "tokens"]
     if score is not None:
@@ -161,7 +165,7 @@ def _what_numbers_are(material: Material) -> str:
     )
 
 
-def _use(model: Model, one: Evaluated) -> str:
+def _use(model: Model, one: FinishedEvaluation) -> str:
     prompt = model.prompt
     lines = [
         "Prompt the model as training did. "
@@ -197,7 +201,7 @@ def _fence_text(language: str, text: str) -> str:
     return f"{fence}{language}\n{text.strip()}\n{fence}"
 
 
-def curve_table(material: Material, one: Evaluated) -> pl.DataFrame:
+def curve_table(material: Material, one: FinishedEvaluation) -> pl.DataFrame:
     """Return the rows of `curves.csv`: benchmark, budget, accuracy of the model, and the frontier's there."""
     seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
     mine = material.curves.filter((pl.col("name") == one.arm.name) & seed)

@@ -21,7 +21,7 @@ from reodsl.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class FinishedEvaluation:
     """A finished evaluation: its files, and when it was done, by which versions of what.
 
     `checkpoint` is the folder of the model; None where the store has it no longer.
@@ -66,7 +66,7 @@ class Shared:
     """The material of a run's report, its finished evaluations in the study's order, and a warning of missing ones."""
 
     material: Material
-    evaluations: tuple[Evaluated, ...]
+    evaluations: tuple[FinishedEvaluation, ...]
     findings: tuple[Diagnostic, ...]
 
 
@@ -88,7 +88,7 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
                 help=f"there is {', '.join(known)}",
             )
     inputs: dict[str, Path] = {}
-    evaluations: list[Evaluated] = []
+    evaluations: list[FinishedEvaluation] = []
     missing: list[str] = []
     for role, task in graph["report"].inputs.items():
         key = record.tasks.get(task, "")
@@ -104,7 +104,7 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
         start = record.tasks.get(graph[task].inputs["start"], "")
         checkpoint = store.path(start) / "checkpoint"
         evaluations.append(
-            Evaluated(
+            FinishedEvaluation(
                 arm=known[place.name],
                 seed=place.seed,
                 key=key,
@@ -136,7 +136,7 @@ def _warn_of_missing(record: Record, missing: Sequence[str]) -> Diagnostic:
     )
 
 
-def benchmarks(material: Material, one: Evaluated) -> list[str]:
+def benchmarks(material: Material, one: FinishedEvaluation) -> list[str]:
     """Return the names of an arm's benchmarks, in the order of the study."""
     there = set(material.summary.filter(pl.col("arm") == one.arm.name)["benchmark"])
     return [name for name in material.benchmarks if name in there]
@@ -152,7 +152,7 @@ def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
     return float(means.mean() or 0.0), error  # type: ignore[arg-type]
 
 
-def curve(material: Material, one: Evaluated, benchmark: str) -> dict[str, float]:
+def curve(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[str, float]:
     """Return the accuracy of forced answers by budget in tokens; these are text, as keys of JSON are."""
     seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
     rows = material.curves.filter(
@@ -161,7 +161,7 @@ def curve(material: Material, one: Evaluated, benchmark: str) -> dict[str, float
     return {str(row["budget"]): row["accuracy"] for row in rows.sort("budget").iter_rows(named=True)}
 
 
-def score(material: Material, one: Evaluated, benchmark: str) -> dict[str, Any]:
+def score(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[str, Any]:
     """Return the row of the study's score, in tokens: `reg`, `difference` and the like; empty without a score.
 
     It is of the evaluation's seed if the score has rows by seed, else over all seeds.

@@ -13,7 +13,7 @@ import polars as pl
 
 from reodsl.report.material import Material
 from reodsl.share import evaluated
-from reodsl.share.evaluated import Evaluated, Shared
+from reodsl.share.evaluated import FinishedEvaluation, Shared
 from reodsl.store.files import storing, write_atomic
 
 SCORER = "answer"
@@ -21,7 +21,7 @@ SCORER = "answer"
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
-def file_name(material: Material, one: Evaluated, benchmark: str) -> str:
+def file_name(material: Material, one: FinishedEvaluation, benchmark: str) -> str:
     """Return `2026-01-01T12-00-00+00-00_easy_STUDY-ARM-KEY.json`: inspect finds logs by the time at the beginning."""
     stamp = one.began.isoformat(timespec="seconds").replace(":", "-")
     plain = "".join(
@@ -30,7 +30,7 @@ def file_name(material: Material, one: Evaluated, benchmark: str) -> str:
     return f"{stamp}_{plain}_{one.key[:12]}.json"
 
 
-def log(material: Material, one: Evaluated, benchmark: str) -> Iterator[str]:
+def log(material: Material, one: FinishedEvaluation, benchmark: str) -> Iterator[str]:
     """Yield the text of a log, piece by piece: one response at a time."""
     samples = one.samples(benchmark)
     header = json.dumps(_header(material, one, benchmark, samples), ensure_ascii=False, allow_nan=False)
@@ -42,12 +42,14 @@ def log(material: Material, one: Evaluated, benchmark: str) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def model_name(material: Material, one: Evaluated) -> str:
+def model_name(material: Material, one: FinishedEvaluation) -> str:
     """Return `STUDY/ARM.sSEED`, as names of models are `OWNER/NAME` elsewhere."""
     return f"{material.study.name}/{one.name}"
 
 
-def _header(material: Material, one: Evaluated, benchmark: str, samples: pl.DataFrame) -> dict[str, Any]:
+def _header(
+    material: Material, one: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
+) -> dict[str, Any]:
     suite, model = one.arm.suite, model_name(material, one)
     questions = samples["question"].unique(maintain_order=True).to_list()
     accuracy, error = evaluated.mean_and_error(samples, "correct")
@@ -109,7 +111,7 @@ def _header(material: Material, one: Evaluated, benchmark: str, samples: pl.Data
 
 
 def _samples(
-    material: Material, one: Evaluated, benchmark: str, samples: pl.DataFrame
+    material: Material, one: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
     """Yield a sample for each response, with its answers at every budget beside it."""
     model = model_name(material, one)

@@ -67,7 +67,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class RemoteFile:
     """A file of a repository, with its checksum: SHA-256 of large ones, and git's of the others."""
 
     name: str
@@ -81,7 +81,7 @@ class Offer:
 
     wanted: Wanted
     commit: str
-    files: tuple[File, ...] = ()
+    files: tuple[RemoteFile, ...] = ()
 
     @property
     def size(self) -> int:
@@ -112,7 +112,7 @@ def look_up(wanted: Wanted) -> Offer:
         return Offer(wanted, str(info.sha), tuple(_file(wanted, siblings[name]) for name in names))
 
 
-def _file(wanted: Wanted, sibling: Any) -> File:
+def _file(wanted: Wanted, sibling: Any) -> RemoteFile:
     """Return a file that the hub lists. Raises ValueError for one that has no place in a repository."""
     checksum = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
     parts = sibling.rfilename.split("/")
@@ -124,7 +124,7 @@ def _file(wanted: Wanted, sibling: Any) -> File:
     if type(sibling.size) is not int or sibling.size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
         why = f"the hub names no size or no checksum of `{sibling.rfilename[:80]}`"
         raise _failure(wanted, why, "HF_ENDPOINT names the hub; unset it for the usual one")
-    return File(sibling.rfilename, checksum, sibling.size)
+    return RemoteFile(sibling.rfilename, checksum, sibling.size)
 
 
 def fetch(offer: Offer) -> Path:
@@ -158,7 +158,7 @@ def fetch(offer: Offer) -> Path:
 class _Bounded(io.BufferedWriter):
     """File that takes no byte more than its hub named."""
 
-    def __init__(self, path: Path, file: File) -> None:
+    def __init__(self, path: Path, file: RemoteFile) -> None:
         super().__init__(io.FileIO(path, "ab"))
         self.file = file
 
@@ -171,7 +171,7 @@ class _Bounded(io.BufferedWriter):
         return super().write(data)
 
 
-def _fetch_file(offer: Offer, file: File, blobs: Path) -> None:
+def _fetch_file(offer: Offer, file: RemoteFile, blobs: Path) -> None:
     """Download the missing rest of a file."""
     wanted = offer.wanted
     whole, part = blobs / file.checksum, blobs / f"{file.checksum}.reodsl-part"
@@ -212,7 +212,7 @@ def _refuse_compressed(response: httpx.Response) -> None:
         raise OSError(f"`{response.request.url.path}` comes compressed, which nobody asked for")
 
 
-def _checksum_of(path: Path, file: File) -> str:
+def _checksum_of(path: Path, file: RemoteFile) -> str:
     """Return the checksum of a file, of the kind that the hub named."""
     if len(file.checksum) == _SHA256:
         return hash_plain(path)

@@ -22,7 +22,7 @@ from reodsl.report.curve_chart import curves
 from reodsl.report.drawing import pictures
 from reodsl.report.material import bases
 from reodsl.share.card import CURVES, FOLDER, card, curve_table, sources, without_places
-from reodsl.share.evaluated import Evaluated, Shared
+from reodsl.share.evaluated import FinishedEvaluation, Shared
 from reodsl.store.external import TEMPLATES
 from reodsl.store.files import json_bytes
 
@@ -57,7 +57,7 @@ class Sent:
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
 
-def choose(shared: Shared, arm: str, seed: int | None) -> Evaluated:
+def choose(shared: Shared, arm: str, seed: int | None) -> FinishedEvaluation:
     """Return the evaluated model that is meant. Raises E0994 for none, an untrained one, or several seeds."""
     known = [one for one in shared.evaluations if one.arm.name == arm]
     seeds = [one.seed for one in known]
@@ -89,7 +89,7 @@ def choose(shared: Shared, arm: str, seed: int | None) -> Evaluated:
     return one
 
 
-def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -> list[Sent]:
+def repository(shared: Shared, one: FinishedEvaluation, name: str, license: str | None) -> list[Sent]:
     """Yield the files of a model's repository: the checkpoint, the card, curves and the spec.
 
     `name` is without its owner.
@@ -114,7 +114,7 @@ def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -
     ]
 
 
-def _picture(shared: Shared, one: Evaluated) -> bytes:
+def _picture(shared: Shared, one: FinishedEvaluation) -> bytes:
     material = shared.material
     score = material.study.score
     beside = {score.relative_to} if score is not None and score.relative_to else set()

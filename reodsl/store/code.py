@@ -34,7 +34,7 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class FunctionCode:
     """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a file.
 
     `checksum` is the SHA-256 of `source`, with the version of the package if it is of one. `beside` is that of the
@@ -94,9 +94,11 @@ def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, A
             yield from parts(each, setting)
 
 
-def read_all(payloads: Iterable[Any], folder: Path) -> tuple[list[tuple[str, Code]], list[Diagnostic]]:
+def read_all(
+    payloads: Iterable[Any], folder: Path
+) -> tuple[list[tuple[str, FunctionCode]], list[Diagnostic]]:
     """Read the code that payloads name, each once with the setting that names it; report code that cannot be read."""
-    codes: list[tuple[str, Code]] = []
+    codes: list[tuple[str, FunctionCode]] = []
     wrong: list[Diagnostic] = []
     uses = (
         ("reward" if "op" in part else setting, part["function"])
@@ -112,7 +114,7 @@ def read_all(payloads: Iterable[Any], folder: Path) -> tuple[list[tuple[str, Cod
     return codes, wrong
 
 
-def read_code(name: str, folder: Path) -> Code:
+def read_code(name: str, folder: Path) -> FunctionCode:
     """Read the code of a function; relative paths start at `folder`. Raises E0743."""
     place, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
@@ -122,14 +124,14 @@ def read_code(name: str, folder: Path) -> Code:
     return _read_package_code(name, place)
 
 
-def _read_file_code(name: str, folder: Path, place: str) -> Code:
+def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
     path = folder / place
     if not path.resolve().is_relative_to(folder.resolve()):
         raise _unusable(
             str(path), "it leads out of the spec's folder", "put the file itself beside the spec, and no link"
         )
     try:
-        return Code(name, path, read_plain(path, LARGEST_CODE))
+        return FunctionCode(name, path, read_plain(path, LARGEST_CODE))
     except FileNotFoundError:
         raise _unusable(
             str(path),
@@ -144,7 +146,7 @@ def _read_file_code(name: str, folder: Path, place: str) -> Code:
         ) from None
 
 
-def _read_package_code(name: str, module: str) -> Code:
+def _read_package_code(name: str, module: str) -> FunctionCode:
     offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
     entry = offered.get(name)
     environment = _environment(module) if entry is None and name.endswith(f":{LIBRARY}") else None
@@ -168,7 +170,7 @@ def _read_package_code(name: str, module: str) -> Code:
         )
     dist = environment if entry is None else entry.dist
     beside, others = _others(name, module.partition(".")[0], path)
-    return Code(name, path, source, module, dist.version if dist is not None else "", beside, others)
+    return FunctionCode(name, path, source, module, dist.version if dist is not None else "", beside, others)
 
 
 def _others(name: str, package: str, path: Path) -> tuple[str, int]:

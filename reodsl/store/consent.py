@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, error
-from reodsl.store.code import Code, parts
+from reodsl.store.code import FunctionCode, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
             )
 
 
-def report_unapproved(codes: Iterable[Code], judges: Iterable[Destination] = ()) -> Iterator[Diagnostic]:
+def report_unapproved(
+    codes: Iterable[FunctionCode], judges: Iterable[Destination] = ()
+) -> Iterator[Diagnostic]:
     """Report E0746 for code and E0749 for judges that are new to this machine: which, and what to type."""
     code = list({each.checksum: each for each in codes if not is_allowed(each)}.values())
     if code:
@@ -85,14 +87,14 @@ def consent_folder(kind: str) -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / kind
 
 
-def _place(item: Code | Destination) -> Path:
+def _place(item: FunctionCode | Destination) -> Path:
     """Return the file of an approval: of code by its content, of a judge by its address and the variable of its key."""
-    if isinstance(item, Code):
+    if isinstance(item, FunctionCode):
         return consent_folder("python") / item.checksum
     return consent_folder("judges") / hashlib.sha256(f"{item.address}\0{item.key or ''}".encode()).hexdigest()
 
 
-def is_allowed(item: Code | Destination) -> bool:
+def is_allowed(item: FunctionCode | Destination) -> bool:
     """Return whether this user allowed it on this machine; files of other users count for nothing."""
     try:
         status = os.stat(_place(item), follow_symlinks=False)
@@ -101,11 +103,11 @@ def is_allowed(item: Code | Destination) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 
 
-def allow(item: Code | Destination) -> None:
+def allow(item: FunctionCode | Destination) -> None:
     """Store an approval, with a line for people; if that cannot be written, it holds for the run at hand alone."""
     place = _place(item)
     with suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"{item.path if isinstance(item, Code) else item.address}\n")
+            file.write(f"{item.path if isinstance(item, FunctionCode) else item.address}\n")

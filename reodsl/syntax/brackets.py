@@ -15,7 +15,7 @@ _ITEM_WORDS = frozenset({"FROM", "PARAM", "LET", "DENSE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class BalancedTokens:
     """Balanced tokens and the depth of each; a bracket has the depth outside it."""
 
     tokens: list[Token]
@@ -23,7 +23,7 @@ class Balanced:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
-def balance(tokens: list[Token]) -> Balanced:
+def balance(tokens: list[Token]) -> BalancedTokens:
     """Balance brackets, at most `MAX_NESTING` deep, and separate items. Never raises (E0131, E0132, E0138)."""
     diagnostics: list[Diagnostic] = []
     if not _is_balanced(tokens):
@@ -221,7 +221,7 @@ def too_deep(span: Span) -> Diagnostic:
     )
 
 
-def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> Balanced:
+def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> BalancedTokens:
     """Turn newlines, `;` and commas between items into one SEP each.
 
     There is none beside a brace, behind the `:` of a `dense`, at the start or at the end.
@@ -266,4 +266,4 @@ def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> Balanced:
     if out and out[-1].type == "SEP":
         out.pop()
         depths.pop()
-    return Balanced(out, depths, diagnostics)
+    return BalancedTokens(out, depths, diagnostics)

@@ -20,7 +20,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LiteralFault:
     """A fault in a literal, its place (offset, length), and what to write instead.
 
     `meant` is what a number is taken for, so that no second finding follows from it.
@@ -34,10 +34,10 @@ class Fault:
     meant: tuple[int | float, Suffix | None] = (0, None)
 
 
-def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
+def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
     """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None)."""
     if len(text) > LONGEST_NUMBER:
-        return Fault(
+        return LiteralFault(
             "E0137",
             f"a number has at most {LONGEST_NUMBER} characters, and this has {len(text)}",
             "write it with an exponent (`1e30`) or a suffix (`16K`)",
@@ -51,21 +51,23 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
     value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
     # The largest suffix is 1024**3, so that no later reading of it overflows either.
     if not math.isfinite(float(value) * 1024**3):
-        return Fault("E0137", "this number is too large", "numbers reach up to about 1e299", 0, len(text))
+        return LiteralFault(
+            "E0137", "this number is too large", "numbers reach up to about 1e299", 0, len(text)
+        )
     if value == 0 and any(digit in "123456789" for digit in mantissa.lower().partition("e")[0]):
-        return Fault("E0137", "this number is too small to tell from 0", "write `0`", 0, len(text))
+        return LiteralFault("E0137", "this number is too small to tell from 0", "write `0`", 0, len(text))
     suffix: Suffix | None = match["suffix"] or None  # type: ignore[assignment]
     return value, suffix
 
 
-def _explain_malformed(text: str, match: re.Match[str] | None) -> Fault:
+def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
     length = len(text)
     meant: tuple[int | float, Suffix | None] = (0, None)
     if match is not None:
         head, rest = text[: match.end()], text[match.end() :]
         if rest.isalpha():
             read = read_number(head + rest.upper() if rest in ("k", "m", "g") else head)
-            meant = meant if isinstance(read, Fault) else read
+            meant = meant if isinstance(read, LiteralFault) else read
         if rest in ("k", "m", "g"):
             advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
         elif head[-1] in "KMG" and text[match.end("mantissa") :].isalpha() and rest[0].islower():
@@ -82,7 +84,7 @@ def _explain_malformed(text: str, match: re.Match[str] | None) -> Fault:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:
         advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
-    return Fault("E0136", f"`{text}` is not a number", advice, 0, length, meant)
+    return LiteralFault("E0136", f"`{text}` is not a number", advice, 0, length, meant)
 
 
 def canonical_number(text: str) -> str:
@@ -102,12 +104,12 @@ def canonical_number(text: str) -> str:
     return f"{whole}{point}{power}{match['suffix']}"
 
 
-def read_string(quoted: str) -> tuple[str, list[Fault]]:
+def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
     """Read a text in double quotes with its escapes; faulty escapes stay as written."""
     inner = quoted[1:-1]
     if "\\" not in inner:
         return inner, []
-    faults: list[Fault] = []
+    faults: list[LiteralFault] = []
 
     def replace_escape(match: re.Match[str]) -> str:
         hexadecimal, letter = match.groups()
@@ -128,7 +130,7 @@ def read_string(quoted: str) -> tuple[str, list[Fault]]:
             )
         if len(faults) >= MOST_FAULTS:
             return match[0]
-        faults.append(Fault("E0134", message, advice, match.start() + 1, match.end() - match.start()))
+        faults.append(LiteralFault("E0134", message, advice, match.start() + 1, match.end() - match.start()))
         return match[0]
 
     return _ESCAPE.sub(replace_escape, inner), faults

@@ -14,7 +14,7 @@ from lark.parsers.lalr_parser_state import ParserState
 
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 from reodsl.syntax import tree
-from reodsl.syntax.brackets import MAX_NESTING, Balanced, balance, too_deep
+from reodsl.syntax.brackets import MAX_NESTING, BalancedTokens, balance, too_deep
 from reodsl.syntax.build import Rejected
 from reodsl.syntax.grammar import load_grammar
 from reodsl.syntax.literals import clean_doc
@@ -200,7 +200,7 @@ class _Mark:
 class Reader:
     """Read balanced tokens into the start rule's value; report errors and go on behind the items they are in."""
 
-    def __init__(self, balanced: Balanced, start: str, whole: Span) -> None:
+    def __init__(self, balanced: BalancedTokens, start: str, whole: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
         self.brackets_broken = any(d.code in ("E0131", "E0132") for d in balanced.diagnostics)
         self.lark = load_grammar().parse_interactive(start=start)

@@ -9,7 +9,7 @@ from functools import cache
 
 from reodsl.diagnostics.model import Diagnostic, Span, error, warning
 from reodsl.syntax import grammar
-from reodsl.syntax.literals import Fault, read_number, read_string
+from reodsl.syntax.literals import LiteralFault, read_number, read_string
 from reodsl.syntax.source import Source
 from reodsl.syntax.tree import Comment
 
@@ -152,7 +152,7 @@ def _too_many(span: Span) -> Diagnostic:
     )
 
 
-def _place_fault(fault: Fault, span: Span) -> Diagnostic:
+def _place_fault(fault: LiteralFault, span: Span) -> Diagnostic:
     start = span.column + fault.offset
     place = Span(span.path, span.line, start, span.line, start + fault.length)
     return error(fault.code, fault.message, place, help=fault.help)
@@ -160,7 +160,7 @@ def _place_fault(fault: Fault, span: Span) -> Diagnostic:
 
 def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
     read = read_number(token.text)
-    if isinstance(read, Fault):
+    if isinstance(read, LiteralFault):
         diagnostics.append(_place_fault(read, token.span))
         read = read.meant
     token.payload = read

@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
-from reodsl.store.code import LARGEST_CODE, Code, read_code
+from reodsl.store.code import LARGEST_CODE, FunctionCode, read_code
 from reodsl.store.plain import read_plain
 from runners.own.worker import ROWS
 
 
-def opened(name: str, folder: Path, allowed: Collection[str]) -> Code:
+def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
     """Return the code of a function that this run may call. Raises E0743, and E0746 where it is not what was allowed."""
     code = read_code(name, folder)
     if code.checksum not in allowed:
@@ -27,7 +27,7 @@ def opened(name: str, folder: Path, allowed: Collection[str]) -> Code:
     return code
 
 
-def source_problem(code: Code, role: str) -> Diagnostic | None:
+def source_problem(code: FunctionCode, role: str) -> Diagnostic | None:
     """Return why a file cannot be used: it does not parse, or lacks the function, or that takes something else.
 
     Only files are looked into; what a package's module has is known once it is imported.
@@ -67,7 +67,7 @@ def source_problem(code: Code, role: str) -> Diagnostic | None:
     return None
 
 
-def problem_at(code: Code, message: str, line: int | None, help: str, inside: str = "") -> Problem:
+def problem_at(code: FunctionCode, message: str, line: int | None, help: str, inside: str = "") -> Problem:
     """E0744: what went wrong inside the code, at its line; `inside` is the file of its package, if it is another one."""
     text, path, source = "", code.path, code.source
     if inside and code.root is not None and (file := code.root / inside).suffix == ".py":

@@ -9,7 +9,7 @@ import polars as pl
 
 from reodsl.graph.identity import parse_role
 from reodsl.report.material import read
-from reodsl.share.evaluated import Evaluated, Shared
+from reodsl.share.evaluated import FinishedEvaluation, Shared
 from tests.report.synthetic import world
 
 ENDED = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -34,6 +34,6 @@ def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: 
         key = place.name.encode().hex().ljust(64, "0")
         versions = {"reodsl": "0.1.0", "torch": "2.13.0"}
         evaluations.append(
-            Evaluated(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions, checkpoint)
+            FinishedEvaluation(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions, checkpoint)
         )
     return Shared(read(made.spec, made.inputs), tuple(evaluations), ())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.syntax.literals import (
-    Fault,
+    LiteralFault,
     canonical_number,
     quote,
     read_number,
@@ -57,7 +57,7 @@ def test_values(text: str, value: float, suffix: str | None) -> None:
 )
 def test_what_is_no_number(text: str, code: str, advice: str) -> None:
     fault = read_number(text)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, LiteralFault)
     assert fault.code == code
     assert advice in fault.help
 

@@ -20,7 +20,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
-from reodsl.language.reward.names import INF, Limits
+from reodsl.language.reward.names import INF, ResponseLimits
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, find_questions, type_selection
 from reodsl.language.values import Definition, Record, list_records
 
@@ -291,26 +291,26 @@ def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     yield from ctx.compute_once(str(known), reward, lambda: _earning(ctx, reward, known))
 
 
-def _picking(ctx: Context, rule: Definition, limits: Limits) -> list[Diagnostic]:
+def _picking(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_selection(trial, rule, limits=limits)
     return list(_add_note(trial, "E0316", "a pool", limits))
 
 
-def _earning(ctx: Context, reward: Definition, limits: Limits) -> list[Diagnostic]:
+def _earning(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_reward(trial, reward, limits=limits)
     return [each for code in ("W0301", "E0307") for each in _add_note(trial, code, "training", limits)]
 
 
-def _limits(sampling: Record, ways: float, group: float) -> Limits:
+def _limits(sampling: Record, ways: float, group: float) -> ResponseLimits:
     longest = sampling.data("max_tokens")
     if any(wording.data("prefix") for wording in list_wordings(sampling)):
         longest = None  # what a response was made to begin with comes on top
-    return Limits(INF if longest is None else longest, ways, group)
+    return ResponseLimits(INF if longest is None else longest, ways, group)
 
 
-def _add_note(trial: Context, code: str, where: str, limits: Limits) -> Iterator[Diagnostic]:
+def _add_note(trial: Context, code: str, where: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
     """Yield the findings of a code, with what they rest on."""
     known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []

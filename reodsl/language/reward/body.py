@@ -30,9 +30,9 @@ from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import (
     FUNCTIONS,
     Body,
-    Environment,
-    Limits,
     LocalFunction,
+    ResponseLimits,
+    RewardNames,
     Typed,
     fail,
     make_constant,
@@ -92,7 +92,7 @@ def type_reward(
     *,
     symbolic: bool = False,
     at: Span | None = None,
-    limits: Limits | None = None,
+    limits: ResponseLimits | None = None,
 ) -> TypedReward | None:
     """Return the body of a reward in types and units, or None if it is wrong, which is reported.
 
@@ -101,8 +101,8 @@ def type_reward(
     """
 
     def read() -> TypedReward:
-        env, scope = make_environment(ctx, record, Environment(), symbolic=symbolic, at=at)
-        return _type_body(ctx, record, env, scope, limits or Limits())
+        env, scope = make_environment(ctx, record, RewardNames(), symbolic=symbolic, at=at)
+        return _type_body(ctx, record, env, scope, limits or ResponseLimits())
 
     if limits is not None:
         return attempt(read)
@@ -125,7 +125,7 @@ class _Read:
 
 
 def _type_body(
-    ctx: Context, reward: Definition, env: Environment, scope: Scope, limits: Limits
+    ctx: Context, reward: Definition, env: RewardNames, scope: Scope, limits: ResponseLimits
 ) -> TypedReward:
     item = reward.item
     body, reading = Body(ctx, scope, env, limits=limits), _Read()
@@ -277,7 +277,7 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expressio
         raise Failed
 
 
-def _before(env: Environment) -> Environment:
+def _before(env: RewardNames) -> RewardNames:
     """Return the names of numbers that are known before there is a response."""
     numbers = {
         key: value
@@ -308,7 +308,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
     lets, units = list[tuple[str, Expression]](), dict[Span, Dimension]()
     with suppress(Failed):
-        env, scope = make_environment(ctx, record, Environment(), symbolic=True)
+        env, scope = make_environment(ctx, record, RewardNames(), symbolic=True)
         body = Body(ctx, scope, env)
         for item in record.body.items:
             if isinstance(item, tree.Let):
@@ -464,8 +464,8 @@ def is_own_name(ctx: Context, name: tree.Ident) -> bool:
 
 
 def make_environment(
-    ctx: Context, definition: Definition, env: Environment, *, symbolic: bool, at: Span | None = None
-) -> tuple[Environment, Scope]:
+    ctx: Context, definition: Definition, env: RewardNames, *, symbolic: bool, at: Span | None = None
+) -> tuple[RewardNames, Scope]:
     """Return the names that are the parameters of a reward or a selection. Raises `Failed` if one is missing."""
     item = definition.item
     args = dict(definition.args)
@@ -504,7 +504,7 @@ def make_environment(
     return env, Scope(definition.module).inner(scope_names)
 
 
-def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
+def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: RewardNames) -> None:
     type_ = attempt(partial(read_type, ctx, param.type))
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):

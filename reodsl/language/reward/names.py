@@ -129,11 +129,11 @@ class LocalFunction:
     name: str
     params: tuple[tree.Ident, ...]
     value: tree.Expr
-    env: Environment
+    env: RewardNames
 
 
 @dataclass(slots=True)
-class Environment:
+class RewardNames:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
     `sampled` are the variables that run over the starting model's responses. `inside` are the functions whose bodies are
@@ -155,19 +155,19 @@ class Environment:
         """Return the number of names; a copy copies all of them."""
         return len(self.values) + len(self.responses) + len(self.others) + len(self.functions)
 
-    def with_value(self, name: str, value: Typed) -> Environment:
+    def with_value(self, name: str, value: Typed) -> RewardNames:
         """Return this environment with one more number in it."""
         return replace(self, values={**self.values, name: value})
 
-    def with_place(self, name: str, value: Typed) -> Environment:
+    def with_place(self, name: str, value: Typed) -> RewardNames:
         """Return this environment with one more variable over `splits` in it."""
         return replace(self, values={**self.values, name: value}, places=self.places + 1)
 
-    def with_response(self, name: str, canonical: str, over: str = "group") -> Environment:
+    def with_response(self, name: str, canonical: str, over: str = "group") -> RewardNames:
         """Return this environment with one more response in it, of `group` or of `ref`."""
         sampled = self.sampled | {canonical} if over == "ref" else self.sampled - {canonical}
         # `replace` takes ten times as long, and rewards have statistics by the thousand.
-        return Environment(
+        return RewardNames(
             self.values,
             {**self.responses, name: canonical},
             self.others,
@@ -185,7 +185,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResponseLimits:
     """The bounds of responses at the use of a reward or a selection: tokens, wordings, and the size of the group."""
 
     longest: float = INF
@@ -220,7 +220,7 @@ class Body:
 
     ctx: Context
     scope: Scope
-    env: Environment
+    env: RewardNames
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[float, Span]] = field(default_factory=list)
@@ -228,7 +228,7 @@ class Body:
     tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
         default_factory=dict
     )
-    limits: Limits = Limits()
+    limits: ResponseLimits = ResponseLimits()
     depth: int = 0
     selects: bool = False
     track: str | None = None
@@ -236,7 +236,7 @@ class Body:
     splits: Splits = field(default_factory=Splits)
     terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
 
-    def within(self, env: Environment, facts: Mapping[Expression, Room] | None = None) -> Body:
+    def within(self, env: RewardNames, facts: Mapping[Expression, Room] | None = None) -> Body:
         """Return the same reward with other names, and perhaps other facts; its uses and cuts are shared."""
         return Body(
             self.ctx,

@@ -10,7 +10,7 @@ from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression
 from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.reward.body import define_let, make_environment
-from reodsl.language.reward.names import Body, Environment, Limits, fail, make_constant
+from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
 from reodsl.language.reward.typing import type_condition, type_expression
 from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN
@@ -73,20 +73,22 @@ def find_questions(data: Record | None) -> Record | None:
 
 
 def type_selection(
-    ctx: Context, record: Definition, *, symbolic: bool = False, limits: Limits | None = None
+    ctx: Context, record: Definition, *, symbolic: bool = False, limits: ResponseLimits | None = None
 ) -> TypedSelection | None:
     """Return the body of a selection in types, or None if it is wrong, which is reported; `limits` are those of the pool."""
 
     def read() -> TypedSelection | None:
-        return attempt(lambda: _type_selection(ctx, record, symbolic, limits or Limits()))
+        return attempt(lambda: _type_selection(ctx, record, symbolic, limits or ResponseLimits()))
 
     return (
         read() if limits is not None else ctx.compute_once("symbolic" if symbolic else "typed", record, read)
     )
 
 
-def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection:
-    env, scope = make_environment(ctx, record, Environment(responses={}), symbolic=symbolic)
+def _type_selection(
+    ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits
+) -> TypedSelection:
+    env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic)
     body = Body(ctx, scope, env, limits=limits, selects=True)
     lets: list[tuple[str, Expression]] = []
     own_settings: list[tree.Setting] = []
