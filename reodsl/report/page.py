@@ -53,7 +53,7 @@ def page(
     if few is not None:
         charts = only(material, material.foremost)
     chosen = table.filter(pl.col("arm").is_in(list(charts.drawn)))
-    top = _top(material, table, _first(gallery, charts, table))
+    top = _top(material, table, _first(gallery, charts, standing.standing(material, table)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _after(few, _curves(gallery, charts))),
@@ -125,9 +125,8 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _first(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> Child:
-    """Return the mean curves of the study's first chart, beside all arms that switch them; without curves the arms alone."""
-    line = standing.standing(material, table)
+def _first(gallery: figures.Gallery, material: Material, line: Markup | None) -> Child:
+    """Return the mean curves of the study's first chart, beside `line`, whose arms switch them; else the line alone."""
     wanted = _curve_charts(material)
     if not wanted:
         return line
