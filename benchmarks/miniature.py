@@ -154,14 +154,7 @@ def counted(measure: Numbers) -> str:
     return "1 seed" if seeds == 1 else f"mean of {seeds} seeds"
 
 
-UNEQUAL = ("budget_80", "budget_40")
-"""Arms of the two ways whose kept numbers are of trainings with fewer steps, or with a smaller summed learning rate.
-
-The specs train them as the others now. This goes once the runs are made again.
-"""
-
-
-def separated(study: str, left_out: Sequence[str] = ("base", *UNEQUAL)) -> str:
+def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
     """Return how many pairs of trained arms are apart in REG, each by its own interval, and which arms each one is below."""
     gap = numbers(study, "reg")
     pairs = [pair for pair in combinations(gap, 2) if not set(pair) & set(left_out)]
