@@ -63,7 +63,7 @@ RUNNERS_READ = {
     "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},
-    "results": {"untrusted", "verify"},
+    "results": {"untrusted", "verify", "models"},
     "select": {"rewards"},
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from reodsl.diagnostics import problem
 _DRAWER = Path(__file__).with_name("drawer.py")
 _LARGE = 300_000
 """Bytes of charts after which another process draws."""
+_UNDRAWN = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uffff]")
+"""What no SVG may hold, as JSON has it: the drawer would end at a name with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
     """Yield the charts that one process draws, a line for each."""
     lines: list[bytes] = []
     for chart in charts:
-        lines.append(json.dumps(chart).encode() + b"\n")
+        text = _UNDRAWN.sub("\\1\N{REPLACEMENT CHARACTER}", json.dumps(chart, ensure_ascii=False))
+        lines.append(text.encode("utf-8", "replace") + b"\n")
         if sum(map(len, lines)) > _LARGE:
             yield lines
             lines = []

@@ -11,8 +11,9 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.store.plain import stat_plain
 from runners.results.forms import FORMS, benchmark_of, find
-from runners.untrusted import Undecodable, decoded
+from runners.untrusted import Undecodable, decoded, shown
 
 LONGEST_ROW = 64 << 20
 """Bytes of a row, and of a member of an archive."""
@@ -33,6 +34,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     if reader is None:
         raise unreadable(path, f"its name ends in none of {', '.join(ENDINGS)}", "rename it by what it is")
     try:
+        stat_plain(path)
         yield from reader(path)
     except Problem:
         raise
@@ -40,9 +42,8 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise unreadable(path, str(why), "check that the file is whole") from None
     except OSError as why:
         raise unreadable(path, why.strerror or str(why), "check its path") from None
-    except (
-        Exception
-    ) as why:  # polars, csv and zipfile have no one error for a file that is not what its name says
+    # polars, csv and zipfile have no one error for a file that is not what its name says.
+    except (Exception, pl.exceptions.PanicException) as why:
         raise unreadable(
             path, first_line(why), "check that the file is whole, and what its name says"
         ) from None
@@ -122,7 +123,7 @@ def _archive(path: Path) -> Iterator[Row]:
         header = None if head is None else _value(_member(archive, head), f"{path}: {head}")
         for name in names:
             if name.startswith("samples/"):
-                place = f"{path}: {name}"
+                place = f"{path}: {shown(name)}"
                 yield place, _record(_value(_member(archive, name), place), place, path, header)
 
 
@@ -146,6 +147,8 @@ def _parquet(path: Path) -> Iterator[Row]:
     frame = pl.scan_parquet(path, glob=False)
     count = frame.select(pl.len()).collect().item()
     for first in range(0, count, AT_ONCE):
-        for number, row in enumerate(frame.slice(first, AT_ONCE).collect().iter_rows(named=True), first + 1):
+        for number, row in enumerate(frame.slice(first, AT_ONCE).collect().iter_slices(1), first + 1):
             place = f"{path}: row {number}"
-            yield place, _record(row, place, path)
+            if (size := int(row.estimated_size())) > LONGEST_ROW:
+                raise unreadable(place, f"it has {size:,} bytes, and may have {LONGEST_ROW:,}", "take it out")
+            yield place, _record(row.row(0, named=True), place, path)

@@ -15,10 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, Import
+from reodsl.store.plain import stat_plain
 from runners.results.forms import PLAIN, SPEEDS, Form, find, form_of
 from runners.results.read import read_rows, unreadable
+from runners.untrusted import shown
 from runners.verify import SEPARATOR, Answer, Verifier, final_answer, make_verifier
 
 MOST_ROWS = 5_000_000
@@ -115,7 +117,7 @@ def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dic
                 if row.get("filter") != chosen:
                     continue
             label = f"{form.name}, filter {chosen}" if chosen else form.name
-            for response in _unroll(form, row, place, asked):
+            for response in _take(form, row, place, asked):
                 response["model"] = _text(model or response["model"] or path.stem, {})
                 response["benchmark"] = asked.benchmark or response["benchmark"] or "all"
                 response["form"] = label
@@ -135,7 +137,7 @@ def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
         )
     form = form_of(row)
     if form is None and not asked.columns:
-        names = ", ".join(f"`{name}`" for name in list(row)[:20] if name not in ("head", "file"))
+        names = ", ".join(f"`{shown(name)}`" for name in list(row)[:20] if name not in ("head", "file"))
         lacks = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
         raise problem(
             "E0437",
@@ -146,6 +148,16 @@ def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
         )
     form = form or PLAIN
     return Form(form.name, form.has, {**form.columns, **asked.columns})
+
+
+def _take(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a row. Raises E0436 whatever is wrong with it."""
+    try:
+        yield from _unroll(form, row, place, asked)
+    except (TypeError, ValueError, RecursionError) as why:
+        raise unreadable(
+            place, f"this row is none of its form: {first_line(why)}", "mend it or take it out"
+        ) from None
 
 
 def _unroll(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
@@ -268,22 +280,28 @@ def _right(value: Any, place: str, least: float | None) -> bool:
 
 
 def _tokenizer(name: str) -> Any:
+    """Return a tokenizer, watched like a checkpoint's. Raises E0436 where there is none, and E0805."""
     from tokenizers import Tokenizer
 
-    place = Path(name)
-    place = place / "tokenizer.json" if place.is_dir() else place
-    try:
-        if place.is_file():
-            return Tokenizer.from_file(str(place))
-        from huggingface_hub import hf_hub_download
+    from runners.models.tokenizer import Watched, report_unreadable, require_bounded_steps
 
-        return Tokenizer.from_file(hf_hub_download(name, "tokenizer.json"))
-    except Exception as why:  # tokenizers and the hub have no one error
+    file = Path(name)
+    try:
+        if not file.exists():
+            from huggingface_hub import hf_hub_download
+
+            file = Path(hf_hub_download(name, "tokenizer.json"))
+        folder = file if file.is_dir() else file.parent
+        stat_plain(folder / "tokenizer.json")
+    except Exception as why:  # the hub has no one error
         raise unreadable(
             name,
             f"there is no tokenizer to count with: {why}"[:300],
             "give a folder with tokenizer.json, or a model's name on the hub",
         ) from None
+    require_bounded_steps(folder)
+    with report_unreadable(folder):
+        return Watched(Tokenizer.from_file(str(folder / "tokenizer.json")), folder)
 
 
 def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
@@ -363,13 +381,13 @@ def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
         if missing.height:
             model = missing["model"][0]
             why, _, advice = what.partition(": ")
-            raise unreadable(f"{model}", f"{missing.height} responses {why}", advice)
+            raise unreadable(shown(model), f"{missing.height} responses {why}", advice)
     twice = keys.filter(keys.select(KEYS).is_duplicated())
     if twice.height:
         model, _, benchmark, question, sample = twice.row(0)[:5]
         raise unreadable(
-            f"{model} on {benchmark}",
-            f"question `{question}` has sample {sample} twice",
+            shown(f"{model} on {benchmark}"),
+            f"question `{shown(question)}` has sample {sample} twice",
             "give each file once, name models with `--model`, and benchmarks of files that do not with `--benchmark`",
         )
     rows = (

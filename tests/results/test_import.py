@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,3 +285,57 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         assert not Path("t.parquet").exists()
     half = lines("half.jsonl", {**ROW, "response": "\ud83d"})
     assert brought(half)[0]["response"] == "?"
+
+
+def nested(depth: int, before: str = "[", after: str = "]") -> Any:
+    return json.loads(before * depth + "1" + after * depth)
+
+
+def test_files_of_strangers_are_refused_by_their_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these ended in a traceback, never, or in a message of any length."""
+    monkeypatch.setattr(read, "LONGEST_ROW", 1 << 16)
+    score = {"main_score_name": "²", "value": [1]}
+    os.mkfifo("pipe.jsonl")
+    with zipfile.ZipFile("names.eval", "w") as archive:
+        archive.writestr("samples/../../../evil\x1b[2J" + "x" * 9_000, "{")
+    # Numbers that are all one take no room in a file.
+    pl.DataFrame({**{name: [value] for name, value in ROW.items()}, "gold": [[0] * 20_000]}).write_parquet(
+        "wide.parquet"
+    )
+    cases = {
+        lines("digits.jsonl", {**ROW, "correct@" + "9" * 5_000: 1}): "digits.jsonl: line 1",
+        lines("deep.jsonl", {**ROW, "response": nested(390)}): "deep.jsonl: line 1",
+        lines("parts.jsonl", {**ROW, "response": nested(390, '{"content":', "}")}): "parts.jsonl: line 1",
+        lines("budget.jsonl", {**ROW, "at": [{"budget": [1], "correct": 1}]}): "budget.jsonl: line 1",
+        lines("square.jsonl", {"index": 1, "sample_score": {"score": score}}): "square.jsonl: line 1",
+        lines("nan.jsonl", {**ROW, "tokens": float("nan")}): "`tokens` is 'nan'",
+        lines("digit.jsonl", {**ROW, "tokens": 10**4_000}): "which is no whole number from 0",
+        lines("long.jsonl", {"\x1b[2J" + "x" * 9_000: 1}): "this form of results is not known",
+        lines(
+            "model.jsonl", {**ROW, "model": "\x1b[2J" + "m" * 9_000, "tokens": None}
+        ): "no number of tokens",
+        "pipe.jsonl": "it is a pipe",
+        "names.eval": "names.eval: samples/../../../evil",
+        "wide.parquet": "wide.parquet: row 1",
+    }
+    for name, place in cases.items():
+        assert call("import", name, "-o", "t.parquet") == 1, name
+        err = capsys.readouterr().err
+        assert err.startswith("error[E043"), err
+        assert place in err, err
+        assert "\x1b" not in err
+        assert len(err) < 2_000, name
+    assert not Path("t.parquet").exists()
+
+
+def test_a_tokenizer_of_strangers_is_tried_before_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    file = words()
+    settings = json.loads(Path(file).read_text())
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    Path(file).write_text(
+        json.dumps(settings | {"normalizer": {"type": "Sequence", "normalizers": [step] * 36}})
+    )
+    assert call("import", lines("x.jsonl", ROW), "--tokenizer", file, "-o", "t.parquet") == 1
+    assert "error[E0805]: the tokenizer cannot be used" in capsys.readouterr().err
