@@ -41,21 +41,29 @@ _GOES_ON = re.compile(
 _SAYS_NOTHING = re.compile(
     rf"[^\w{MASK}]*(?:\Z"
     r"|(?:i hope|hope this|let me know|feel free|if you (?:have|would|need)|(?:notes?|explanation|remark|tip):"
+    r"|\(?(?:if|without|had|otherwise|counting|ignoring)\b.*\bwould\b|confidence"
+    r"|(?:options? |choices? )?\(?[a-j]\)? (?:is|are) (?:incorrect|wrong)\b(?!.*\b(?:correct|right)\b)"
+    r"|(?<=\()[A-Z]?[a-z]+\b[, ].*\)[\s.*_]*\Z"
     r"|(?:with )?equality (?:holds|occurs|is|when|iff|if)|(?:would|do|shall|should|can) (?:you|we|i) [^\n]*\?\W*\Z)"
     r"|(?!.*\b(?:so|answer|therefore|thus|hence|option|choice)\b)"
     rf"(?:(?:this (?:completes|concludes|is what)|done\b|q\.?e\.?d\b|as (?:required|desired|claimed|wanted)|thank|great\b"
     r"|good luck|happy to|correct\b|perfect\b|verified\b|confirmed\b"
+    r"|(?:that|this)(?:'s| is)\b(?! (?:option|choice|why|because))(?: (?:the|a|an|one|what)\b)"
     rf"|(?:it|this|that|these|both|all|everything|which|the)\b[^\d{MASK}]*"
     r"\b(?:match|check|work|hold|agree|consisten|satisf|confirm|verif)\w*)"
     rf"[^\d{MASK}]*\Z"
-    r"|(?:(?:now|let me|let's|let us|to|we|you|i'll|i|can|quickly|double)[ -])*(?:check|verif|confirm|see )|indeed\b))",
+    r"|(?:(?:now|let me|let's|let us|as|a|to|we|you|i'll|i|can|quick|quickly|final|sanity|double)[ -])*"
+    r"(?:check|verif|confirm|see )|indeed\b))",
     re.IGNORECASE | re.DOTALL,
 )
-"""Sentences after an answer that give none: farewells, notes, questions back, checks that do not conclude."""
+# A sentence without these words, numbers and marks leaves the answer before it as it is.
+_TAKES_BACK = re.compile(
+    rf"[\d{MASK}*?]|n't\b|\b(?:not|no|cannot|unable|however|but|if|so|hence|thus|therefore|next|now|let|need)\b|[^.!]\Z",
+    re.I,
+)
 _TURNS_BACK = re.compile(
     r"\W*(?:wait|hmm+|hold on|actually|oops|scratch that|no(?=,)|but wait|let me (?:re|double)|that(?:'s"
-    r"| is) (?:not right|wrong)"
-    r"|I (?:made|think I made) a)\b",
+    r"| is) (?:not right|wrong)|I (?:made|think I made) a)\b",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\W{0,8}(?:[Pp]art ?)?\(?([a-h]|[1-9]|i{1,3}|iv|v)\)\W{0,8}")
@@ -77,7 +85,7 @@ def final_answers(text: str) -> list[tuple[int, str]]:
         parts = _next_part(parts, label[1].lower() if label else "", answer)
         if len(parts) > 1:
             answer = "; ".join(f"({name}) {part}" for name, part in parts)
-        if not stated or (explicit and answer):
+        if (not stated and (answer or _TAKES_BACK.search(sentence))) or (explicit and answer):
             answers.append((end, answer))
         stated = stated or (explicit and bool(answer))
     return answers

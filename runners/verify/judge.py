@@ -170,7 +170,7 @@ _MODULO = re.compile(
 _FORMULA = re.compile(r"(?=.*[0-9])(?:\(?[A-Z][a-z]?[0-9]*\)?[0-9]*){2,40}(?:\^?[0-9]?[+-])?")
 _CHOSEN = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
 _CHOICE_SAID = re.compile(
-    r"(?:\\text\{ ?)?(?:\(([A-Z])\)[.:]?|([A-H])(?:[.):]|\}(?=\\text))|([A-H])(?=\})) ?\}?[ :]*(.*?)\}?",
+    r"(?:\\text\{ ?)?(?:\(([A-Z])\)[.:]?|([A-H])(?:[.):]|\}(?=\\text)| (?=\([a-z]{3}))|([A-H])(?=\})) ?\}?[ :]*(.*?)\}?",
     re.DOTALL,
 )
 _SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
@@ -194,8 +194,10 @@ _LONG_WORD = re.compile(r"[A-Za-z]{4}|[^\x00-\x7f]")
 _PLAIN_WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
 _IN = re.compile(r"\\in(?![A-Za-z])")
-_COMMA = re.compile(r"[,;]? ?\\text\{,? ?(?:and|or),? ?\}|[,;]? (?:and|or) |,|;|\\(?:lor|land)(?![A-Za-z])")
-_OR = re.compile(r",? ?\\text\{,? ?or,? ?\}|,? or |\\lor(?![A-Za-z])")
+_COMMA = re.compile(
+    r"[,;]? ?\\text\{,? ?(?:and|or),? ?\}|[,;]? (?:and|or) | ?[\u6216\u548c] ?|,|;|\\(?:lor|land)(?![A-Za-z])"
+)
+_OR = re.compile(r",? ?\\text\{,? ?or,? ?\}|,? or | ?\u6216 ?|\\lor(?![A-Za-z])")
 _EITHER = re.compile(rf"{_OR.pattern}|;")
 _AND = re.compile(r",? ?\\text\{,? ?and,? ?\}|,? and |\\land(?![A-Za-z])")
 _CUP = re.compile(r"\\cup(?![A-Za-z])")
@@ -443,7 +445,7 @@ class _Judge:
         """Two expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
         if _ORDER.match(answer):
             return False
-        near = one.allowance(self.tolerance, not _DECIMAL.search(answer)) if one is not None else 0
+        near = one.allowance(self.tolerance, not _DECIMAL.search(answer)) if one is not None else Fraction(0)
         share = float(near / abs(one.value)) if one is not None and one.value else self.share
         if "C" not in gold[:-1] and gold[-1:] == "C":
             answer = _FREE.sub("C", answer)
@@ -672,7 +674,7 @@ def _words(gold: str, answer: str) -> Plan | None:
     if choice is not None:
         given = _CHOICE.fullmatch(plain(right) if right is not None else answer)
         if given is not None:
-            return given[1] == choice[1]
+            return choice[1] in (given[1], given[0][0] == "(" and given[1].upper())
         said = _with_text(answer)
         if choice[1].isupper() and said is not None:
             return said[0] == choice[1]
@@ -758,7 +760,7 @@ def _chain(text: str) -> list[str]:
         member = split_top(text, _IN)
         return member if len(member) == 2 and _strict_name(member[0]) else [text]
     listed = len(split_top(text, _COMMA)) > 1
-    if not listed or _NAMES.match(text):
+    if not listed or (_NAMES.match(text) and len(sides) == 2):
         return sides
     return [text] if _listed_assignments(text) or _orders(text) is not None else sides
 

@@ -99,7 +99,7 @@ _FOR_ALL = re.compile(
     r",? ?\\text\{,? ?for (?:all|every|any)(?: real)?(?: numbers)? ?\} ?\$?[a-z](?: ?\\in ?\\mathbb\{?R\}?)?$"
 )
 _COLON = re.compile(r" ?\{?:\}? ?(?=[0-9])")
-_FIRST = re.compile(r"\\(frac|sqrt|binom) ?([0-9A-Za-z])")
+_FIRST = re.compile(r"\\(frac|sqrt|binom|vec|bar|mathbb) ?([0-9A-Za-z])")
 _SECOND = re.compile(r"\\(frac|binom)(\{[^{}]*+\}) ?([0-9A-Za-z])")
 _OVER = re.compile(r"\{([^{}\\]*+)\\(over|choose)(?![A-Za-z])([^{}]*+)\}")
 _BRACE = re.compile(r"[{}]")
@@ -107,7 +107,7 @@ _BOXED = re.compile(r"\\boxed ?\{(.*)\}", re.DOTALL)
 _POWER = re.compile(r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ")
 _SPACE = re.compile(r"[ \t\r\n]++")
 _LEAD = re.compile(
-    r"(?:\\approx|\\simeq|\\sim|=|\\text\{(?! ?[A-H][:=])[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
+    r"(?:#{4} ?|\\approx|\\simeq|\\sim|=|\\text\{(?! ?[A-H][:=])[^{}]*?(?:\b(?:is|are|answer)|[:=])[: ]*\}|"
     r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is)?(?: (?:option|choice))?)[: ]|"
     r"(?i:(?!(?:[a-z']+ ){0,6}(?:no|not|than|half|twice)\b)(?:[a-z']+ ){1,6}"
     r"(?:is|are|was|were|equals|has|have|had|costs?|needs?|takes?|gets?|pays?|earns?|makes?|spends?|weighs?|contains?)"
@@ -126,6 +126,8 @@ WORDS_TO_TWENTY = (
 _NAMED = {
     **dict.fromkeys(("dne", "does not exist", "the limit does not exist"), r"\text{does not exist}"),
     **{word: str(number) for number, word in enumerate(WORDS_TO_TWENTY)},
+    **dict.fromkeys(("negative infinity", "minus infinity"), r"-\infty"),
+    "infinity": r"\infty",
     **dict.fromkeys(("all real numbers", "all reals", "the set of all real numbers"), r"\mathbb{R}"),
 }
 HIDDEN = re.compile(

@@ -1,13 +1,8 @@
 r"""Read what a sentence gives as an answer: a value with its unit, a choice, or words; nothing where several could be meant.
 
-Mathematics in it is hidden, each piece behind one character. Where words such as "the answer is" lead to the answer, what
-follows is read; else the sentence is read in these steps, each a table of words or a pattern above the functions:
-
-1. an opinion that it begins with (yes, no, true, false), or what is in bold;
-2. the part of it that concludes, without what leads to it (`_SO`, `_BEFORE`) or explains it (`_AFTER`), and without choices
-   that it calls wrong (`_DENIED`);
-3. a choice; else the end of a chain of equations or a time of day that it comes to, the last value after a verb, the only
-   value that is no aside; else the words after "is".
+Mathematics in it is hidden, each piece behind one character. What follows words such as "the answer is" is read; else, in
+this order: an opinion (yes), what is in bold, and of the part that concludes (`_clause`) a choice, the end of a chain of
+equations, a time of day, the last value after a verb, the only value that is no aside, the words after "is".
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ LEADS = re.compile(
     r"|jawaban|antwoord|cevap|\u0111\u00e1p (?:\u00e1n|s\u1ed1))(?: [^\W\d]{4,})?"
     r"(?::| ?[=\u2013\u2014]| (?:es|est|ist|lautet|\u00e9|\u00e8|\u044d\u0442\u043e|to|is|adalah|l\u00e0)\b)"
     r"|(?:\u7b54\u6848|\u7b54\u3048|\u7b54|\uc815\ub2f5|\ub2f5|[\u6545\u5e94\u61c9]?[\u9009\u9078]\u62e9?)"
-    r"(?:[\u662f\u4e3a\u70ba\u9009\u9078\u306f\uc740\ub294:]+ ?|(?= ?\(?[A-J]\b)))[\s*:]*",
+    r"(?:[\u662f\u4e3a\u70ba\u9009\u9078\u306f\uc740\ub294:]+ ?|(?= ?\(?[A-J]+\b)))[\s*:]*",
     re.IGNORECASE,
 )
 """Words after which the answer follows, in the languages of the benchmarks."""
@@ -50,7 +45,7 @@ _TOKEN = (
     r"|[(\[{\u27e8](?:(?![A-Za-z]{4})[^()\[\]{}\n]|\((?:(?![A-Za-z]{4})[^()\n]){0,60}\)){1,120}[)\]}\u27e9])"
 )
 _RUN = rf"(?:(?!(?:a|A|I|s) [^=+<>-])(?:{_TOKEN}(?: (?={_TOKEN}))?)++)"
-_JOIN = r"(?:,? (?:and|or) (?:also )?(?:by )?|, |; )"
+_JOIN = r"(?:,? (?:and|or) (?:also )?(?:by )?|, |; | ?[\u6216\u548c\u3001] ?)"
 _GROUP = re.compile(rf"{_RUN}(?:{_JOIN}{_RUN})*+")
 _VALUE = re.compile(
     rf"[\d{MASK}\u03c0\u221e\u2205\u00bc-\u00be\u2150-\u215e]|[=<>\u2264\u2265\u221a]|\\[A-Za-z]{{2}}|\("
@@ -112,7 +107,7 @@ _RESTATES = re.compile(
 _SO = re.compile(
     r"(?:(?:[,;:]| and)? (?:so|hence|therefore|thus|which means(?: that)?|meaning(?: that)?)"
     r"|(?:[,;:]| and) (?:giving(?: us)?|making|leaving(?: (?:him|her|them|us|[A-Z][a-z]+))?(?: with)?)"
-    r"|, a (?:total|difference|sum) of) "
+    r"|, a (?:total|difference|sum) of) |[,\uff0c\u3002](?:\u5373|\u6240\u4ee5|\u6545|\u56e0\u6b64) ?"
 )
 _DENIED = re.compile(
     r"(?:\A|, | and | but | so |; )(?:both |[Ss]ince )*(?:[Oo]ptions? |[Cc]hoices? )?"
@@ -122,7 +117,9 @@ _DENIED = re.compile(
 _AT_WHERE = re.compile(rf"\bat [^,]*[\d{MASK}][^,]*, where [^,]*[\d{MASK}]")
 _TIME = re.compile(r"\d{1,2}:\d\d(?: ?[ap]\.?m)?\.?|\d{1,2} ?[ap]\.?m\.?", re.IGNORECASE)
 _APART = re.compile(r"[,;]|\b(?:and|or|when|if|until)\b")
-_LABELLED = re.compile(r"(?!sin|cos|tan|log|gcd|lcm)[A-Z]?[a-z]{2,}[A-Za-z' ]*(?::| =) (?=.)")
+_LABELLED = re.compile(
+    r"(?:So|Thus|Hence|Therefore)\b|(?!sin|cos|tan|log|gcd|lcm)[A-Z]?[a-z]{2,}[A-Za-z' ]*(?::| =) (?=.)"
+)
 _FOR_ALL = re.compile(
     rf",? for (?:all|every|any|each) (?:real |positive |nonnegative |complex )*(?:numbers? |values? of )?(?:[{MASK}]"
     rf"|[a-z]\b)"
@@ -140,6 +137,7 @@ _OPINION = re.compile(
 _CHOICE = re.compile(
     r"\b(?:[Oo]ptions?|[Cc]hoices?|answers?|[Ss]tatements?|pick|choose|select)(?: (?:is|are|must be))?(?: (?:option"
     r"|choice)s?)?:? \(?([A-J](?:\)?(?:,? and|,) \(?[A-J])*)(?![A-Za-z\u2019'])\)?"
+    r"|(?:\A(?:[Ss]o|[Tt]hus|[Hh]ence|[Tt]herefore),? |\b[Ii]t's |\bgo with |: )\(?([A-J])\)?(?=\Z|:)"
     r"|(?:\A|\s)\(?([A-J])\)? is (?:the )?(?:correct|right|best|only)|(?:\bis|\bare|\A)[ :]+(?:\(([A-J])\)"
     r"|([B-HJ])(?=\)|\Z|[.:]\s))|\A\(?([A-J])(?:[).:] |\)?\Z)"
 )
@@ -156,10 +154,9 @@ _MEASURED = re.compile(
     r" ?(?!in [a-z])([A-Za-z\u00b5\u03a9]+(?:\^?[23\u00b2\u00b3])?(?:[ /][A-Za-z]+(?:\^?[23\u00b2\u00b3])?){0,3})"
 )
 _SPELT_UNITS = {
-    **dict.fromkeys(("percent", "percentage", "pct"), "\\%"),
+    "percent": "\\%", "percentage": "\\%", "pct": "\\%", "degrees": "^\\circ",
     **{scale: f" {scale}" for scale in ("thousand", "million", "billion", "trillion", "dozen")},
-    "degrees": "^\\circ",
-}
+}  # fmt: skip
 _NO_LETTERS = re.compile(
     r"\\(?:frac|dfrac|cdot|times|sqrt|div|left|right|text|mathrm|pi|begin|end|[a-z]*matrix|binom)(?![A-Za-z])"
 )
@@ -276,7 +273,9 @@ def _of_sentence(sentence: str) -> str:
         return opinion[1]
     if bold := _bold(sentence):
         return bold
-    sentence = re.sub(r"\*\*|`| \([^()]*[a-z]{3}[^()]* [^()]*\)(?=[.,;]|\Z)", "", sentence).strip()
+    sentence = re.sub(
+        r"\*\*|`| \((?![^()]*\b(?:option|choice)\b)[^()]*[a-z]{3}[^()]* [^()]*\)(?=[.,;]|\Z)", "", sentence
+    ).strip()
     if _AT_WHERE.search(sentence):
         return ""
     kept = _DENIED.sub("", sentence).strip(" ,;")

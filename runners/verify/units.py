@@ -22,18 +22,8 @@ class Unit:
 
 
 _PREFIXES = {
-    "k": 3,
-    "M": 6,
-    "G": 9,
-    "T": 12,
-    "m": -3,
-    "u": -6,
-    "\u00b5": -6,
-    "\u03bc": -6,
-    "n": -9,
-    "p": -12,
-    "f": -15,
-}
+    "k": 3, "M": 6, "G": 9, "T": 12, "m": -3, "u": -6, "\u00b5": -6, "\u03bc": -6, "n": -9, "p": -12, "f": -15,
+}  # fmt: skip
 _LONG = {"kilo": 3, "mega": 6, "giga": 9, "milli": -3, "micro": -6, "nano": -9, "pico": -12}
 
 # Symbol, words, size in base units, powers of the base quantities.
@@ -129,8 +119,7 @@ _UNITS = _table()
 _TOKEN = re.compile(
     r"\s*+(?:([A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++|[$\u20ac\u00a3\u20b9\u00a5\u20a9\u20bd\u00a2\u5143])|\^\{?(-?\d)\}?|(/)|(\\cdot|\*))"
 )
-_MODIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_AFTER = {"squared": 2, "cubed": 3}
+_MODIFIERS, _AFTER = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}, {"squared": 2, "cubed": 3}
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\{((?:[^{}]|\{[^{}]*+\})*+)\}")
 _SUN = re.compile(r"([MLR])_ ?\{? ?\\odot ?\}?")
 _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from runners.verify.quantity import quantity
 from runners.verify.units import unit_of
 
 
@@ -43,3 +44,7 @@ def test_a_unit_has_its_size_and_its_powers(text: str, size: str, powers: dict[s
 def test_what_names_no_unit(text: str) -> None:
     """A letter alone has no plural: `hs` are no hours."""
     assert unit_of(text) is None
+
+
+def test_a_unit_without_a_word_is_none_and_no_error() -> None:
+    assert quantity(r"5\mathrm{}") is None
