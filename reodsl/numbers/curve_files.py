@@ -35,7 +35,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
     taken, or the only one.
     """
     path = check_file(path)
-    data, models = unwrap_curves(parse_json(path), str(path))
+    data, models = unwrap_curves(parse_json(path, FRONTIER_SHAPE), str(path))
     if models is None:
         names = [name for name in data if any(same_model(name, one) for one in base)] or list(data)
         if len(names) > 1:
@@ -78,7 +78,7 @@ def read_models(
     path = check_file(path)
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         return read_long_table(path), {}
-    data, base = unwrap_curves(parse_json(path), str(path))
+    data, base = unwrap_curves(parse_json(path, CURVES_SHAPE), str(path))
     models = _read_by_model(path, data, model)
     return models, {name: (name,) if base is None else base for name in models if base != ()}
 
@@ -250,8 +250,8 @@ def responses_found(path: Path) -> Problem:
     )
 
 
-def parse_json(path: Path) -> Any:
-    """Parse a file's JSON value. Doubled keys are errors, as is anything that is not JSON; NaN is one of a curve."""
+def parse_json(path: Path, shape: str) -> Any:
+    """Parse the JSON value of a file, which is to have a shape. Doubled keys are errors; NaN is one of a curve."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -275,7 +275,7 @@ def parse_json(path: Path) -> Any:
             "E0420",
             f"this is not JSON: {e.msg} at line {e.lineno}, column {e.colno}",
             where=str(path),
-            help=f"write JSON of the form {FRONTIER_SHAPE}",
+            help=f"write JSON of the form {shape}",
         ) from None
     except UnicodeDecodeError as e:
         raise problem(
@@ -283,14 +283,11 @@ def parse_json(path: Path) -> Any:
         ) from None
     except RecursionError:
         raise problem(
-            "E0420", "the JSON is nested too deeply", where=str(path), help=f"write {FRONTIER_SHAPE}"
+            "E0420", "the JSON is nested too deeply", where=str(path), help=f"write {shape}"
         ) from None
     except ValueError as e:
         raise problem(
-            "E0420",
-            f"this is not JSON of ours: {misread(e)}",
-            where=str(path),
-            help=f"write {FRONTIER_SHAPE}",
+            "E0420", f"this is not JSON of ours: {misread(e)}", where=str(path), help=f"write {shape}"
         ) from None
     except OSError as e:
         raise problem(

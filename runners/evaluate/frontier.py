@@ -140,10 +140,7 @@ def score(job: Job) -> None:
     winners = job.inputs["frontier"] / "winners.parquet"
     called = arm_labels("frontier", job.inputs["frontier"], folders)
     edge: Curves | list[str] = (
-        [
-            called.get(arm, arm)
-            for arm in pl.read_parquet(winners, glob=False)["arm"].unique(maintain_order=True)
-        ]
+        [called.get(arm, arm) for arm in dict.fromkeys(pl.read_parquet(winners, glob=False)["arm"])]
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )

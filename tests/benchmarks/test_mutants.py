@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,25 @@ def test_a_change_elsewhere_leaves_names_and_order_as_they_are() -> None:
     assert len({each.name for each in other}) == len(other) == len(one) + 1
 
 
-def test_every_area_takes_its_turn() -> None:
-    first = sample()[: len(AREAS)]
-    assert [one.area for one in first] == list(AREAS)
-    for _, tests in AREAS.values():
-        assert all(files(each) for each in tests.split("; "))
+def test_words_alone_change_no_fingerprint() -> None:
+    before, words, code = (
+        [one.code for one in mutants("numbers", "a.py", f"def f(a):\n    {text}\n    return 7\n")]
+        for text in ("'Return seven.'", "'''Return it.\n\n    Always.'''  # 7", "a()")
+    )
+    assert before == words
+    assert before[0] not in code
+
+
+def test_every_area_takes_its_turn_with_what_was_tried() -> None:
+    everyone = sample({})
+    assert [one.area for one in everyone[: len(AREAS)]] == list(AREAS)
+    *_, stale, late = (one for one in everyone if one.area == "price")
+    rows = {late.name: {"code": late.code}, stale.name: {"code": "of another text"}}
+    of_price = [one for one in sample(rows) if one.area == "price"]
+    assert (of_price[0], of_price[-1]) == (late, stale)
+    for part in "; ".join(chain.from_iterable(AREAS.values())).split("; "):
+        folder, _, names = part.partition(": ")
+        assert all(files(f"{folder}: {name}") for name in names.split())
 
 
 def test_shares_are_of_those_that_change_something() -> None:

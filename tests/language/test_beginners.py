@@ -297,6 +297,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         (EXPLAINED, "correct - 1", "E0201", "correct", "call it: `correct(y)`"),
         (EXPLAINED, "1 - y.length / 1 token", "E0301", "y.length", "measure it by a function: `len(y)`"),
         (EXPLAINED, "r = correct(y)\n  r", "E0313", "r =", "write `let r = …`"),
+        (EXPLAINED, "r = correct(y)", "E0313", "r =", "leave out `r =`: the value of a reward has no name"),
     ],
 )
 def test_a_mistake(

@@ -147,10 +147,24 @@ def test_a_percentage_needs_a_denominator_that_is_apart_from_0():
     assert base.apart
     wanted = 100 * rows["short", "mean", None].difference.value / base.value
     assert rows["short", "mean", None].change_pct == pytest.approx(wanted)
+    of_seeds = rows_of(THREE, ["reo"])
+    gap = of_seeds["base", "mean", SEEDS[0]].reg.value
+    wanted = 100 * of_seeds["short", "mean", SEEDS[0]].difference.value / gap
+    assert of_seeds["short", "mean", SEEDS[0]].change_pct == pytest.approx(wanted)
     near = rows_of(ONE, ["base", "short"])
     assert not near["base", "mean", None].reg.apart
     assert near["reo", "mean", None].change_pct is None
     assert near["reo", "mean", None].difference.apart
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_interval_of_accuracy_ends_where_none_can_be(right):
+    """All answers but one are alike, so that the interval would go on past 0 or 1."""
+    alike = {b: np.where(np.arange(q) > 0, float(right), float(not right)) for b, q in SIZES.items()}
+    arms = {name: [dataclasses.replace(ONE[name][0], accuracy=alike)] for name in ("base", "reo")}
+    found = rows_of(arms, ["reo"])["base", "easy", None].accuracy
+    assert (found.high if right else found.low) == float(right)
+    assert 0 <= found.low < found.value < found.high <= 1
 
 
 def test_a_model_that_is_the_same_for_all_seeds_is_given_once():

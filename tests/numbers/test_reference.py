@@ -36,6 +36,9 @@ def test_all_models_of_the_curves_are_the_frontiers():
     assert check_base(edge, ["A/one", "two"], "these go back") is None
     fault = check_base(edge, ["A/one", "C/three"], "these go back")
     assert fault.message == "the frontier is of A/one, B/two, and these go back to C/three"
+    assert fault.help == "take a frontier of C/three"
+    copy = check_base(edge, ["folder(three)"], "these go back")
+    assert copy.help.startswith('name it `hub("A/one")`')
 
 
 @pytest.mark.parametrize(

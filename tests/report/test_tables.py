@@ -125,6 +125,7 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     found = cell(row | ends | {f"{stem}_star": apart}, "easy", column, roomy=False)
     assert found.tone == (("good" if better else "bad") if apart else "")
     html = render(number(found, first=False))
+    assert f'title="{found.about}"' in html
     assert {word for word in ("good", "bad") if f'{word}"' in html} == ({found.tone} if apart else set())
     scale = 100 if column == "accuracy" else 1
     # A difference stands in its own column, and is not repeated where the cell is pointed at.
@@ -144,6 +145,8 @@ def test_intervals_are_below_means_and_of_benchmarks_only_where_pointed_at(
     found = re.findall(r'<td( class="[^"]*")?[^>]*>(.*?)</td>', html)
     assert {"fixed" in looks for looks, inside in found if "<small>" in inside} == {True}
     assert {"fixed" in looks for looks, _ in found} == {True, False}
+    heads = re.findall(r'<th colspan="\d+" class="([^"]*)"', html)
+    assert sorted(heads) == ["edge"] * (len(heads) - 1) + ["edge fixed"]
 
 
 @pytest.mark.parametrize("first", [True, False])

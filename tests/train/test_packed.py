@@ -12,7 +12,7 @@ from torch.nn.attention import varlen
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from reodsl.graph.job import Resources
-from runners.train import attention
+from runners.train import attention, update
 from runners.train.attention import PACKED, Sequences, pack, packs
 from runners.train.batch import TrainBatch, packed, padded
 from runners.train.forward import keep_little
@@ -115,6 +115,20 @@ def test_packed_inputs_say_where_each_sequence_is() -> None:
     assert inputs.sequences.starts.dtype == torch.int32
     assert inputs.sequences.lengths == (2, 4)
     assert padded(batch.select(rows), rows, CPU).ids.numel() == 8
+
+
+def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fused: list[torch.device] = []
+    monkeypatch.setattr(update, "fuse", lambda model, device: fused.append(device))
+    batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2,)])
+    parts = {
+        packing: Learner.of(small_model(), (), 0.0, microbatch=8, packed=packing).microbatches(batch, 1)
+        for packing in (True, False)
+    }
+    assert [len(parts[True]), len(parts[False])] == [1, 2], "5 and 2 tokens: 7, or two rows of 5"
+    assert fused == [CPU]
 
 
 def test_a_packed_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NoReturn, TypeAlias
+from typing import Literal, TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, warning
 from reodsl.ir.base import Node
@@ -132,7 +132,7 @@ def _type_body(
     find_splits(body, reward.body)
     for part in reward.body.items:
         try:
-            _read_item(body, part, reading)
+            _read_item(body, part, reading, last=part is reward.body.items[-1])
         except Failed:
             reading.sound = False
     if len(reading.ends) != 1:
@@ -172,7 +172,7 @@ def _continues(item: tree.BlockItem) -> bool:
     return isinstance(first, tree.Unary)
 
 
-def _read_item(body: Body, item: tree.BlockItem, so_far: _Read) -> None:
+def _read_item(body: Body, item: tree.BlockItem, so_far: _Read, *, last: bool) -> None:
     """Read one item into `so_far`. Raises `Failed`."""
     match item:
         case tree.Let():
@@ -189,8 +189,21 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: _Read) -> None:
             value = _type_dense(body, item)
             so_far.dense = value.data
             so_far.values.append((value, item.body.span))
+        case tree.Setting(name=tree.Ident(name), op="="):
+            body.env.broken.add(name)
+            helps = f"write `let {name} = …`"
+            if last and not so_far.ends:
+                # It is meant as the value, which is then not missed as well.
+                so_far.ends.append(item.span)
+                helps = f"leave out `{name} =`: the value of a reward has no name"
+            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
         case _:
-            _refuse_item(body, item)
+            body.ctx.fail(
+                "E0313",
+                "a reward holds `let`s and one value",
+                item.span,
+                help="write `let NAME = …`, an expression, or `dense L in at: …`",
+            )
 
 
 def _is_free(body: Body, name: tree.Ident, *taken: Container[str]) -> bool:
@@ -330,15 +343,6 @@ def _read_value(body: Body, expr: tree.Expr, so_far: _Read) -> None:
     # After an error elsewhere the unit may follow from it.
     if so_far.sound:
         _check_plain(body.ctx, value, expr.span)
-
-
-def _refuse_item(body: Body, item: tree.BlockItem) -> NoReturn:
-    if isinstance(item, tree.Setting) and item.op == "=":
-        helps = f"write `let {item.name.name} = …`"
-        body.env.broken.add(item.name.name)
-    else:
-        helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
-    body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
 def _report_unread(ctx: Context, reward: Definition) -> None:
