@@ -68,6 +68,7 @@ REGISTRY = Registry(
         "sample": "runners.evaluate.run:sample",
         "select": "runners.select.run:select",
         "evaluate": "runners.evaluate.run:evaluate",
+        "results": "runners.results.arm:results",
         "frontier": "runners.evaluate.frontier:frontier",
         "budgets": "runners.evaluate.frontier:budgets",
         "score": "runners.evaluate.frontier:score",

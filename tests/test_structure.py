@@ -63,13 +63,13 @@ RUNNERS_READ = {
     "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},
-    "results": {"untrusted", "verify", "models"},
+    "results": {"evaluate", "untrusted", "verify", "models"},
     "select": {"rewards"},
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rollout", "rounded", "rows", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "verify"},
-    "execute": {"clock", "data", "engine", "models", "own", "rounded", "sandbox", "scratch"},
+    "execute": {"clock", "data", "engine", "models", "own", "results", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip

@@ -15,7 +15,7 @@ from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study
-from reodsl.ir.training import FromModel, Ppo, Stage, Start
+from reodsl.ir.training import FromModel, FromResults, FromTraining, Ppo, Source, Stage
 from reodsl.ir.value_text import ABSENT, value_text
 from reodsl.plan.places import Places
 
@@ -47,9 +47,9 @@ def has_own_cluster(arm: Arm) -> bool:
     return any(each.cluster is not None for each in arm.checkpoint.experiments)
 
 
-def stages_of(start: Start) -> int:
+def stages_of(start: Source) -> int:
     """Return how many stages lead to a checkpoint or follow it; 0 for a model as it comes."""
-    return 0 if isinstance(start, FromModel) else max(len(start.experiment.stages), start.stage + 1)
+    return 0 if not isinstance(start, FromTraining) else max(len(start.experiment.stages), start.stage + 1)
 
 
 def study_settings(study: Study) -> Sections:
@@ -87,7 +87,9 @@ def plain(value: Any) -> Any:
     return canonical(value)
 
 
-def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
+def _start(start: Source, staged: bool, cluster: Cluster | None) -> Sections:
+    if isinstance(start, FromResults):
+        return {"base": canonical(start)}
     if isinstance(start, FromModel):
         return {"base": {"model": canonical(start.model)}}
     experiment = start.experiment

@@ -40,6 +40,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("select", "data"): ("questions.parquet",),
     ("evaluate", "start"): ("checkpoint/",),
     ("evaluate", "data"): ("questions.parquet",),
+    ("results", "data"): ("questions.parquet",),
     ("budgets", "frontier"): ("frontier.json",),
     ("budgets", "data"): ("questions.parquet",),
     ("budgets", "arm"): ("rollouts.parquet",),

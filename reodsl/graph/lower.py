@@ -16,6 +16,7 @@ from reodsl.graph.payload import (
     model_payload,
     pool_payload,
     report_payload,
+    results_payload,
     sample_payload,
     sampled_by,
     score_payload,
@@ -30,7 +31,7 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Arm, Score, Study
-from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Selected, Stage, Start
+from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining, Ppo, Selected, Stage, Start
 
 
 def lower(spec: Spec) -> Graph:
@@ -209,14 +210,19 @@ class _Lowering:
     def evaluate(self, arm: Arm, seed: int) -> str:
         key = ("evaluate", arm.name, seed)
         if key not in self.done:
-            inputs = {"start": self.start(arm.checkpoint, seed)}
-            for benchmark in arm.suite.benchmarks:
+            start, suite = arm.checkpoint, arm.suite
+            inputs = {} if isinstance(start, FromResults) else {"start": self.start(start, seed)}
+            for benchmark in suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            once = is_shared_by_seeds(arm.checkpoint) and len(self.study.seeds) > 1
-            task_seed = seed if depends_on_seed(arm.checkpoint) and not once else None
+            if isinstance(start, FromResults):
+                payload = results_payload(suite, start)
+                self.done[key] = self.add(f"{arm.name}.results", "results", payload, inputs, arm.name)
+                return self.done[key]
+            once = is_shared_by_seeds(start) and len(self.study.seeds) > 1
+            task_seed = seed if depends_on_seed(start) and not once else None
             # A shared checkpoint has the responses that a study of its seed alone gives it.
             replicate = self.study.seeds[0] if once else task_seed
-            suite, model = arm.suite, arm.checkpoint.model
+            model = start.model
             payload = self.payload_once(
                 ("evaluate", id(suite), id(model), replicate),
                 "evaluate",

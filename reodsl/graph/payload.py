@@ -14,7 +14,7 @@ from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Arm, Frontier, Score, Suite
-from reodsl.ir.training import Experiment, FromTraining, Pool, Ppo, Sampling, Selected, Stage
+from reodsl.ir.training import Experiment, FromResults, FromTraining, Pool, Ppo, Sampling, Selected, Stage
 
 Payload = dict[str, Any]
 
@@ -132,6 +132,16 @@ def evaluate_payload(suite: Suite, model: Model, seed: int | None) -> Payload:
     blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
     replicate = {} if seed is None else {"replicate": seed}
     return {"suite": blank, "model": _reader(model), "seed": suite.seed, **replicate}
+
+
+def results_payload(suite: Suite, results: FromResults) -> Payload:
+    """Return `{"base", "suite"}`: the table, and the benchmarks and budgets of the suite that an arm of it needs."""
+    asked = {
+        "benchmarks": [item.name for item in suite.benchmarks],
+        "grid": list(suite.grid),
+        "forced": suite.forcing is not None,
+    }
+    return {"base": anonymous(results), "suite": asked}
 
 
 def frontier_payload(frontier: Frontier) -> Payload:

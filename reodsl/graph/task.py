@@ -9,7 +9,17 @@ from typing import Any, Literal
 from reodsl.ir.cluster import Cluster
 
 Kind = Literal[
-    "model", "data", "train", "sample", "select", "evaluate", "frontier", "budgets", "score", "report"
+    "model",
+    "data",
+    "train",
+    "sample",
+    "select",
+    "evaluate",
+    "results",
+    "frontier",
+    "budgets",
+    "score",
+    "report",
 ]
 
 # Part of every result's identity: raise a kind's number when its code changes what it computes.
@@ -20,6 +30,7 @@ VERSIONS: dict[Kind, int] = {
     "sample": 13,
     "select": 1,
     "evaluate": 13,
+    "results": 1,
     "frontier": 1,
     "budgets": 2,
     "score": 6,

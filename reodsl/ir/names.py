@@ -6,7 +6,7 @@ A spec may come from anywhere. What is checked here joins to a folder without le
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,13 @@ DATA_FILE = Form(
     "data/questions.jsonl",
     1024,
     free=True,
+)
+TABLE = replace(
+    DATA_FILE,
+    noun="a table of responses",
+    pattern=r"/?(?:[^/\x00-\x1f\x7f]{1,255}/+)*[^/\x00-\x1f\x7f]{1,255}(?i:\.parquet)",
+    words="a path of at most 1,024 characters that ends in .parquet, of a table that `reodsl import` wrote",
+    example="theirs.parquet",
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 OWN_CODE = Form(

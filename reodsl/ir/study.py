@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
-from reodsl.ir.model import Forcing, Wording
+from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.setting import (
     WORDS,
     A,
@@ -37,7 +37,7 @@ from reodsl.ir.setting_types import (
     TOKENS,
     TOKENS0,
 )
-from reodsl.ir.training import ENGINE, Engine, FromTraining, Sampling, Start
+from reodsl.ir.training import ENGINE, Engine, FromResults, FromTraining, Sampling, Source
 
 
 @kind("benchmark", parents=("benchmark",))
@@ -91,10 +91,10 @@ class Suite(IR):
 
 
 class Arm(IR):
-    """A checkpoint with a name, evaluated on a suite."""
+    """A checkpoint with a name, evaluated on a suite; or responses that a model elsewhere gave to its questions."""
 
     name: str
-    checkpoint: Start
+    checkpoint: Source = Field(discriminator="kind")
     suite: Suite
 
     @property
@@ -324,6 +324,13 @@ class Study(IR):
                     stage = each.stages[each.shared - 1].name or str(each.shared - 1)
                     names[f"{each.name} to {stage}"] = None
         return tuple(names)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Return the models that arms go back to, each once; arms by the hundred share one value."""
+        starts = (arm.checkpoint for arm in self.arms)
+        models = (start.model for start in starts if not isinstance(start, FromResults))
+        return tuple({id(model): model for model in models}.values())
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name."""

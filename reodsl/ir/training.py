@@ -10,6 +10,7 @@ from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward
 from reodsl.ir.selection import Selection
 from reodsl.ir.setting import (
@@ -23,6 +24,7 @@ from reodsl.ir.setting import (
     Many,
     Num,
     Setting,
+    Text,
     declared_in,
     inline,
     kind,
@@ -608,6 +610,34 @@ class FromTraining(IR):
 
 
 Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
+
+
+@kind("results", form="call", positional=("path",))
+class FromResults(IR):
+    """Responses of a model elsewhere, in a table that `reodsl import` wrote. No weights are behind them."""
+
+    kind: Literal["results"] = "results"
+    path: str = setting(
+        Text(form=TABLE),
+        "where it is; relative to the spec's folder",
+        'results("theirs.parquet", model: "mine")',
+    )
+    of: str = setting(Text(), "the model's name in it", 'model: "mine"', at="model")
+    base: ClassVar[Any] = setting(
+        A(("model",)),
+        "the model that it was made from: published frontiers of that one score it",
+        "base: qwen3_4b",
+        required=False,
+    )
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Return no experiment, as none leads here."""
+        return ()
+
+
+Source = FromModel | FromTraining | FromResults
+"""What the responses of an arm are of."""
 
 
 class Experiment(IR):

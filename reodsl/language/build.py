@@ -71,6 +71,7 @@ from reodsl.ir.training import (
     Engine,
     Experiment,
     FromModel,
+    FromResults,
     FromTraining,
     Ipo,
     Lora,
@@ -85,6 +86,7 @@ from reodsl.ir.training import (
     Selected,
     Sft,
     Simpo,
+    Source,
     Stage,
     Start,
 )
@@ -295,6 +297,14 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
     "ipo": Ipo,
 }
 """What learns from traces or pairs that are there, by its word."""
+
+
+def checkpoint(low: Lowering, arm: values.Arm) -> Source:
+    """Build what an arm's responses are of: a checkpoint, or a model elsewhere."""
+    for source, _ in walk_ancestry(arm):
+        if source.kind == "results":
+            return build(FromResults, source)
+    return start(low, arm)
 
 
 def start(low: Lowering, record: Record) -> Start:

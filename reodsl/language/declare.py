@@ -56,7 +56,7 @@ CLASSES: dict[str, type[Record]] = {
     "frontier": Frontier,
 }
 """The kinds with more to them than settings."""
-ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
+ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model", "results")
 
 
 def new_context(modules: Modules) -> Context:
@@ -441,7 +441,7 @@ def _find_experiment(
             return experiment
         case Experiment() as recipe:
             return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
-        case Record(kind="checkpoint" | "model"):
+        case Record(kind="checkpoint" | "model" | "results"):
             base = {"base": Slot(value, value.span)}
             at = member.name.span
             return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
@@ -449,7 +449,7 @@ def _find_experiment(
     if (member.name.span.path, named) in ctx.modules.doubled:
         # The other declaration of that name may be meant; the two were reported.
         raise Failed
-    helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS)}"
+    helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS[:-1])}"
     ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
     )

@@ -28,6 +28,7 @@ from reodsl.language.functions import (
 )
 from reodsl.language.hints import POOL, report_name, study_of_arm, suggest_import, suggest_quotes
 from reodsl.language.modules import Loaded, describe_duplicate, list_library
+from reodsl.language.resolve import walk_ancestry
 from reodsl.language.reward.names import NUMERIC, STATISTICS
 from reodsl.language.schema import describe_type, list_kinds
 from reodsl.language.suggest import list_names, nearest, suggest
@@ -610,6 +611,13 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     args = bind(ctx, expr, CHECKPOINTS, scope)
     of = args["of"].value.data
     if isinstance(of, Arm):
+        if any(source.kind == "results" for source, _ in walk_ancestry(of)):
+            ctx.fail(
+                "E0311",
+                f"`{of.name}` is of results, which have no weights",
+                args["of"].value.span,
+                help="name the model itself, such as `checkpoint(qwen3_4b)`",
+            )
         args = {"of": Slot(Value(of.experiment, args["of"].value.span), args["of"].span)}
     return Value(Record("checkpoint", args, expr.span), expr.span)
 

@@ -22,7 +22,7 @@ from reodsl.ir.study import (
     Table,
 )
 from reodsl.language import values
-from reodsl.language.build import Lowering, build, engine, start, suite
+from reodsl.language.build import Lowering, build, checkpoint, engine, start, suite
 from reodsl.language.checks.published import find_unfit
 from reodsl.language.modules import Loaded
 from reodsl.language.program import Program
@@ -85,7 +85,7 @@ def _study(low: Lowering, record: values.Study) -> Study:
         asked = find_arm_suite(record, arm)
         if asked is None:
             raise LookupError(f"arm `{arm.name}` has no suite")
-        arms.append(Arm(name=arm.name, checkpoint=start(low, arm), suite=low.once(asked, suite)))
+        arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=low.once(asked, suite)))
     names = tuple(arm.name for arm in arms)
     frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")

@@ -197,8 +197,10 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
 
     parts: dict[str, list[pl.DataFrame]] = {}
     for (arm, seed), folder in folders.items():
+        # Results of others may have no text, which is equal to none.
+        text = pl.when(pl.col("response").is_not_null()).then(pl.col("response").hash()).alias("response")
         rows = pl.scan_parquet(folder / "samples.parquet", glob=False).select(
-            "benchmark", "question", "sample", pl.col("response").hash()
+            "benchmark", "question", "sample", text
         )
         of_seed = rows if seed is None else rows.with_columns(pl.lit(seed).alias("seed"))
         parts.setdefault(arm, []).append(of_seed.collect(engine="streaming"))

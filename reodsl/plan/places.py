@@ -12,7 +12,7 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.model import Wording
 from reodsl.ir.reward_text import let_names
 from reodsl.ir.study import Arm, Suite
-from reodsl.ir.training import Experiment, FromTraining, Ppo, Stage, Start
+from reodsl.ir.training import Experiment, FromResults, FromTraining, Ppo, Source, Stage
 
 Path = tuple[str, ...]
 
@@ -89,7 +89,7 @@ class Places:
             owners += _list_suite_paths(of_arm.suite)
         if of_arm is not None and path[0] == "base" and len(path) > 1:
             # What an arm starts from is in its settings too, with all that was done for it.
-            owners = _below(of_arm.checkpoint)[1:]
+            owners = _below(of_arm.checkpoint)[1:] or owners
         elif of_arm is not None and isinstance(of_arm.checkpoint, FromTraining):
             experiment = of_arm.checkpoint.experiment
             owners.append((experiment.name,))
@@ -142,7 +142,7 @@ class Places:
             start = (
                 arm.checkpoint if arm is not None else experiment.start if experiment is not None else None
             )
-            if part == "model" and start is not None:
+            if part == "model" and start is not None and not isinstance(start, FromResults):
                 yield (start.model.name,)
             return
         if "verifier" in path or "grading" in path:
@@ -213,9 +213,10 @@ def _spell_path(task: Task, path: Path) -> Path:
             return tuple(part for name in path for part in _SPELLED.get(name, (name,)))
 
 
-def _below(start: Start) -> list[Path]:
+def _below(start: Source) -> list[Path]:
     """Return the declarations behind a checkpoint, the last experiment first and the model at the end."""
-    return [*((each.name,) for each in start.experiments), (start.model.name,)]
+    models = [] if isinstance(start, FromResults) else [(start.model.name,)]
+    return [*((each.name,) for each in start.experiments), *models]
 
 
 def _ends(parts: Path, path: Path) -> bool:
@@ -254,7 +255,7 @@ def locate_failures(
 
 
 def _locate_failure(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
-    path = _ABOUT.get((task.kind, diagnostic.code))
+    path = ("base", "path") if task.kind == "results" else _ABOUT.get((task.kind, diagnostic.code))
     origin = places.of(task, path) if path is not None and not diagnostic.labels else None
     if origin is None:
         return diagnostic

@@ -125,13 +125,12 @@ class _Pricer:
     ) -> None:
         self.graph, self.history = graph, history
         self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
-        models = {id(model): model for model in (arm.checkpoint.model for arm in spec.study.arms)}.values()
         self.models = {
             canonical_json(model_payload(model, 0)["model"]): (
                 model,
                 sizes_of(model) or sizes.get(model.name),
             )
-            for model in models
+            for model in spec.study.models
         }
         self.known = Known(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}

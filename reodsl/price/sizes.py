@@ -127,8 +127,7 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
     Relative paths start at `folder`. Reads one small file a model.
     """
     sizes_by_model = {}
-    for arm in spec.study.arms:
-        model = arm.checkpoint.model
+    for model in spec.study.models:
         if model.name in sizes_by_model or sizes_of(model) is not None:
             continue
         match model.source:

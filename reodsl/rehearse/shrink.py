@@ -25,6 +25,7 @@ from reodsl.ir.training import (
     Engine,
     Experiment,
     FromModel,
+    FromResults,
     Method,
     Monitor,
     Pool,
@@ -102,10 +103,15 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     With an `engine` it runs on this machine, by that engine and without a cluster; else where the spec says.
     """
     study = spec.study
+    if not study.models:
+        # Results of others take moments: they are their own rehearsal.
+        return spec
     lengths = [each.max_tokens for each in values_of(spec.study, Sampling)]
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
     return spec.model_copy(
-        update={"study": _Shrinking(size, stand_ins, factor, engine, _ends(study)).study(study)}
+        update={
+            "study": _Shrinking(size, stand_ins, factor, engine, _ends(study), study.models[0]).study(study)
+        }
     )
 
 
@@ -124,6 +130,7 @@ class _Shrinking:
     factor: float
     engine: Engine | None
     ends: frozenset[int]
+    first: Model
     done: dict[tuple[int, str], Any] = field(default_factory=dict)
 
     def tokens(self, count: int, least: int = 1) -> int:
@@ -150,7 +157,11 @@ class _Shrinking:
         return _replace(study, **changes, **here)
 
     def arm(self, arm: Arm) -> Arm:
-        return _replace(arm, checkpoint=self.start(arm.checkpoint), suite=self.once(arm.suite, self.suite))
+        start = arm.checkpoint
+        if isinstance(start, FromResults):
+            # A table has responses to all questions and not to a few: another model answers in its place.
+            start = FromModel(model=self.first)
+        return _replace(arm, checkpoint=self.start(start), suite=self.once(arm.suite, self.suite))
 
     def frontier(self, frontier: Frontier) -> Frontier:
         return _replace(
@@ -385,6 +396,9 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...
         said.append(
             f"data that are not on this machine: made-up sums were asked in place of {', '.join(absent)}"
         )
+    theirs = [f"`{arm.name}`" for arm in study.arms if isinstance(arm.checkpoint, FromResults)]
+    if theirs and study.models:
+        said.append(f"results of others: `{study.models[0].name}` answered in place of {', '.join(theirs)}")
     clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
     for cluster in clusters.values():
         said.append(

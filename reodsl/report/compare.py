@@ -18,6 +18,7 @@ import polars as pl
 
 from reodsl.diff.compare import pair
 from reodsl.graph.identity import parse_role
+from reodsl.graph.task import VERSIONS
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Frontier, Score, Suite
@@ -35,7 +36,7 @@ from reodsl.numbers.intervals import (
 )
 from reodsl.numbers.reg import integration_grid
 from reodsl.numbers.verdict import Verdict, common_of, judge
-from reodsl.report.artifacts import Made, reading
+from reodsl.report.artifacts import Made, read_json, reading
 from reodsl.report.material import MEAN, Material
 from reodsl.report.notes import misfits
 from reodsl.report.standing import MOST
@@ -106,7 +107,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
             if not folders or name in same:
                 continue
             folder = next(iter(folders.values()))
-            key = digest(canonical(arm.suite)) + str(_version(folder))
+            key = digest(canonical(arm.suite)) + str(_version(folder)) + _kind(folder)
             if key not in by_suite:
                 by_suite[key] = _conditions(arm.suite, folder)
             conditions[name] = by_suite[key]
@@ -164,6 +165,7 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     for part in asked.partition_by("benchmark", maintain_order=True):
         mark = hashlib.sha256(part.write_csv().encode()).hexdigest()
         conditions[f"{_QUESTIONS}{part['benchmark'][0]}"] = mark, f"{part['question'].n_unique():,}"
+    conditions["the kind of curve"] = (_kind(folder),) * 2
     grid, rollout = suite.grid, suite.rollout
     conditions["the grid"] = digest(list(grid)), f"{len(grid)} budgets up to {grid[-1]:,} tokens"
     conditions["the longest response"] = str(rollout.max_tokens), f"{rollout.max_tokens:,} tokens"
@@ -187,10 +189,20 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     return conditions
 
 
+def _kind(folder: Path) -> str:
+    """Return the kind of curves that an evaluation has."""
+    with reading(folder / "curves.json"):
+        return next(
+            (str(curve.get("kind", "J")) for curve in read_json(folder / "curves.json").values()), "J"
+        )
+
+
 def _version(folder: Path) -> int | None:
     """Return the number of the code that evaluated, which is part of a result's identity; None outside of a store."""
     try:
-        return int(json.loads(read_plain(folder / MATERIAL, LARGEST_RECORD))["version"])
+        made = json.loads(read_plain(folder / MATERIAL, LARGEST_RECORD))
+        # Results of others stand beside what this version evaluates.
+        return VERSIONS["evaluate"] if made.get("kind") == "results" else int(made["version"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -45,7 +45,10 @@ def curves(
     datasets = Rows()
     data = datasets.add(rows)
     x = _budget_axis([*rows["budget"], *edges["budget"]], scale)
-    y = channel("accuracy", title="accuracy", axis={"format": "%"})
+    kind = material.curves["kind"].drop_nulls().first() if "kind" in material.curves.columns else None
+    y = channel(
+        "accuracy", title="accuracy" if kind is None else f"accuracy ({kind!s})", axis={"format": "%"}
+    )
     tint = vega.colour(material, names, shown)
     layers: list[Json] = []
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))

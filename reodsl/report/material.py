@@ -22,7 +22,7 @@ from reodsl.ir.base import dumped, values_of
 from reodsl.ir.data import File
 from reodsl.ir.model import Folder
 from reodsl.ir.study import Study
-from reodsl.ir.training import FromTraining, Stage
+from reodsl.ir.training import FromModel, FromTraining, Stage
 from reodsl.numbers.verdict import VERDICT, Verdict, from_json
 from reodsl.report import theme
 from reodsl.report.artifacts import Made, read_json, read_origin, read_parquet, reading
@@ -155,7 +155,9 @@ def bases(study: Study) -> tuple[str, ...]:
     values = {id(each.experiment.start): each.experiment.start for each in trained}
     starts = {start.model_dump_json() for start in values.values()}
     return tuple(
-        arm.name for arm in study.arms if not arm.trained or arm.checkpoint.model_dump_json() in starts
+        arm.name
+        for arm in study.arms
+        if isinstance(arm.checkpoint, FromModel) or arm.checkpoint.model_dump_json() in starts
     )
 
 
@@ -228,13 +230,18 @@ def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFra
 
 
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
-    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all of them have."""
+    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all of them have.
+
+    Those of another kind than `J` have it in a column `kind`.
+    """
+    drawn = read_json(path)
+    label = next((pl.lit(curve["kind"]).alias("kind") for curve in drawn.values() if "kind" in curve), None)
     rows = [
         (name, seed, benchmark, budget, float(accuracy))
-        for benchmark, curve in read_json(path).items()
+        for benchmark, curve in drawn.items()
         for budget, accuracy in zip(curve["budgets"], curve["accuracy"], strict=True)
     ]
-    frame = pl.DataFrame(rows, schema=_CURVE, orient="row")
+    frame = pl.DataFrame(rows, schema=_CURVE, orient="row").with_columns([] if label is None else [label])
     benchmarks = frame["benchmark"].n_unique()
     if benchmarks == 1 and frame["benchmark"][0].lower() in (MEAN, "average"):
         return frame.with_columns(pl.lit(MEAN).alias("benchmark"))
@@ -244,6 +251,7 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
         .filter(pl.col("count") == benchmarks)
         .sort("budget")
         .select("name", "seed", pl.lit(MEAN).alias("benchmark"), "budget", "accuracy")
+        .with_columns([] if label is None else [label])
     )
     return pl.concat([frame, mean])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.ir.training import FromTraining, Ppo, Stage, Start
+from reodsl.ir.training import FromModel, FromTraining, Ppo, Source, Stage
 from reodsl.report import formats, theme
 from reodsl.report.markup import Child, Markup, name_cell, tag
 from reodsl.report.material import Material
@@ -55,7 +55,7 @@ def unequal_arms(material: Material) -> list[str]:
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score
-    groups: dict[Start, list[dict[str, Any]]] = {}
+    groups: dict[FromModel | FromTraining, list[dict[str, Any]]] = {}
     for arm in material.study.arms:
         stages = _stages(arm.checkpoint)
         if isinstance(arm.checkpoint, FromTraining) and arm.name in rows and all(map(_count_asked, stages)):
@@ -144,7 +144,7 @@ def _table(head: Markup, body: list[Markup]) -> Markup:
     return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
-def _stages(checkpoint: Start) -> tuple[Stage, ...]:
+def _stages(checkpoint: Source) -> tuple[Stage, ...]:
     return (
         checkpoint.experiment.stages[: checkpoint.stage + 1] if isinstance(checkpoint, FromTraining) else ()
     )

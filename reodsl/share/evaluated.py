@@ -101,7 +101,7 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
         if manifest is None:
             missing.append(task)
             continue
-        start = record.tasks.get(graph[task].inputs["start"], "")
+        start = record.tasks.get(graph[task].inputs.get("start", ""), "")
         checkpoint = store.path(start) / "checkpoint"
         evaluations.append(
             FinishedEvaluation(

@@ -123,7 +123,12 @@ def _samples(
     for row in samples.iter_rows(named=True):
         golds = row["gold"].split("\x1e")
         usage = _usage(row["tokens"])
-        answered = {"role": "assistant", "content": row["response"], "source": "generate", "model": model}
+        answered = {
+            "role": "assistant",
+            "content": row["response"] or "",
+            "source": "generate",
+            "model": model,
+        }
         why = f"not judged: {row['unsettled']}" if row.get("unsettled") else None
         yield {
             "id": row["question"],
@@ -134,7 +139,7 @@ def _samples(
             "output": {
                 "model": model,
                 "choices": [{"message": answered, "stop_reason": _STOPS.get(row["finish"], "unknown")}],
-                "completion": row["response"],
+                "completion": row["response"] or "",
                 "usage": usage,
             },
             "scores": {

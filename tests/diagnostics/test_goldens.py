@@ -62,6 +62,13 @@ FILES: dict[str, object] = {
     "short_edge.json": {"easy": curve((0, 0.2), (1024, 0.5))},
     "torn.json": '{"mine": ',
     "a.reo": SMALL,
+    "theirs.reo": """from std.miniature import chain_suite
+
+study theirs {
+  eval = chain_suite
+  arm mine = results("theirs.parquet", model: "mine")
+}
+""",
     "sheet.reo": b"\x00\x01",
     "latin.reo": b'"""caf\xe9"""\n',
     "long.reo": "# " + "x" * 300_000,
@@ -107,6 +114,7 @@ COMMANDS: dict[str, list[str]] = {
     "E0435": ["frontier", "good.json", "asked.json"],
     "E0436": ["import", "half.jsonl", "-o", "t.parquet"],
     "E0437": ["import", "odd.jsonl", "-o", "t.parquet"],
+    "E0438": ["run", "theirs.reo", "--local", "--store", "store"],
     "E0952": ["run", "a.reo", "--local", "--store", "folder"],
     "E0953": ["ls"],
     "E0954": ["report", "nobody", "--store", "store"],

@@ -41,6 +41,7 @@ from reodsl.ir.training import (
     Dpo,
     Experiment,
     FromModel,
+    FromResults,
     FromTraining,
     Ipo,
     Pool,
@@ -176,6 +177,8 @@ def everything() -> Spec:
     arms = tuple(
         filled(Arm, name=f"arm {name}", checkpoint=start, suite=suite) for name, start in starts.items()
     )
+    elsewhere = filled(Suite, benchmarks=(filled(Benchmark, data=_data("held elsewhere")),))
+    arms += (filled(Arm, name="arm results", checkpoint=filled(FromResults), suite=elsewhere),)
     frontiers = (
         filled(Frontier, name="edge", of=("arm base", "arm vanilla"), published=()),
         filled(Frontier, name="other", of=("arm base", "arm fixed"), published=()),

@@ -84,6 +84,7 @@ BUT = {
     "study Study.engine": "train sample evaluate",
     # Which tasks there are.
     "study Study.arms": "score",
+    **{f"study FromResults.{name}": "results" for name in ("path", "of")},
     "study FromTraining.stage": "train sample evaluate",
     # For pricing, for the machine, and for saving.
     "model Model.dimensions": "",

@@ -80,10 +80,18 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
     base = [_find_model(arm) for arm in over] if over else list_records(against, "base")
     names = tuple(dict.fromkeys(name_model(each) for each in base if each is not None))
     for arm in owner.arms if isinstance(owner, Study) else (owner,):
-        model = _find_model(arm)
-        if model is None or not names:
+        *_, (model, _) = walk_ancestry(arm)
+        if not names or (model.kind != "model" and (model.kind != "results" or against.envelope is not None)):
             continue
-        other = check_base(Reference({}, names), [name_model(model)], f"`{arm.name}` goes back")
+        other = (
+            check_base(Reference({}, names), [name_model(model)], f"`{arm.name}` goes back")
+            if model.kind == "model"
+            else error(
+                "E0433",
+                f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of {', '.join(names)}",
+                help='say it: `results("theirs.parquet", model: "mine", base: qwen3_4b)`',
+            )
+        )
         faults = [(other, model.span, "its model")]
         suite = (
             find_arm_suite(owner, arm)

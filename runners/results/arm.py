@@ -1,0 +1,153 @@
+"""Somebody's responses as an arm: the files that an evaluation writes, and what keeps a table from being one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.graph.job import Job
+from reodsl.graph.payload import results_payload
+from reodsl.ir.study import Study
+from reodsl.ir.training import FromResults
+from reodsl.numbers.responses import holds_responses, read_responses
+
+KEYS = ("benchmark", "question", "sample")
+
+
+def results(job: Job) -> None:
+    """Write what an evaluation writes, from a table of responses. Raises E0438 for others than the suite asks for."""
+    # What is checked before a run needs nothing of what evaluates.
+    from runners.evaluate.run import write_json
+    from runners.evaluate.tables import EXAMPLES, FORCED, SAMPLES, curves, summary
+
+    base, suite = job.task.payload["base"], job.task.payload["suite"]
+    kind = kind_of(job.folder / base["path"], base["of"], suite)
+    frame = pl.scan_parquet(job.folder / base["path"], glob=False).filter(model=base["of"])
+    named = pl.concat(
+        [_name(frame, job.inputs[f"data:{each}"] / "questions.parquet", each) for each in suite["benchmarks"]]
+    )
+    rows = named.with_columns(
+        pl.col("finish").fill_null("stop"),
+        pl.col("sample").rank("dense").over("benchmark", "question") - 1,
+    )
+    rows.with_columns(unsettled=None).select(_cast(SAMPLES)).write_parquet(job.out / "samples.parquet")
+    grid = pl.DataFrame({"budget": suite["grid"]}, schema={"budget": pl.Int64})
+    if kind == "J" and suite["forced"]:
+        at = rows.select(*KEYS, "tokens", "at").explode("at").unnest("at")
+        forced = at.join(grid, on="budget", how="semi").sort(*KEYS, "budget")
+    else:
+        ended = (pl.col("tokens") <= pl.col("budget")) | (not suite["forced"])
+        forced = rows.select(*KEYS, "tokens", "correct").join(grid, how="cross", maintain_order="left")
+        forced = forced.with_columns(correct=pl.col("correct") & ended)
+    forced = forced.with_columns(forced=pl.col("tokens") > pl.col("budget"), answer=None, unsettled=None)
+    forced.select(_cast(FORCED)).write_parquet(job.out / "forced.parquet")
+    pl.DataFrame(schema=EXAMPLES).write_parquet(job.out / "examples.parquet")
+    drawn = curves(job.out / "forced.parquet", suite["benchmarks"])
+    label = {} if kind == "J" else {"kind": kind}
+    write_json(job.out / "curves.json", {name: {**curve, **label} for name, curve in drawn.items()})
+    told = summary(job.out / "samples.parquet", job.out / "forced.parquet", suite["benchmarks"])
+    write_json(job.out / "summary.json", told)
+
+
+def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
+    return [pl.col(name).cast(kind) for name, kind in schema.items()]
+
+
+def _name(frame: pl.LazyFrame, asked: Path, benchmark: str) -> pl.DataFrame:
+    """Return the responses to a benchmark with the ids, texts and references that its questions have in the suite.
+
+    Questions are the same by their ids, or else by their texts. Raises E0438 for a question that one of both lacks.
+    """
+    mine = frame.filter(benchmark=benchmark).collect(engine="streaming")
+    questions = pl.read_parquet(asked, columns=["id", "question", "answer"], glob=False)
+    ids = pl.col("id").cast(pl.String).alias("question")
+    known = questions.select(ids, pl.col("question").alias("text"), pl.col("answer").alias("gold"))
+    if not set(mine["question"]) <= set(known["question"]) and mine["text"].null_count() == 0:
+        texts = known.select(pl.col("question").alias("own"), pl.col("text").str.strip_chars())
+        mine = mine.with_columns(pl.col("text").str.strip_chars()).join(texts, on="text", how="left")
+        mine = mine.with_columns(question=pl.coalesce("own", "question"))
+    theirs, ours = set(mine["question"]), set(known["question"])
+    if theirs != ours:
+        lack, more = sorted(ours - theirs), sorted(theirs - ours)
+        raise problem(
+            "E0438",
+            f"these are not the {len(ours)} questions of `{benchmark}`: {len(lack)} have no response, and {len(more)} are"
+            " others",
+            notes=[
+                f"{what}: {', '.join(names[:3])}"
+                for what, names in (("without a response", lack), ("not in the benchmark", more))
+                if names
+            ],
+            help="name questions by the ids that the data has (`--column question=NAME` of `reodsl import`), or import their"
+            " texts, by which they are found too",
+        )
+    return mine.drop("text", "gold").join(known, on="question", maintain_order="left")
+
+
+def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
+    """Yield what is wrong with the results among a study's arms, with the arm: of each table, or else with their kinds."""
+    kinds: dict[str, str] = {}
+    faults: list[tuple[str, Diagnostic]] = []
+    for arm in study.arms:
+        if not isinstance(arm.checkpoint, FromResults):
+            kinds |= {arm.name: "J"} if arm.suite.forcing is not None else {}
+            continue
+        try:
+            asked = results_payload(arm.suite, arm.checkpoint)["suite"]
+            kind = kind_of(folder / arm.checkpoint.path, arm.checkpoint.of, asked)
+            kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
+        except Problem as caught:
+            faults += [(arm.name, each) for each in caught.diagnostics]
+    kinds |= {frontier.name: "J" for frontier in study.frontiers if frontier.published}
+    ended = [name for name, kind in kinds.items() if kind != "J"]
+    whole = [name for name, kind in kinds.items() if kind == "J"]
+    if ended and not faults and (whole or study.score is not None):
+        other = f"`{whole[0]}` is made of them (`J`)" if whole else "REG needs them"
+        fault = error(
+            "E0435",
+            f"`{ended[0]}` has no forced answers (`ended`), and {other}",
+            help="import them with forced answers; or give all arms a suite without `grid` and `forcing`, for accuracy and"
+            " length alone; or see what lies around REG: `reodsl reg TABLE --frontier …`",
+        )
+        faults = [(ended[0], fault)]
+    yield from faults
+
+
+def kind_of(path: Path, of: str, suite: Mapping[str, Any]) -> str:
+    """Return the kind of curve that a model in a table has on a suite. Raises E0438 where it is none of that suite."""
+    if not holds_responses(path):
+        there = path.is_file()
+        raise problem(
+            "E0438",
+            "this is no table of responses" if there else "there is no such file",
+            where=str(path),
+            help="make one: `reodsl import FILES --model NAME -o theirs.parquet`"
+            + ("" if there else "; a relative path starts at the spec's folder"),
+        )
+    responses = read_responses(path)
+    facts = responses.frame.filter(model=of).select("benchmark").unique().collect()["benchmark"].to_list()
+    cut, end = responses.cut.get(of), suite["grid"][-1]
+    lacks = [name for name in suite["benchmarks"] if name not in facts]
+    kind = responses.kinds.get(of, "")
+    between = sorted(set(suite["grid"]) - set(responses.budgets)) if kind == "J" and suite["forced"] else []
+    if not kind:
+        why, advice = f"there is no model `{of}`", f"it has {', '.join(sorted(responses.kinds))}"
+    elif lacks:
+        why = f"`{of}` has no response to {', '.join(lacks)}, and has {', '.join(sorted(facts))}"
+        advice = "name benchmarks as the suite does (`--benchmark NAME` of `reodsl import`), or leave these out of it"
+    elif len(responses.seeds[of]) > 1:
+        why = f"`{of}` has responses of {len(responses.seeds[of])} seeds"
+        advice = "import those of each seed as a model of its own: `--model NAME` after its files"
+    elif cut is not None and cut < end:
+        why = f"responses of `{of}` were cut off at {cut} tokens, and the suite goes to {end}"
+        advice = f"let the suite end there: `max_tokens = {cut} tokens`, and its grid"
+    elif between:
+        why = f"`{of}` has no answers forced at {', '.join(map(str, between[:3]))} tokens, where the suite has budgets"
+        advice = f"give the suite a grid of these: {', '.join(map(str, responses.budgets))} tokens"
+    else:
+        return kind
+    raise problem("E0438", why, where=str(path), help=advice)
