@@ -37,15 +37,30 @@ def verifiers() -> Iterator[dict[str, Verifier]]:
         verifier.close()
 
 
-def counted(verifier: Verifier, readers: tuple[AnswerReader, ...], rows: Rows) -> tuple[int, int, int, int]:
-    """Return how many rows are right, how many of these are rejected, how many are wrong and how many of these accepted."""
-    answers = [Answer(read_answer(readers, text) if readers else text, gold) for gold, text, _ in rows]
-    verdicts = verifier.grade(answers)
+def graded(verifier: Verifier, readers: tuple[AnswerReader, ...], rows: Rows) -> list[bool]:
+    """Return whether each row is graded right."""
+    verdicts = verifier.grade(
+        [Answer(read_answer(readers, text) if readers else text, gold) for gold, text, _ in rows]
+    )
     assert all(verdict.unsettled is None for verdict in verdicts)
-    right = [verdict.correct for (*_, due), verdict in zip(rows, verdicts, strict=True) if due == "1"]
-    wrong = [verdict.correct for (*_, due), verdict in zip(rows, verdicts, strict=True) if due == "0"]
+    return [verdict.correct for verdict in verdicts]
+
+
+def counted(rows: Rows, correct: list[bool]) -> tuple[int, int, int, int]:
+    """Return how many rows are right, how many of these are rejected, how many are wrong and how many of these accepted."""
+    right = [verdict for (*_, due), verdict in zip(rows, correct, strict=True) if due == "1"]
+    wrong = [verdict for (*_, due), verdict in zip(rows, correct, strict=True) if due == "0"]
     assert len(right) + len(wrong) == len(rows)
     return len(right), right.count(False), len(wrong), wrong.count(True)
+
+
+def shares(*parts: tuple[int, int, int, int]) -> str:
+    """Return counts as cells of the page: rejected of right and accepted of wrong, for each part."""
+    return " | ".join(
+        f"{a:,} of {b:,}"
+        for right, rejected, wrong, accepted in parts
+        for a, b in ((rejected, right), (accepted, wrong))
+    )
 
 
 @pytest.mark.parametrize(("name", "readers"), TABLES)
@@ -53,8 +68,21 @@ def test_the_page_counts_the_verdicts_as_they_are(
     name: str, readers: tuple[AnswerReader, ...], verifiers: dict[str, Verifier]
 ) -> None:
     rows = rows_of(name)
-    counts = (len(rows), *counted(verifiers["math"], readers, rows))
-    assert f"| `{name}.tsv`, today | {' | '.join(map(str, counts))} |" in PAGE
+    correct = graded(verifiers["math"], readers, rows)
+    assert f"| `{name}.tsv`, today | {len(rows)} | {' | '.join(map(str, counted(rows, correct)))} |" in PAGE
+    if readers:
+        parts = [
+            counted(
+                [row for row in rows if ("\\boxed{" in row[1]) is boxed],
+                [
+                    is_right
+                    for (_, text, _), is_right in zip(rows, correct, strict=True)
+                    if ("\\boxed{" in text) is boxed
+                ],
+            )
+            for boxed in (True, False)
+        ]
+        assert f"| `{name}.tsv` | {shares(*parts)} |" in PAGE
 
 
 @pytest.mark.parametrize(("name", "readers"), TABLES)
@@ -64,12 +92,6 @@ def test_the_page_counts_the_verdicts_of_other_modes(
     """Mode `exact` is for all rows, `last_number` for those whose reference is one plain number."""
     rows, last = rows_of(name), (LastNumber(),)
     numbers = [row for row in rows if read_answer(last, row[0]) == row[0]]
-    shown = [
-        f"{part:,} of {whole:,}"
-        for right, rejected, wrong, accepted in (
-            counted(verifiers["exact"], readers, rows),
-            counted(verifiers["math"], last, numbers),
-        )
-        for part, whole in ((rejected, right), (accepted, wrong))
-    ]
-    assert f"| `{name}.tsv` | {' | '.join(shown)} |" in PAGE
+    others = counted(rows, graded(verifiers["exact"], readers, rows))
+    by_last = counted(numbers, graded(verifiers["math"], last, numbers))
+    assert f"| `{name}.tsv` | {shares(others, by_last)} |" in PAGE
