@@ -12,7 +12,6 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.doubts import Doubts
-from reodsl.cli.fetch import fetch_missing
 from reodsl.cli.live import Display, Waiting, display
 from reodsl.cli.options import Place, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
@@ -111,6 +110,9 @@ def command(
         store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
+        # It takes packages that come with the extra `run`, and what is missing of these is told in preparing.
+        from reodsl.cli.fetch import fetch_missing
+
         fetch_missing(ready, fetching)
     plan = ready.plan()
     if saved is not None:

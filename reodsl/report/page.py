@@ -130,7 +130,6 @@ def _first(gallery: figures.Gallery, material: Material, line: Markup | None) ->
     wanted = _curve_charts(material)
     if not wanted:
         return line
-    name, _ = wanted[0]
     score = material.study.score
     about = "Responses are cut to a budget and made to answer at once. "
     if score is not None:
@@ -140,7 +139,7 @@ def _first(gallery: figures.Gallery, material: Material, line: Markup | None) ->
             f"Filled is the gap of {score.relative_to} to it, which on linear budgets is its REG against the plain "
             "frontier. Point at another arm to see its gap."
         )
-    drawn = figures.curve_group(gallery, material, name, [MEAN], keys=line)
+    drawn = figures.curve_group(gallery, material, wanted[0][0], [MEAN], keys=line)
     return [tag("div", drawn, class_="first"), tag("p", about.strip(), class_="note")]
 
 

@@ -89,8 +89,7 @@ def _widest(verdict: Verdict) -> list[str]:
     if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and _chance(verdict)):
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
-    counted = f", which does not survive the count of all {len(verdict.pairs)} pairs"
-    end = "" if _chance(verdict) else counted
+    end = "" if _chance(verdict) else f", which does not survive the count of all {len(verdict.pairs)} pairs"
     return [f"{pair.one} and {pair.two} differ most, by {format_gain(pair)} tokens{end}."]
 
 

@@ -18,7 +18,19 @@ PAGES = ROOT / "reodsl" / "diagnostics" / "pages"
 SOURCES = sorted((ROOT / "reodsl" / "language").rglob("*.py"))
 CODES = sorted({code for path in SOURCES for code in re.findall(r'"([EWN]0\d{3})"', path.read_text())})
 # Those that need several files, a command line or another command; they have tests of their own.
-ELSEWHERE = {"E0107", "E0123", "N0101", "E0206", "E0207", "E0210", "E0211", "E0214", "E0215", "E0415"}
+ELSEWHERE = {
+    "E0107",
+    "E0123",
+    "N0101",
+    "E0206",
+    "E0207",
+    "E0210",
+    "E0211",
+    "E0214",
+    "E0215",
+    "E0415",
+    "E0433",
+}
 BLOCK = re.compile(r"^```reo\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

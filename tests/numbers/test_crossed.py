@@ -158,7 +158,8 @@ def test_arms_of_committed_studies_differ_in_their_seeds_as_the_prior_says():
         logs = [math.log(np.var(each, ddof=1)) for each in arms.values()]
         left = np.var(logs, ddof=1) - trigamma((seeds - 1) / 2)
         found.append(next(df for df in np.arange(0.1, 50, 0.1) if trigamma(df / 2) <= left))
-    assert PRIOR <= min(found) < 2
+    # An estimate from six arms of five seeds is a rough one: the prior is about the least of the four.
+    assert min(found) == pytest.approx(PRIOR, rel=0.15)
 
 
 def test_a_typical_variance_counts_as_one_more_seed():

@@ -179,22 +179,23 @@ def test_two_one_sided_tests_reject_at_the_margin_and_not_below_it():
         )
 
 
-def test_who_leads_who_ties_and_what_is_ahead():
+def test_who_leads_and_who_ties():
     verdict = judged()
     assert set(verdict.leaders) == {"one", "twin"}
     assert verdict.arms[2:] == ("vanilla", "base")
     assert [(p.one, p.two) for p in verdict.tied] == [verdict.arms[:2]]
-    assert [p.one for p in verdict.ahead] == list(verdict.leaders)
+    ahead = {p.one for p in verdict.against_baseline if p.apart and p.value < 0}
+    assert ahead == set(verdict.leaders)
     assert not verdict.trained_once
     assert judged(1).trained_once
     assert (verdict.seeds, verdict.questions) == (3, 18)
 
 
-def test_a_leader_that_ties_with_the_baseline_is_not_ahead():
+def test_a_baseline_that_ties_with_the_best_leads_too():
     alone = {name: each for name, each in arms(3).items() if name in ("one", "twin")}
     verdict = judged(of=alone, relative_to="twin")
     assert set(verdict.leaders) == {"one", "twin"}
-    assert verdict.ahead == ()
+    assert not any(p.apart for p in verdict.against_baseline)
 
 
 def test_a_margin_is_named_where_it_is_a_tenth_of_the_baselines_reg():
