@@ -55,6 +55,10 @@ def found(compiled: Callable[..., Compiled], text: str, letter: str = "E") -> li
     ("text", "words"),
     [
         (OTHER, "the frontier is of Qwen/Qwen3-4B, and `base` goes back to Qwen/Qwen3-8B"),
+        (
+            STUDY.replace("checkpoint(qwen3_4b)", 'results("theirs.parquet", model: "own")'),
+            "nothing says of which model the responses of `base` are, and the frontier is of Qwen/Qwen3-4B",
+        ),
         (TWO, "`base` lacks amc23, minerva"),
         (GSM, "`base` lacks aime24, aime25, amc23, minerva and has gsm8k, which the frontier has not"),
         (SPARSE, "the grid of `base` has no point between 0 and 4096 tokens, where REG is taken at 18"),
