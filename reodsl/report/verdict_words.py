@@ -71,9 +71,9 @@ def _lead(verdict: Verdict) -> str:
 
 def _tie(verdict: Verdict, among: Sequence[str]) -> str:
     """Return whether those who lead tie, with the difference where they are two."""
-    between = f"{'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}"
     state = "there is a tie" if _chance(verdict) else "no difference is certain"
-    return f"{between} {state}{f' ({format_pair(verdict.tied[0])})' if len(verdict.tied) == 1 else ''}"
+    shown = f" ({format_pair(verdict.tied[0])})" if len(verdict.tied) == 1 else ""
+    return f"{state} {'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}{shown}"
 
 
 def _chance(verdict: Verdict) -> bool:

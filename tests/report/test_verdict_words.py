@@ -63,28 +63,28 @@ def verdict(
         ),
         (
             {"reo": -0.54, "norm": -0.5, "vanilla": 18.0},
-            "reo and norm beat vanilla by 18.5 tokens of REG; between them there is a tie (0.0 [−2.0, 2.0]).",
+            "reo and norm beat vanilla by 18.5 tokens of REG; there is a tie between them (0.0 [−2.0, 2.0]).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "vanilla": 18.0},
-            "reo and norm beat vanilla by 17.5 to 19.0 tokens of REG; between them there is a tie (−1.5 [−3.5, 0.5]).",
+            "reo and norm beat vanilla by 17.5 to 19.0 tokens of REG; there is a tie between them (−1.5 [−3.5, 0.5]).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0},
-            "reo, mean and norm beat vanilla by 17.5 to 19.0 tokens of REG; among them there is a tie.",
+            "reo, mean and norm beat vanilla by 17.5 to 19.0 tokens of REG; there is a tie among them.",
         ),
         (
             {"reo": 17.5, "vanilla": 18.0},
-            "No arm is sure to beat vanilla, the baseline, and between reo and vanilla there is a tie (−0.5 [−2.5, 1.5]).",
+            "No arm is sure to beat vanilla, the baseline, and there is a tie between reo and vanilla (−0.5 [−2.5, 1.5]).",
         ),
         ({"vanilla": 1.0, "reo": 9.0}, "vanilla, the baseline, leads."),
         (
             {"reo": 15.0, "norm": 16.9, "vanilla": 18.0},
-            "reo beats vanilla by 3.0 tokens of REG; between it and norm there is a tie (−1.9 [−3.9, 0.1]).",
+            "reo beats vanilla by 3.0 tokens of REG; there is a tie between it and norm (−1.9 [−3.9, 0.1]).",
         ),
         (
             {"reo": 15.0, "norm": 16.5, "mean": 15.5, "vanilla": 18.0},
-            "reo and mean beat vanilla by 2.5 to 3.0 tokens of REG; among them and norm there is a tie.",
+            "reo and mean beat vanilla by 2.5 to 3.0 tokens of REG; there is a tie among them and norm.",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
         for pair in three.tied
     )
     assert sentences(replace(three, tied=apart))[:2] == (
-        "reo, norm and mean beat vanilla by 17.1 to 19.0 tokens of REG; among them no difference is certain.",
+        "reo, norm and mean beat vanilla by 17.1 to 19.0 tokens of REG; no difference is certain among them.",
         "reo and mean differ most, by 1.9 [0.9, 2.9] tokens, which does not survive the count of all 6 pairs.",
     )
 
@@ -114,7 +114,7 @@ def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
     assert sentences(verdict({"a": 1.0, "b": 9.0}, None))[0] == "a leads."
     assert (
         sentences(verdict({"a": 1.0, "b": 2.0}, None))[0]
-        == "Between a and b there is a tie (−1.0 [−3.0, 1.0])."
+        == "There is a tie between a and b (−1.0 [−3.0, 1.0])."
     )
 
 
