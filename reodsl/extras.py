@@ -1,4 +1,4 @@
-"""What is installed besides the core: from a module that is missing to the extra of the package that brings it."""
+"""Know what is installed besides the core: from a missing module to the extra of the package that brings it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function of the user's is given and gives, for the type hints of its file; `docs/OWN_CODE.md` has examples.
+"""Type hints for the file of a user's function: its arguments and its result; `docs/OWN_CODE.md` has examples.
 
     from reodsl.own import Answer
 

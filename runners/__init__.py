@@ -1,1 +1,1 @@
-"""What executes a task graph: rollout engines, training, evaluation, and the executors that run them."""
+"""Execute a task graph: rollout engines, training, evaluation, and the executors that run them."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _PROCESSES = Path("/proc")
 _SPENT = slice(11, 15)
-"""Of what follows a process's name in its `stat`: its own time in both modes, and that of its ended children."""
+"""The fields of a process's `stat` after its name that hold its own time in both modes, and that of its ended children."""
 
 
 @dataclass(frozen=True, slots=True)

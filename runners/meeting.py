@@ -26,7 +26,7 @@ class SharedFile(Store):
     """
 
     timeout: timedelta
-    """How long a value is waited for: a property of torch's, which its types leave out."""
+    """The longest wait for a value: a property of torch's, which its types lack."""
 
     def __init__(self, file: Path, world: int, patience: timedelta) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where characters stand among tokens: how many tokens reach a character, and the texts of prefixes."""
+"""Map characters to tokens: how many tokens reach a character, and the texts of prefixes."""
 
 from __future__ import annotations
 

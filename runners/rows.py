@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 _BITS = 4
-"""Those that may differ after the leading one: 16 numbers of rows for each doubling, at most a sixteenth added."""
+"""The bits that may differ after the leading one: 16 numbers of rows for each doubling, at most a sixteenth added."""
 
 
 def rounded(rows: int) -> int:

@@ -1,4 +1,4 @@
-"""What takes the place of weights and questions in a rehearsal: small doubles, and sums where data are not here."""
+"""Stand-ins for weights and questions in a rehearsal: small doubles, and sums where data are missing."""
 
 from __future__ import annotations
 

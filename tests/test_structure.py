@@ -171,6 +171,16 @@ def test_a_file_begins_with_what_it_is(package: str) -> None:
     assert not wrong, f"a module starts with a line that says what it does: {', '.join(wrong)}"
 
 
+@pytest.mark.parametrize("package", ["reodsl", "runners"])
+def test_no_docstring_begins_as_a_fragment(package: str) -> None:
+    """A function's begins with a verb, any other with a noun, or a verb where a file does something."""
+    fragment = re.compile(r'^ *"""(?:What|How|Where|Of|By|Those|Whether|Which|Who)\b', re.MULTILINE)
+    found = {
+        str(path.relative_to(ROOT)): fragment.findall(path.read_text("utf-8")) for path in modules(package)
+    }
+    assert {path: begun for path, begun in found.items() if begun} == {}
+
+
 @pytest.mark.parametrize("package", ["reodsl", "runners", "benchmarks"])
 def test_no_file_reads_one_that_reads_it(package: str) -> None:
     files = {module_name(path): path for path in modules(package) if path.name != "__init__.py"}

@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a live table on a terminal, plain lines elsewhere, nothing when quiet."""
+"""The display of a run while it runs: a live table on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 

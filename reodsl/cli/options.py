@@ -59,7 +59,7 @@ def _store(otherwise: str) -> Callable[[Command], Command]:
 
 store_option = _store("beside the spec")
 known_store_option = _store("in this folder, or in the only one below it that has results")
-"""Of commands that are given no spec."""
+"""The option for commands that are given no spec."""
 target_option = click.option(
     "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
 )

@@ -1,4 +1,4 @@
-"""What every command writes alike: diagnostics to stderr, facts as JSON to stdout, files where they may be written."""
+"""Write the output that commands share: diagnostics to stderr, facts as JSON to stdout, files where they may be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a command finds its store, and a spec made ready to plan: compiled, lowered, with its keys."""
+"""Find the store of a command, and make a spec ready to plan: compiled, lowered, with its keys."""
 
 from __future__ import annotations
 

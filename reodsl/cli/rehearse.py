@@ -28,7 +28,7 @@ from reodsl.store import runs
 REAL_TOKENS = 2048
 """The longest response of a rehearsal with real models: short ones would measure what surrounds tokens alone."""
 PREFIX = ".reodsl-rehearsal-"
-"""What the folder beside the store is called in which a rehearsal keeps what it needs until it ends."""
+"""The start of the name of the folder beside the store in which a rehearsal keeps what it needs until it ends."""
 
 
 @click.command(

@@ -18,7 +18,7 @@ _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _LABEL, _COLUMN, _NAMES = 20, 44, 6
 _GROUP = 4
 _MORE = " (--all)"
-"""What in a terminal names the option that shows the rest."""
+"""The end of a line in a terminal, which names the option that shows the rest."""
 
 Measured = Mapping[str, Metrics]
 

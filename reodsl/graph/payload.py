@@ -22,7 +22,7 @@ _NO_SOURCE = {"kind": "folder", "path": ""}
 
 
 Known = dict[int, Any]
-"""What values that outlive it were made to, by their numbers: arms by the thousand share most of their settings."""
+"""Payloads of values that outlive it, by the numbers of the values: arms by the thousand share most of their settings."""
 
 
 def anonymous(value: Any, known: Known | None = None) -> Any:
@@ -82,7 +82,7 @@ def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Know
 
 _APART = frozenset({"data", "selected"})
 _FOUND_LATER: dict[str, Payload] = {"oracle": {"frontier": ""}, "question": {"rollouts": []}}
-"""What of a split names arms, by its kind: which they are is an input."""
+"""The parts of a split that name arms, by its kind: the arms themselves are inputs."""
 
 
 def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int) -> Payload:

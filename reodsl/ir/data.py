@@ -333,7 +333,7 @@ class Chance(IR):
 
 
 Comparison = Verifying | Chance
-"""How answers are compared: a verifier that is there, by its name, tests of programs, the user's own, or a model as a judge;
+"""The ways to compare answers: a verifier of ours, by its name, tests of programs, the user's own, or a model as a judge;
 in a rehearsal by chance."""
 
 

@@ -24,7 +24,7 @@ OWN_OPS = ("python", "limited_python")
 """The `op` of terms that call the user's functions."""
 _LIMITS = Python.model_fields
 TRACK, STEP = "track.", "step"
-"""What the names of tracks begin with inside expressions, and the name of the steps that are done."""
+"""The start of the names of tracks inside expressions, and the name of the number of steps that are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ WEIGHTS = Form(
     "SmolLM2-135M-Instruct.Q4_1.gguf",
 )
 DATA_FILES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
-"""How the names of files with questions end."""
+"""The ends of the names of files with questions."""
 DATA_FILE = Form(
     "a file with questions",
     rf"/?(?:[^/\x00-\x1f\x7f]{{1,255}}/+)*[^/\x00-\x1f\x7f]{{1,255}}(?i:{'|'.join(map(re.escape, DATA_FILES))})",

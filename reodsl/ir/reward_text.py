@@ -39,7 +39,7 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
     **dict.fromkeys("*/", (_PRODUCT, _PRODUCT, _UNARY)),
     "^": (_POWER, _ATOM, _UNARY),
 }
-"""Of each operator: its own level, and the least of its left and of its right side."""
+"""Each operator's own level, and the least of its left and of its right side."""
 
 
 _LET = re.compile(r"\blet\d+\b(?![.:])")

@@ -637,7 +637,7 @@ class FromResults(IR):
 
 
 Source = FromModel | FromTraining | FromResults
-"""What the responses of an arm are of."""
+"""The origins of an arm's responses."""
 
 
 class Experiment(IR):

@@ -287,7 +287,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
     "traces": fold_traces,
     "wording": wording,
 }
-"""How a record that is the value of a setting is built, by its kind."""
+"""The functions that build a record which is the value of a setting, by its kind."""
 
 
 SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
@@ -296,7 +296,7 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
     "dpo": Dpo,
     "ipo": Ipo,
 }
-"""What learns from traces or pairs that are there, by its word."""
+"""The methods that learn from finished traces or pairs, by their words."""
 
 
 def checkpoint(low: Lowering, arm: values.Arm) -> Source:

@@ -47,7 +47,7 @@ PARTS = {
     "frontier": ("curve", "accuracy on one benchmark", "curve aime24 { accuracy = [0.1, 0.4, 0.5] }"),
     "published": ("row", "the numbers of one arm", 'row vanilla { title = "Vanilla RL", accuracy = 46.9% }'),
 }
-"""What the declarations inside a kind's block are, and how to write one."""
+"""The declarations inside a kind's block: a word, a description, and an example."""
 CLASSES: dict[str, type[Record]] = {
     "experiment": Experiment,
     "recipe": Experiment,

@@ -75,7 +75,7 @@ TYPES_ELSEWHERE = {
     **dict.fromkeys(("boolean", "Bool"), "bool"),
     **dict.fromkeys(("list", "List", "tuple"), "[int]"),
 }
-"""What other languages call the plain types."""
+"""The plain types by their names in other languages."""
 
 
 def evaluate_as(

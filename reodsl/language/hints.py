@@ -52,7 +52,7 @@ METHODS: Mapping[str, str] = {
     "ipo": "IPO is `method = ipo`, and trains on pairs",
     "simpo": "SimPO is `method = simpo`, and trains on pairs",
 }
-"""How methods are written, by their names in small letters with underscores."""
+"""The ways to write methods, by the names of methods in small letters with underscores."""
 _ALIASES = {"drgrpo": "dr_grpo", "reinforce_leave_one_out": "rloo", "truncated_importance_sampling": "tis"}
 _INSTEAD: Mapping[str, str] = {
     'a reward measures no text; a function of yours does: `python("style.py:score", y)`': (

@@ -16,7 +16,7 @@ from reodsl.language.values import Experiment, Record, Study
 MOST_TASKS = 20_000
 MOST_VALUES = 3_000_000
 DEEPEST = 200
-"""What serialises a spec gives up at 255 values in each other."""
+"""The deepest nesting of a spec: its serialiser gives up at 255 values in each other."""
 
 
 def lower_bounded(

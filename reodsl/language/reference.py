@@ -84,7 +84,7 @@ REWARD_WORDS = (
         "a whole value alone: parts, each normalised over the group; `on: prefix` is earned by the prefix's tokens",
     ),
 )
-"""What stands in a reward's expressions, and what it means."""
+"""The parts of a reward's expressions, with their meanings."""
 REWARDS = f"""
 ## Rewards
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 HALVINGS = 20
-"""How often the questions are halved anew: the area is the mean over them, and hardly depends on how they fell."""
+"""The number of times that questions are halved anew: the area is the mean over them, and hardly depends on the halves."""
 
 GROUPS = 24
 """Groups of questions, at most, that are halved and left out together: what is computed does not grow with the questions."""

@@ -243,7 +243,7 @@ def format_value(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """Who is best at a benchmark and budget: several models where they tie, in the order they were given."""
+    """The best models at a benchmark and budget: several where they tie, in the order they were given."""
 
     benchmark: str
     budget: int

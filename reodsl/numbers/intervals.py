@@ -75,7 +75,7 @@ class Scores:
 
 
 Cells = Mapping[str, "Floats"]
-"""By benchmark, a number for each seed and question: [seeds, questions]."""
+"""Each benchmark's numbers, one for each seed and question: [seeds, questions]."""
 
 
 @dataclass(frozen=True, slots=True)

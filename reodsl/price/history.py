@@ -23,11 +23,11 @@ from reodsl.store.store import Store
 PROMPT = 150.0
 """Tokens of a question in its prompt, where it is not generated: about what competition mathematics has."""
 SHARE_OF_LONGEST = 1 / 3
-"""Of the longest response that a mean one has, where nobody says: Qwen3-4B's 11.9K of 32K tokens, in the main table."""
+"""A mean response's length as a share of the longest, where nobody says: Qwen3-4B's 11.9K of 32K, in the main table."""
 SHARE_OF_TRACE = 1 / 2
-"""Of the longest sequence that a mean trace has, where nobody says."""
+"""The length of a mean trace as a share of the longest sequence, where nobody says."""
 CHARACTERS_PER_TOKEN = 3
-"""Of a forcing text in a subword vocabulary: mathematical notation has short tokens."""
+"""The characters of a forcing text for each token of a subword vocabulary: mathematical notation has short tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where work runs, as pricing sees it: from a cluster's declaration to devices, rates and memory."""
+"""Machines as pricing sees them: from a cluster's declaration to devices, rates and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROCESSOR = Hardware(
 PROCESSOR_HALF = PROCESSOR.model_copy(update={"flops": 240e9})
 """The same with products in bfloat16: whole passes of a model 576 wide took 0.41 of the time that they take in float32."""
 SLOWDOWN: Mapping[str, float] = {"exact": 1.35, "seeded": 1.0}
-"""How much longer engines take than plain kernels, by a cluster's `determinism`: batch-invariant ones cost 25% to 45%, 34%
+"""Engines' time as a multiple of plain kernels', by a cluster's `determinism`: batch-invariant ones cost 25% to 45%, 34%
 on average, by SGLang's own figures (LMSYS, "Towards deterministic inference in SGLang", 2025).
 """
 LOCKSTEP = ((1, 1.0), (8, 0.97), (64, 0.95), (128, 0.93))

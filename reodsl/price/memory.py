@@ -15,9 +15,9 @@ gradient."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
-"""What Python, torch and transformers take on a laptop before there is a model: measured. GPUs hold none of it."""
+"""Memory that Python, torch and transformers take on a laptop before there is a model: measured. GPUs hold none of it."""
 KERNELS_HERE = 896 * 2**20
-"""What a process there comes to hold beyond that: kernels for every shape that came up, holes in its heap; measured."""
+"""The memory that a process there comes to hold beyond that, for kernels of every shape and holes in its heap: measured."""
 
 
 @dataclass(frozen=True, slots=True)

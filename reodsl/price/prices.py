@@ -22,7 +22,7 @@ from reodsl.price.tasks import price_task
 from reodsl.price.value import Measured, Price, Prices, Term
 
 LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 0.2, "report": 8.0}
-"""Of tasks that need no device; the rest take a moment."""
+"""The seconds of tasks that need no device; the rest take a moment."""
 LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
 
 

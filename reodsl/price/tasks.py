@@ -34,11 +34,11 @@ CHECKERS = 2
 LIMIT_SECONDS = 2.0
 """Processor time after which the kernel ends a program that ignores its limit, beyond that limit."""
 BYTES_PER_ROLLOUT = 8.0
-"""Of `rollouts.parquet`, and as many for each cut."""
+"""The bytes of a row of `rollouts.parquet`, and as many for each cut."""
 BYTES_PER_TOKEN = 1.5
-"""Of a response's text, compressed."""
+"""The bytes of a token of a response's text, compressed."""
 BYTES_PER_FORCED = 1.0
-"""Of a row of `forced.parquet`, compressed."""
+"""The bytes of a row of `forced.parquet`, compressed."""
 STEP_SPLITS = 8
 """Reasoning steps that a response is taken to have, where a reward looks at each."""
 

@@ -44,7 +44,7 @@ from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL
 
 Conditions = dict[str, tuple[str, str]]
-"""By what a reader calls a condition of an evaluation: a mark that is equal where it is, and a few words."""
+"""The conditions of an evaluation, by a reader's name for each: a mark that is equal where it is, and a few words."""
 
 _QUESTIONS = "the questions of "
 CONFIDENCE = 0.95

@@ -24,7 +24,7 @@ _DRAWER = Path(__file__).with_name("drawer.py")
 _LARGE = 300_000
 """Bytes of charts after which another process draws."""
 _UNDRAWN = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uffff]")
-"""What no SVG may hold, as JSON has it: the drawer would end at a name with one."""
+"""The characters that no SVG may hold, as JSON has them: a name with one would end the drawer."""
 
 
 @dataclass(frozen=True, slots=True)

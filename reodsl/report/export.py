@@ -104,7 +104,7 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 _OURS = ".reodsl"
-"""How the names of logs end that are ours."""
+"""The end of the names of our own logs."""
 
 
 def write_tensorboard(run: Path) -> Path:

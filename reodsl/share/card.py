@@ -22,7 +22,7 @@ from reodsl.share import evaluated
 from reodsl.share.evaluated import FinishedEvaluation
 
 FOLDER = "reodsl"
-"""Where in a model's repository everything but the model and the card is."""
+"""The folder in a model's repository for everything but the model and the card."""
 CURVES = f"{FOLDER}/curves.png"
 
 

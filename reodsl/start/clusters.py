@@ -129,7 +129,7 @@ spec:
 """)
 
 JOBS = {"slurm": SLURM, "kuberay": KUBERAY}
-"""What a job is written for."""
+"""The texts of jobs, by the kind of cluster."""
 
 
 def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:

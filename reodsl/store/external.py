@@ -1,4 +1,4 @@
-"""What a task reads from outside the store: paths and names in a payload, replaced by what is found there.
+"""Read from outside the store for a task: paths and names in a payload are replaced by what is found there.
 
 A file or folder is its content, so that moving it changes nothing and editing it does; a hub's name is the
 revision in the local cache; a package is its installed version.
@@ -26,7 +26,7 @@ from reodsl.store.files import write_json
 from reodsl.store.plain import hash_plain, is_system, is_within, read_object, read_plain, stat_plain
 
 MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
-"""What a model folder has beside its weights. Python files, pickles and anything else are not read."""
+"""The files of a model folder beside its weights. Python files, pickles and anything else are not read."""
 MODEL_FILES = ("*.safetensors", *MODEL_TEXTS)
 TEMPLATES = "additional_chat_templates"
 """A folder inside a model's in which transformers looks for more chat templates."""

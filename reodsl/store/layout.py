@@ -27,7 +27,7 @@ MARK = ".reodsl-run"
 """The file that marks a run's folder: a line for the form of it, then one for each file that runs wrote there."""
 _FORM = "reodsl run 1"
 _ASIDE = ".reodsl.unfinished"
-"""Where files are written before they take their places."""
+"""The folder in which files are written before they take their places."""
 _LARGEST_MARK = 1 << 26
 _LONGEST = 60
 _UNMARKED = {"report.html", "spec.reo.json"}

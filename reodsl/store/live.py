@@ -21,7 +21,7 @@ STEPS = "metrics.jsonl"
 """The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
 
 TRACKED = "tracked."
-"""How the files of a work folder begin that say up to which step a tracker has a training."""
+"""The start of the names of files in a work folder that say up to which step a tracker has a training."""
 
 _EVERY = 0.3
 

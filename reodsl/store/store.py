@@ -23,7 +23,7 @@ FORMAT = "reodsl store 1\n"
 _LARGEST_MARK = 1 << 10
 MATERIAL = "material.json"
 WEIGHTS = ("checkpoint/", "optimizer/")
-"""How the paths of a result's largest files begin."""
+"""The starts of the paths of a result's largest files."""
 
 
 class Store:

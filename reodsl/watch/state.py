@@ -1,4 +1,4 @@
-"""How far a run is: its running tasks, its finished ones, and its status.
+"""The state of a run: its running tasks, its finished ones, and its status.
 
 Everything is read from files that the run leaves as it goes, so that any process on any machine with the store can look.
 """

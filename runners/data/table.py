@@ -21,7 +21,7 @@ from reodsl.ir.data import Columns
 from runners.verify import SEPARATOR
 
 SHOWN = 5
-"""How many rows or columns a message names before it only counts them."""
+"""The most rows or columns that a message names before it only counts them."""
 _SPACE = re.compile(r"\s+")
 
 

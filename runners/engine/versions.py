@@ -8,7 +8,7 @@ from pathlib import Path
 from reodsl.store.files import write_atomic
 
 PLACE = "engine"
-"""What an engine writes while it runs is in this folder of a task's work folder."""
+"""The folder of a task's work folder in which an engine writes while it runs."""
 
 DETERMINISM = "determinism"
 """An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""

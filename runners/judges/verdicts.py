@@ -1,4 +1,4 @@
-"""What a judge said of answers, kept beside a task, so that one that goes on asks for none of them again.
+"""Keep a judge's verdicts beside a task, so that one that goes on asks for none of them again.
 
 A file of lines, each with the digest of what was asked, the verdict, and the tokens that it took. A line that a crash cut
 off is asked for again.

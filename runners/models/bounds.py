@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_LAYERS = 1000
 MOST_LABELS = 1000
 LARGEST_SIZE = 1 << 24
-"""Of a size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
+"""The largest size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
 LARGEST_NUMBER = 1 << 63
 """The largest whole number anywhere in a config; torch holds none past it."""
 MOST_TABLES = 1 << 30

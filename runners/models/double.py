@@ -30,13 +30,13 @@ NARROW = {
     "num_experts_per_tok": 2,
     "max_window_layers": 2,
 }
-"""What a double has of each of these, where its architecture has such a thing."""
+"""The sizes of a double, where its architecture has such a thing."""
 HEADS, SHARED_HEADS = 4, 2
 """Heads of a double, and those of keys and values where its model has fewer of them than of queries."""
 WRITTEN = 32
 """Tokens that a double writes, each as likely as any other; one of them ends the response."""
 LIKELY = 20.0
-"""By how much their logits stand above all others."""
+"""The distance by which their logits exceed all others."""
 TEXTS = (
     "\n\n",
     "Wait",

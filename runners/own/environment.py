@@ -18,9 +18,9 @@ from random import Random
 from typing import Any, cast
 
 FUNCTION = "verifiers"
-"""What a spec writes for a function: `python("my_environment:verifiers")`."""
+"""The function that a spec names: `python("my_environment:verifiers")`."""
 LOADED_LATE = "verifiers.v1.utils.loaders"
-"""What the library loads when a task is first asked about its functions."""
+"""The module that the library loads when a task is first asked about its functions."""
 MOST_TASKS = 1_000_000
 MOST_SAID = 2**16
 """Characters of what a tool says that are kept."""

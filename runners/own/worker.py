@@ -46,7 +46,7 @@ ROWS: dict[str, tuple[str, str, type]] = {
     "task": ("random", "random", Random),
     "tools": ("calls", "calls", list),
 }
-"""By role: the parameter's name for one at a time, its name for a list, and what each is."""
+"""Each role's name of the parameter for one at a time, its name for a list, and the type of each."""
 
 
 class Unfit(Exception):

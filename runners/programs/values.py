@@ -25,7 +25,7 @@ _FRACTION = re.compile(rf"-?[0-9]{{1,{MOST_DIGITS}}}(/[0-9]{{1,{MOST_DIGITS}}})?
 Keep = Callable[[Any], int]
 """Keeps a value that is not plain, and gives its number."""
 Find = Callable[[int], Any]
-"""What stands for a value that the other side keeps, by its number."""
+"""Finds the stand-in for a value that the other side keeps, by its number."""
 
 
 class Uncarried(Exception):

@@ -1,4 +1,4 @@
-"""What can be wrong with a reward on real responses: each as a Problem that names the reward and the values."""
+"""Problems of a reward on real responses: each names the reward and the values."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from runners.rewards.on_arrays import statistic
 from runners.rewards.vectorise import measure_each
 
 COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
-"""What a track may look at."""
+"""The columns that a track may look at."""
 
 
 def track_values(

@@ -15,7 +15,7 @@ from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 
 CutsOf = Callable[[int, Response], Sequence[int]]
-"""Where the response to a request is cut, as far as the two tell it."""
+"""The cuts of the response to a request, as far as the two tell them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a confined process hears of the one that started it, and answers it."""
+"""Let a confined process hear of the one that started it, and answer it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reodsl.diagnostics import Problem, problem
 
 PROGRAMS = "verifier `tests`"
-"""What runs programs of models: never without a sandbox."""
+"""The part that runs programs of models: never without a sandbox."""
 
 
 def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:

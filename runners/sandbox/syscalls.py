@@ -68,7 +68,7 @@ FORK: dict[str, Condition | None] = {
     "clone": Condition(0, (_FORK,)),
     "futex": None,
 }
-"""What a process needs besides that starts copies of itself, locks them and waits for them."""
+"""The further calls of a process that starts copies of itself, locks them and waits for them."""
 
 _X86_64 = dict(  # noqa: C408
     read=0, write=1, open=2, close=3, stat=4, fstat=5, lstat=6, poll=7, lseek=8, mmap=9, mprotect=10, munmap=11,
@@ -98,4 +98,4 @@ ARCHITECTURES = {
     "x86_64": Architecture(0xC000003E, _X86_64),
     "aarch64": Architecture(0xC00000B7, _AARCH64),
 }
-"""By the machine's name as `uname -m` gives it."""
+"""Architectures by the machine's name as `uname -m` gives it."""

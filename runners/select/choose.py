@@ -11,7 +11,7 @@ from reodsl.ir.selection import Choice, Pick, Selection
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")
-"""What a pick chooses, in the order in which it does."""
+"""The roles that a pick chooses, in this order."""
 
 
 @dataclass(frozen=True, slots=True)

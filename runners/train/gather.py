@@ -29,7 +29,7 @@ from runners.train.segments import OpenQuestions
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
 METRIC = "metric_"
-"""What the columns of `metrics.parquet` begin with that a reward's own metrics have."""
+"""The start of the names of columns of `metrics.parquet` for a reward's own metrics."""
 WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 """Means over something that rounds have unlike amounts of, and its number."""
 

@@ -36,7 +36,7 @@ from runners.verify import answer_row
 
 LEAST_ENDED = 8
 REWARD = "reward"
-"""What the reason begins with of a response at which Python of the reward failed."""
+"""The start of the reason of a response at which Python of the reward failed."""
 KEPT_TEXT = 1 << 20
 """Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 

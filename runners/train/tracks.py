@@ -24,7 +24,7 @@ from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step
 
 PREFIX = "track_"
-"""What the columns of `metrics.parquet` begin with that have the values of tracks."""
+"""The start of the names of columns of `metrics.parquet` for the values of tracks."""
 PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
 
 

@@ -20,7 +20,7 @@ from runners.verify.extract import BOX, LONGEST_RESPONSE, final_answer
 from runners.verify.final import final_answers
 
 Place = tuple[int, str]
-"""How many characters of a text it takes to have an answer, and that answer."""
+"""The number of characters of a text that it takes to have an answer, and that answer."""
 
 LONGEST_ANSWER = 2_000
 """Characters of an answer after a marker or of a match; what is longer is none."""

@@ -55,7 +55,7 @@ _QUANTITIES = (
     "amount count radius height width price mean median remainder answer result maximum minimum form set measure number age "
     "balance rate slope coefficient weight mass temperature equation point pair function option choice angle"
 ).replace(" ", "|")
-"""What a value is of."""
+"""Nouns that have a value."""
 _VERBS = (
     "is are was were be equals? becomes? gives? yields? gets? got obtain(?:s|ed)? have has had finds? found conclude see "
     "costs? takes? took pays? paid needs? needed sold sells? earn(?:s|ed)? makes? made spends? spent save[sd]? weighs? "

@@ -26,7 +26,7 @@ from runners.verify.programs import ProgramVerifier
 from runners.verify.quantity import quantity, same_quantity
 
 TOLERANCE = 1e-4
-"""How far a rounded number may be off, as a share of the reference, where a data set does not say."""
+"""The greatest distance of a rounded number, as a share of the reference, where a data set does not say."""
 
 
 class ExactVerifier:

@@ -209,7 +209,7 @@ TAKEN_HERE: dict[str, Callable[[str], bool]] = {
     "math_references": lambda meta: True,
     "reasoning_gym": compares_only,
 }
-"""Whether an answer with such metadata is checked without a copy, because its scorer runs nothing of it. math-verify reads
+"""Checks by scorer: an answer with such metadata needs no copy, because the scorer runs nothing of it. math-verify reads
 a grammar, and formulas that sympy's parser is kept from running as code."""
 
 

@@ -54,7 +54,7 @@ TAKEN = {
     "monitor": "the responses to the monitor set",
 }
 KEPT = 6
-"""How much more a name costs that is kept: a copy takes 100 bytes for each."""
+"""The further cost of a name that is kept: a copy takes 100 bytes for each."""
 
 
 @dataclass(frozen=True, slots=True)

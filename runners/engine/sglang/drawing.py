@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 Pick = Callable[[Any, Any], Any]
-"""Of rows of probabilities, and where those rows stand in the batch, one token each, as a column."""
+"""A function of rows of probabilities and their places in the batch, to one token each, as a column."""
 
 
 def draw_rows(

@@ -36,7 +36,7 @@ from runners.seats import seat, seat_of_engine
 
 _LOG = logging.getLogger("reodsl.engine")
 _KEPT_SHARE = 0.5
-"""Of what is free on a GPU: the share of a server that keeps it while the trainer works."""
+"""The share of the free memory of a GPU for a server that keeps it while the trainer works."""
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:

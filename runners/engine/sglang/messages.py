@@ -41,7 +41,7 @@ class Draft:
     request: Request
     sampling: Sampling
     watched: bool = False
-    """Whether log-probabilities are asked for even where nothing reads them: one that is not finite tells of weights that
+    """Log-probabilities are asked for even where nothing reads them: one that is not finite tells of weights that
     are none."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)

@@ -30,7 +30,7 @@ _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
 _PORTS_TRIED = 5
 FORCED = "/reodsl/forced"
-"""Where a server that cuts responses itself is asked for forced answers."""
+"""The path at which a server that cuts responses itself is asked for forced answers."""
 _LOOK = 0.25
 _FAREWELL = 10.0
 

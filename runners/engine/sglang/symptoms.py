@@ -17,7 +17,7 @@ _MEMORY = re.compile(
     r"OutOfMemory|Not enough memory|leave no GPU memory|cannot allocate memory|MemoryError", re.IGNORECASE
 )
 _KILLED = re.compile(r"exit code:? -9\b")
-"""Of one of its processes: the system ends so what takes too much memory."""
+"""The mark of one of its processes that the system ended because it took too much memory."""
 _BY_ITSELF = "kill_process_tree called"
 """SGLang ends itself by the same signal, where one of its processes failed and said why."""
 _ARCHITECTURE = re.compile(
