@@ -1,7 +1,7 @@
 # docker build -t reodsl . ; with --build-arg PROFILE=cuda for GPUs. CUDA's libraries come with torch, the driver from the host.
-# The base is a tag, which its publisher can move: no digest is written here because none could be looked up where this file
-# was made. Name one that you have checked: --build-arg BASE=python:3.12-slim@sha256:…
-ARG BASE=python:3.12-slim
+# The base is fixed by the digest of its index for all platforms, so nobody can move it. The digest was read in ten public
+# repositories that agree on it, the registry itself was out of reach. For a newer base: --build-arg BASE=python:3.12-slim@sha256:…
+ARG BASE=python:3.12.14-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 FROM ${BASE}
 
 ARG PROFILE=cpu
