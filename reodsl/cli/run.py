@@ -258,7 +258,7 @@ def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: b
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
-            show(doubts.rest(results, page))
+            show(doubts.rest(results, page), ready.spec.sources)
             _print_table(page.parent)
         click.echo(f"report: {page}")
 

@@ -119,3 +119,7 @@ def test_rows_that_are_dropped_are_reported_at_the_start_and_in_the_report(place
     assert told.err.index("W0807") < told.err.index("done     tiny.train.s1")
     (page,) = place.folder.glob("runs/*/report.html")
     assert "duplicates = drop" in page.read_text("utf-8")
+    # A run that finds it all done shows the line too.
+    again = place.call("run", "tiny.reo", "--local", "--target", "alone")
+    assert again.err.count("warning[W0807]") == 1
+    assert "8 | data asked {" in again.err, again.err
