@@ -72,6 +72,7 @@ REGISTRY = Registry(
         "frontier": "runners.evaluate.frontier:frontier",
         "budgets": "runners.evaluate.frontier:budgets",
         "score": "runners.evaluate.frontier:score",
+        "measure": "runners.evaluate.measures:measure",
         "report": "reodsl.report.run:report",
     },
     check=_check,

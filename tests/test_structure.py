@@ -68,7 +68,7 @@ RUNNERS_READ = {
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rollout", "rounded", "rows", "seats", "verify"},
-    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rollout", "verify"},
+    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "results", "rounded", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},

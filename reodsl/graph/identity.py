@@ -25,9 +25,11 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "frontier": (("frontier", "of"),),
     "budgets": (("split", "rollouts"),),
     "score": (("score", "relative_to"),),
+    "measure": (("relative_to",),),
     "report": (("spec", "path"), ("spec", "folder"), ("spec", "sources"), ("spec", "origins")),
 }
 
+_EVALUATED = ("samples.parquet", "forced.parquet", "curves.json")
 # What a kind reads of the artifact in a role; everything, where a role is not listed.
 _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("train", "start"): ("checkpoint/", "optimizer/"),
@@ -45,6 +47,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("budgets", "data"): ("questions.parquet",),
     ("budgets", "arm"): ("rollouts.parquet",),
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
+    **dict.fromkeys((("measure", "arm"), ("measure", "relative_to")), _EVALUATED),
     ("report", "select"): ("select.json",),
 }
 

@@ -13,6 +13,7 @@ from reodsl.graph.payload import (
     data_payload,
     evaluate_payload,
     frontier_payload,
+    measure_payload,
     model_payload,
     pool_payload,
     report_payload,
@@ -78,6 +79,8 @@ class _Lowering:
                 self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
         if self.study.score is not None:
             self._role(report, "score", self.score(self.study.score))
+        if self.study.measures:
+            self._role(report, "measure", self.measure())
         # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
         unique = self._unique("report")
         whole = Task(unique, "report", report_payload(spec), report, cluster=self.study.cluster)
@@ -246,13 +249,26 @@ class _Lowering:
     def score(self, score: Score) -> str:
         """Add one score over all seeds: intervals are over them too. Any seed's frontier determines its arms."""
         first = self.study.seeds[0]
-        inputs = {"frontier": self.frontier(score.frontier, first)}
+        inputs = {"frontier": self.frontier(score.frontier, first), **self._compared(score.relative_to)}
+        return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
+
+    def measure(self) -> str:
+        """Add the measures of all tables and charts, over all seeds."""
+        score = self.study.score
+        inputs = self._compared(score.relative_to if score is not None else None)
+        return self.add(
+            "measures", "measure", measure_payload(self.study), inputs, seed=self._seed_of(inputs)
+        )
+
+    def _compared(self, baseline: str | None) -> dict[str, str]:
+        """Return every arm's evaluation in each seed, and the first one of the baseline: what it is, not its name."""
+        inputs: dict[str, str] = {}
         for seed in self.study.seeds:
             for arm in self.study.arms:
                 self._role(inputs, f"arm:{arm.name}", self.evaluate(arm, seed))
-        if score.relative_to is not None:
-            inputs["relative_to"] = self.evaluate(self.arms[score.relative_to], first)
-        return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
+        if baseline is not None:
+            inputs["relative_to"] = self.evaluate(self.arms[baseline], self.study.seeds[0])
+        return inputs
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
         """Fill the role `reference` where a reward reads the starting model's frozen samples."""

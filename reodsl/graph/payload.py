@@ -13,7 +13,7 @@ from reodsl.ir.base import Node, dumped, names_of
 from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import Arm, Frontier, Score, Suite
+from reodsl.ir.study import CONFIDENCE, Arm, Frontier, Score, Study, Suite
 from reodsl.ir.training import Experiment, FromResults, FromTraining, Pool, Ppo, Sampling, Selected, Stage
 
 Payload = dict[str, Any]
@@ -158,6 +158,16 @@ def budgets_payload(split: OracleBudgets | QuestionBudgets) -> Payload:
 def score_payload(score: Score) -> Payload:
     """Return `{"score"}`; the frontier is an input."""
     return {"score": anonymous(score) | {"frontier": ""}}
+
+
+def measure_payload(study: Study) -> Payload:
+    """Return `{"measures", "relative_to", "confidence"}`: the baseline is an input, and its name no part of the result."""
+    score = study.score
+    return {
+        "measures": [anonymous(measure) for measure in study.measures],
+        "relative_to": score.relative_to if score is not None else None,
+        "confidence": score.confidence if score is not None else CONFIDENCE,
+    }
 
 
 def report_payload(spec: Spec) -> Payload:

@@ -19,6 +19,7 @@ Kind = Literal[
     "frontier",
     "budgets",
     "score",
+    "measure",
     "report",
 ]
 
@@ -34,6 +35,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 2,
     "score": 6,
+    "measure": 1,
     "report": 6,
 }
 

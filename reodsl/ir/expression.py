@@ -6,8 +6,8 @@ and `reodsl check` should not wait for pydantic. Inside pydantic models they are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -206,17 +206,17 @@ class Aggregate(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(Node):
-    """A statistic of `value` over responses of other times, in a track; `empty` where none meets `where`.
+    """A statistic of `value` over other responses, in a track or a measure; `empty` where none meets `where`.
 
     `steps` are those of the last `window` steps before the one at hand, `monitor` those that the monitor set was answered
-    with last. A `group` inside is of the question of `var`. `quantile` is the least value that the share `at` of all do
-    not exceed.
+    with last, `arm` those of an arm and `base` those of the baseline. A `group` inside is of the question of `var`.
+    `quantile` is the least value that the share `at` of all do not exceed.
     """
 
     op: Literal["history"] = "history"
     fn: Statistic | Literal["quantile"]
     var: str
-    over: Literal["steps", "monitor"]
+    over: Literal["steps", "monitor", "arm", "base"]
     window: int = 1
     value: Expression
     at: Expression | None = None
@@ -245,6 +245,18 @@ Expression: TypeAlias = Annotated[
     | History,
     Field(discriminator="op"),
 ]
+
+
+def rewrite(value: Any, put: Callable[[Node], Node | None]) -> Any:
+    """Return an expression in which each node that `put` has another for is that one, the outermost first."""
+    if isinstance(value, tuple):
+        return tuple(rewrite(item, put) for item in value)
+    if not isinstance(value, Node):
+        return value
+    other = put(value)
+    if other is not None:
+        return other
+    return replace(value, **{each.name: rewrite(getattr(value, each.name), put) for each in fields(value)})
 
 
 @cache

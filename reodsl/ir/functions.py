@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Ends: TypeAlias = tuple[float, float]
-Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip"]
+Function: TypeAlias = Literal[
+    "sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip", "miss"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +94,8 @@ FUNCTIONS: dict[Function, Signature] = {
     "min": Signature(lambda *xs: (min(x[0] for x in xs), min(x[1] for x in xs)), 2, more=True),
     "max": Signature(lambda *xs: (max(x[0] for x in xs), max(x[1] for x in xs)), 2, more=True),
     "clip": Signature(_clip, 3, written="clip(x, low, high)"),
+    "miss": Signature(
+        lambda hits, count, draws: (0.0, 1.0), 3, plain=True, written="miss(hits, count, draws)"
+    ),
     "exp": Signature(lambda x: (0.0, math.exp(x[1])), plain=True, written="e^x"),
 }

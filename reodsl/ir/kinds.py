@@ -10,10 +10,13 @@ KINDS: dict[str, Kind] = {
 }
 
 DECLARED = (
-    "model", "tokenizer", "task", "traces", "data", "forcing", "wording", "budgets", "reward", "selection", "recipe",
-    "experiment", "benchmark", "suite", "cluster", "frontier", "published", "study",
+    "model", "tokenizer", "task", "traces", "data", "forcing", "wording", "budgets", "reward", "selection", "measure",
+    "recipe", "experiment", "benchmark", "suite", "cluster", "frontier", "published", "study",
 )  # fmt: skip
 """Kinds that stand at the top of a file."""
+
+FORMULAS = ("reward", "selection", "measure")
+"""Kinds whose braces hold formulas over responses, and which take parameters of their own."""
 
 METRICS = ("train.accuracy", "train.reward", "train.length", "train.loss")
 """The metrics that a plateau can watch, each the part after the point."""

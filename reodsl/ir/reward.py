@@ -121,6 +121,24 @@ class Metric(IR):
     value: Expression
 
 
+class Measure(IR):
+    """A number of an evaluated arm: of means over its responses, and perhaps over those of the baseline.
+
+    `lets` are seen by `value`. `unit` is for people.
+    """
+
+    presentation = frozenset({"name", "unit"})
+    name: str
+    lets: tuple[Let, ...] = ()
+    value: Expression
+    unit: str = ""
+
+    @property
+    def compares(self) -> bool:
+        """Return whether it reads the baseline's responses."""
+        return any(isinstance(node, History) and node.over == "base" for node in walk(self))
+
+
 class Part(IR):
     """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
 

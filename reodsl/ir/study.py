@@ -10,6 +10,7 @@ from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.reward import Measure
 from reodsl.ir.setting import (
     WORDS,
     A,
@@ -38,6 +39,10 @@ from reodsl.ir.setting_types import (
     TOKENS0,
 )
 from reodsl.ir.training import ENGINE, Engine, FromResults, FromTraining, Sampling, Source
+
+CONFIDENCE = 0.95
+"""That of intervals where a spec names none."""
+MEASURE = A(("measure",), "a measure")
 
 
 @kind("benchmark", parents=("benchmark",))
@@ -174,7 +179,9 @@ class Score(IR):
         "the arm that changes are relative to",
         default=None,
     )
-    confidence: float = setting(Num(low=0, high=1, above=True, below=True), "of the intervals", default=0.95)
+    confidence: float = setting(
+        Num(low=0, high=1, above=True, below=True), "of the intervals", default=CONFIDENCE
+    )
     misfits: tuple[str, ...] = ()
 
     @model_validator(mode="before")
@@ -241,8 +248,10 @@ class Table(IR):
     rows: tuple[str, ...] = setting(
         Either((Choice(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, written="arms"
     )
-    columns: tuple[Literal["accuracy", "length", "reg"], ...] = setting(
-        Many(WORDS), "what of each", "columns = [accuracy, length, reg]"
+    columns: tuple[Literal["accuracy", "length", "reg"] | Measure, ...] = setting(
+        Many(Either((Choice(("accuracy", "length", "reg")), MEASURE))),
+        "what of each",
+        "columns = [accuracy, length, reg]",
     )
     subset: Literal["all", "balanced"] = setting(
         WORDS, "all questions, or those on which every arm is right more than half of the time", default="all"
@@ -251,6 +260,11 @@ class Table(IR):
         A(("published",)), "numbers in print to stand beside these", default=None
     )
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Return its columns by their names."""
+        return tuple(each.name if isinstance(each, Measure) else each for each in self.columns)
+
 
 @kind("chart")
 class Chart(IR):
@@ -258,12 +272,19 @@ class Chart(IR):
 
     name: str
     x: Literal["budget", "length", "step"] = setting(WORDS, "along", "x = budget")
-    y: Literal["accuracy", "reg", "reward", "length"] = setting(WORDS, "up", "y = accuracy")
+    y: Literal["accuracy", "reg", "reward", "length"] | Measure = setting(
+        Either((Choice(("accuracy", "reg", "reward", "length")), MEASURE)), "up", "y = accuracy"
+    )
     lines: tuple[str, ...] = setting(
         Many(A(("arm", "frontier"), "an arm or a frontier")),
         "what is drawn",
         "lines = [base, reo_exp]",
     )
+
+    @property
+    def shown(self) -> str:
+        """Return what is up, by its name."""
+        return self.y.name if isinstance(self.y, Measure) else self.y
 
 
 @kind("study", children=("arm", "frontier"))
@@ -331,6 +352,15 @@ class Study(IR):
         starts = (arm.checkpoint for arm in self.arms)
         models = (start.model for start in starts if not isinstance(start, FromResults))
         return tuple({id(model): model for model in models}.values())
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Return the measures that tables and charts show, each once."""
+        shown = (
+            *(each for table in self.tables for each in table.columns),
+            *(chart.y for chart in self.charts),
+        )
+        return tuple(dict.fromkeys(each for each in shown if isinstance(each, Measure)))
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name."""

@@ -50,6 +50,7 @@ from reodsl.ir.reward import (
     Dense,
     Exits,
     Let,
+    Measure,
     Metric,
     OracleBudgets,
     Part,
@@ -93,11 +94,11 @@ from reodsl.ir.training import (
 from reodsl.language import values
 from reodsl.language.context import Context
 from reodsl.language.resolve import are_same, sort_grid, walk_ancestry
-from reodsl.language.reward.body import TypedReward, type_reward
+from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
 from reodsl.language.stages import complete_stages
-from reodsl.language.units import PLAIN, Quantity
-from reodsl.language.values import Compound, Items, Record, Value, list_records, plain
+from reodsl.language.units import PLAIN, Quantity, describe_unit
+from reodsl.language.values import Compound, Items, Record, Value, list_records, plain, write_value
 from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
@@ -449,6 +450,26 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
         parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),
         split=None if dense is not None else places,
     )
+
+
+def measure(low: Lowering, record: values.Definition) -> Measure:
+    """Build a measure with its arguments in place, named as a spec calls it."""
+    typed = type_measure(low.ctx, record)
+    if typed is None:
+        raise LookupError(f"measure `{record.name}` is not sound")
+    given = ", ".join(write_value(each) for each in record.args.values())
+    called = record.name == record.item.name.name and given
+    return Measure(
+        name=f"{record.name}({given})" if called else record.name,
+        lets=_lets(typed.lets, record),
+        value=typed.value.data,
+        unit="" if typed.value.unit == PLAIN else describe_unit(typed.value.unit),
+    )
+
+
+def shown(low: Lowering, value: Value) -> Any:
+    """Return what a table or a chart shows: one of its words, or a measure."""
+    return measure(low, value.data) if isinstance(value.data, values.Definition) else plain(value)
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from reodsl.ir.kinds import DECLARED, KINDS
+from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.setting_types import SPLITS
 from reodsl.language.blocks import find_homes, lay_block
@@ -83,14 +83,14 @@ def evaluate_declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) ->
             notes=[list_names(known, "kinds are")],
             help=find_homes(kind) or otherwise,
         )
-    if item.params is not None and kind not in ("reward", "selection"):
+    if item.params is not None and kind not in FORMULAS:
         ctx.error(
             "E0313",
-            "only rewards and selections take parameters of their own",
+            "only rewards, selections and measures take parameters of their own",
             item.name.span,
             help="declare `param NAME: TYPE = VALUE` at the top of the file",
         )
-    if kind in ("reward", "selection"):
+    if kind in FORMULAS:
         return declare_reward(ctx, module, item)
     if kind == "budgets":
         return _evaluate_budgets(ctx, item, scope, owner)
@@ -152,8 +152,16 @@ def _find_example(type_: Type) -> str:
     return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
 
 
+_BODIES = {
+    "reward": "correct(y)",
+    "selection": "trace = argmin(len(z) for z in group if correct(z))",
+    "measure": "mean(correct(z) for z in arm)",
+}
+"""An example of each kind's body."""
+
+
 def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
-    """Return a declared reward or selection: with a body of its own, or another with its arguments. Raises `Failed`."""
+    """Return a reward, selection or measure: with a body of its own, or another with its arguments. Raises `Failed`."""
     kind = item.kind.name
     if item.block is None:
         if item.value is None:
@@ -164,18 +172,13 @@ def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
                 "E0311",
                 f"a {kind} is made from a {kind}",
                 item.value.span,
-                help="write its body in braces: "
-                + (
-                    "`reward NAME { correct(y) }`"
-                    if kind == "reward"
-                    else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
-                ),
+                help=f"write its body in braces: `{kind} NAME {{ {_BODIES[kind]} }}`",
             )
         bound = amend_call(ctx, value.data, (module.key, item.name.name), Scope(module))
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
     for change in ctx.amends.get((module.key, item.name.name), ()):
         ctx.met.add(change.target)
-        setting = "reward" if kind == "reward" else "data"
+        setting = {"reward": "reward", "selection": "data"}.get(kind, "report")
         ctx.error(
             "E0211",
             f"the {kind} `{item.name.name}` gets its arguments where it is used",

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.kinds import DECLARED, KINDS, METRICS
+from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.setting_types import SPLITS, TOKENS
 from reodsl.language import arithmetic
@@ -584,8 +584,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         f"there is no function `{name}`",
         expr.function.span,
         "unknown",
-        help=suggest_import(expr.function, scope, ("reward", "selection"))
-        or suggest(name, known, "functions are"),
+        help=suggest_import(expr.function, scope, FORMULAS) or suggest(name, known, "functions are"),
     )
 
 
@@ -597,7 +596,7 @@ def _list_rewards(scope: Scope) -> list[str]:
 def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
     value = evaluate(ctx, expr.function, scope)
     if isinstance(value.data, Definition):
-        bind_ = call_reward if value.data.kind == "reward" else call_selection
+        bind_ = call_selection if value.data.kind == "selection" else call_reward
         return bind_(ctx, expr, value.data, scope)
     ctx.fail(
         "E0301",
@@ -705,7 +704,7 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
 
 
 def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value:
-    """Return a reward or a selection with arguments. Raises `Failed`."""
+    """Return a reward, a selection or a measure with arguments. Raises `Failed`."""
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
     open_names = [name for name in by_name if name not in definition.args]

@@ -22,7 +22,7 @@ from reodsl.ir.study import (
     Table,
 )
 from reodsl.language import values
-from reodsl.language.build import Lowering, build, checkpoint, engine, start, suite
+from reodsl.language.build import Lowering, build, checkpoint, engine, shown, start, suite
 from reodsl.language.checks.published import find_unfit
 from reodsl.language.modules import Loaded
 from reodsl.language.program import Program
@@ -35,6 +35,7 @@ from reodsl.language.values import (
     Record,
     Slot,
     Value,
+    list_items,
     list_records,
     walk,
     write_value,
@@ -100,13 +101,10 @@ def _study(low: Lowering, record: values.Study) -> Study:
         arms=tuple(arms),
         frontiers=_fit_frontiers(arms, frontiers + extra, scored),
         score=scored,
-        tables=tuple(_table(each, names) for each in record.tables)
+        tables=tuple(_table(low, each, names) for each in record.tables)
         if record.tables or record.charts
         else _tables(names, scored),
-        charts=tuple(
-            build(Chart, each, lines=tuple(line.name for line in list_records(each, "lines")))
-            for each in record.charts
-        )
+        charts=tuple(_chart(low, each) for each in record.charts)
         if record.tables or record.charts
         else _charts(lines, arms),
         cluster=low.cluster,
@@ -211,7 +209,14 @@ def _select_curves(
     )
 
 
-def _table(record: Record, names: tuple[str, ...]) -> Table:
+def _chart(low: Lowering, record: Record) -> Chart:
+    lines = tuple(line.name for line in list_records(record, "lines"))
+    return build(
+        Chart, record, lines=lines, **{name: shown(low, value) for name in "y" if (value := record.get(name))}
+    )
+
+
+def _table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
     rows, printed = record.get("rows"), record.sub("published")
     everything = rows is None or not isinstance(rows.data, Items)
     chosen = names if everything else tuple(each.name for each in list_records(record, "rows"))
@@ -219,6 +224,7 @@ def _table(record: Record, names: tuple[str, ...]) -> Table:
         Table,
         record,
         rows=chosen,
+        columns=tuple(shown(low, each) for each in list_items(record, "columns")),
         published=_build_table(printed) if isinstance(printed, Compound) else None,
     )
 

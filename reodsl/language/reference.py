@@ -85,6 +85,27 @@ REWARD_WORDS = (
     ),
 )
 """The parts of a reward's expressions, with their meanings."""
+MEASURE_WORDS = (
+    (
+        "`mean(len(z) for z in arm if correct(z), empty: 0 tokens)`",
+        "over an arm's responses, each question as much as another",
+    ),
+    ("`mean(len(z) for z in base)`", "over those of the arm that the score is `relative_to`"),
+    (
+        "`count(w for w in group if correct(w))`",
+        "inside such a mean: over the responses to the question of `z`",
+    ),
+    (
+        "`min(L for L in grid if correct(answer(z[:L])), empty: len(z))`",
+        "inside such a mean: over the suite's budgets",
+    ),
+    ("`ended(z)`", "1 where a response was not cut off, else 0"),
+    (
+        "`majority(z, 4)`",
+        "how often the most frequent answer of 4 responses to the question of `z` is right, over all draws of 4",
+    ),
+)
+"""The parts of a measure's expressions, with their meanings."""
 REWARDS = f"""
 ## Rewards
 
@@ -106,6 +127,15 @@ A statistic may stand inside another, over another variable: `mean(correct(z) fo
 len(w) < len(z)) < 4)` is over the four shortest. With `advantage {{ normalise = none }}` a reward is the advantage itself,
 which may be normalised, filtered or weighed by hand.
 
+## Measures
+
+A measure is a number of an evaluated arm, for columns and charts: `columns = [accuracy, pass_at(4)]` (`std.measures`).
+It takes parameters and holds `let`s as a reward does, and ends in one expression of means over responses. It has an
+interval over seeds and questions, paired by question: that of a jackknife, which is exact for a mean.
+
+| in a measure | means |
+| --- | --- |
+{"".join(f"| {code} | {means} |" + chr(10) for code, means in MEASURE_WORDS)}
 ## Selections
 
 A selection takes parameters and holds `let`s as a reward does, over `group`, a question's responses in a pool. It picks

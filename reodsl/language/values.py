@@ -231,7 +231,7 @@ class Frontier(Compound):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Definition(Record):
-    """A reward or a selection with a body of its own, and the arguments that it has been given."""
+    """A reward, a selection or a measure with a body of its own, and the arguments that it has been given."""
 
     item: tree.Decl
     body: tree.Block

@@ -12,8 +12,8 @@ from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, list_library
-from reodsl.language.reference import REWARD_WORDS
-from reodsl.language.reward.names import FUNCTIONS
+from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
+from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK
 from reodsl.language.schema import list_kinds
 from reodsl.language.values import Record, write_value
@@ -207,7 +207,8 @@ def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]
             span.column,
         ):
             yield Completion(local.name, "name", span, local.what, first=True)
-    for name in ("y", "x", "group", "ref"):
+    measured = here.frame.body == "measure"
+    for name in ("group", *MEASURES) if measured else ("y", "x", "group", "ref"):
         yield Completion(name, "name", span, "of a response", _word_doc(name), first=True)
     for name in (*FUNCTIONS, *(CHOICES if here.frame.body == "selection" else ())):
         yield Completion(name, "function", span, "", _word_doc(name))
@@ -224,7 +225,11 @@ def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator
 
 def _word_doc(name: str) -> str:
     """Explain a word of rewards by the forms in which it is used."""
-    forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{name}\b", code)]
+    forms = [
+        f"- {code}: {means}"
+        for code, means in (*REWARD_WORDS, *MEASURE_WORDS)
+        if re.search(rf"\b{name}\b", code)
+    ]
     return "\n".join(forms)
 
 

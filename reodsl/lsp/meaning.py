@@ -10,8 +10,8 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Choice, Either, Many, Num, Setting, Type
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded
-from reodsl.language.reference import REWARD_WORDS, default_words
-from reodsl.language.reward.names import FUNCTIONS, HISTORIES
+from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
+from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES
 from reodsl.language.schema import describe_type
 from reodsl.language.values import Budgets, Record, Section, Slot, Value, describe, write_value
 from reodsl.lsp.analysis import Analysis
@@ -105,9 +105,10 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
 
 def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    if word not in (*FUNCTIONS, *HISTORIES, "y", "x", "group", "ref", "dense", "track", "metric"):
+    if word not in (*FUNCTIONS, *HISTORIES, *MEASURES, "y", "x", "group", "ref", "dense", "track", "metric"):
         return None
-    forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{word}\b", code + means)]
+    both = (*REWARD_WORDS, *MEASURE_WORDS)
+    forms = [f"- {code}: {means}" for code, means in both if re.search(rf"\b{word}\b", code + means)]
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Span
-from reodsl.ir.kinds import KINDS
+from reodsl.ir.kinds import FORMULAS, KINDS
 from reodsl.ir.setting import A, Block, Many, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.syntax.scanner import Token, scan
@@ -19,8 +19,6 @@ from reodsl.syntax.source import Source
 OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
 CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
 BREAKS = frozenset({"NEWLINE", "COMMA"})
-FORMULAS = frozenset({"reward", "selection"})
-"""Kinds whose braces hold formulas over responses."""
 ASSIGNS = frozenset({"EQUAL", "PLUS_EQUAL"})
 
 
@@ -30,7 +28,7 @@ class Frame:
 
     `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
     `path` leads from it through blocks to this one (None where that is not a plain path), `setting` is the one whose
-    value a list is. `body` is `reward` or `selection` in the braces of one. `statement` holds the tokens since the last
+    value a list is. `body` is the kind of a formula in the braces of one. `statement` holds the tokens since the last
     break, `given` the settings that stand in it.
     """
 

@@ -153,6 +153,8 @@ class _Shrinking:
             "frontiers": tuple(map(self.frontier, study.frontiers)),
             "score": None if study.score is None else _replace(study.score, to=self.tokens(study.score.to)),
             "limit": None,
+            "tables": self.scaled(study.tables),
+            "charts": self.scaled(study.charts),
         }
         return _replace(study, **changes, **here)
 

@@ -21,7 +21,7 @@ from reodsl.graph.identity import parse_role
 from reodsl.graph.task import VERSIONS
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
-from reodsl.ir.study import Frontier, Score, Suite
+from reodsl.ir.study import CONFIDENCE, Frontier, Score, Suite
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import (
     STARRED,
@@ -47,7 +47,6 @@ Conditions = dict[str, tuple[str, str]]
 """The conditions of an evaluation, by a reader's name for each: a mark that is equal where it is, and a few words."""
 
 _QUESTIONS = "the questions of "
-CONFIDENCE = 0.95
 _CHANGES = ("difference", "accuracy_change", "length_change")
 _Read = dict[str, dict[int | None, ArmScores]]
 _MEASURES = ("accuracy", "length", *_CHANGES)

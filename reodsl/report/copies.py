@@ -12,7 +12,7 @@ import polars as pl
 from reodsl.report import formats, notes
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, title
-from reodsl.report.results import ALL, CHANGE, Column, results
+from reodsl.report.results import ALL, CHANGE, results
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -24,7 +24,7 @@ _HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "RE
 
 
 def rows(
-    material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[Column]
+    material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the heads of the table, and a row of texts for each arm."""
     score = material.study.score
@@ -32,7 +32,9 @@ def rows(
     heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
     heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
     main = results(table, material.arms if arms is None else arms, columns)
-    head = [f"{title(place)} {heads[name]}" for place, names in main.columns.items() for name in names]
+    head = [
+        f"{title(place)} {heads.get(name, name)}" for place, names in main.columns.items() for name in names
+    ]
     return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in main.rows.items()]
 
 
@@ -75,7 +77,7 @@ def buttons(
     material: Material,
     table: pl.DataFrame,
     arms: Sequence[str] | None = None,
-    columns: Sequence[Column] = ALL,
+    columns: Sequence[str] = ALL,
 ) -> Markup:
     """Return buttons that copy the table; each table of a page has another `name`."""
     head, body = rows(material, table, arms, columns)

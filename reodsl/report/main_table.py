@@ -11,7 +11,7 @@ from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.provenance import anchor
-from reodsl.report.results import ALL, CHANGE, Cell, Column, results
+from reodsl.report.results import ALL, CHANGE, Cell, results
 
 HEADS = {
     "accuracy": "Acc (%) ↑",
@@ -25,7 +25,7 @@ def main_table(
     material: Material,
     table: pl.DataFrame,
     arms: Sequence[str] | None = None,
-    columns: Sequence[Column] = ALL,
+    columns: Sequence[str] = ALL,
     anchors: Mapping[str, str] | None = None,
 ) -> Markup:
     """Return `tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted.
@@ -60,7 +60,7 @@ def main_table(
             number(
                 cell,
                 first=(cell.place, cell.column) in starts,
-                label=f"{title(cell.place)} {heads[cell.column]}",
+                label=f"{title(cell.place)} {heads.get(cell.column, cell.column)}",
                 made_at=anchors.get(arm if cell.column in ("accuracy", "length") else ""),
             )
             for cell in cells
@@ -80,7 +80,7 @@ def main_table(
     named = [
         tag(
             "th",
-            heads[column],
+            heads.get(column, column),
             class_=_looks(edge=(place, column) in starts, fixed=place == MEAN, tight=column == "reg_plain"),
             scope="col",
         )

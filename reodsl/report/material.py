@@ -70,7 +70,8 @@ class Material:
     made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
     `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `foremost` are
     the arms that charts show, where they do not show all. `twins` are arms that have the colour of another one. `bases` are
-    the arms where others start. `verdict` is that of the score.
+    the arms where others start. `verdict` is that of the score, and `measures` are the rows of
+    `measures.parquet`.
     """
 
     spec: Spec
@@ -90,6 +91,7 @@ class Material:
     foremost: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
     verdict: Verdict | None = None
+    measures: pl.DataFrame = field(default_factory=pl.DataFrame)
     bases: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,8 +182,8 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
     """
     roles = {parse_role(text): folder for text, folder in inputs.items()}
     evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
-    wanted = ("frontier", "score", "train", "budgets")
-    frontiers, scores, trained, selected = (dict(sorted_roles(roles, k)) for k in wanted)
+    wanted = ("frontier", "score", "train", "budgets", "measure")
+    frontiers, scores, trained, selected, measured = (dict(sorted_roles(roles, k)) for k in wanted)
     return Material(
         spec=hide_folders(spec),
         curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
@@ -210,6 +212,13 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         accepted=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
+        measures=_concat(
+            [
+                _rename_arms(read_parquet(f / "measures.parquet"), "measure", f, evaluations)
+                for f in measured.values()
+            ],
+            {},
+        ),
         verdict=next((_verdict(f, evaluations) for f in scores.values()), None),
     )
 
@@ -277,7 +286,7 @@ def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -
 
 def _rename_arms(
     table: pl.DataFrame,
-    kind: Literal["frontier", "score"],
+    kind: Literal["frontier", "score", "measure"],
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
 ) -> pl.DataFrame:

@@ -264,9 +264,9 @@ def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child
         if not any(subset.questions):
             return parts
         table = subset.table
-    parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
+    parts.append(main_table.main_table(material, table, wanted.rows, wanted.shown))
     name = figures.safe_name(f"table-{wanted.name}", ())
-    parts.append(copies.buttons(name, material, table, wanted.rows, wanted.columns))
+    parts.append(copies.buttons(name, material, table, wanted.rows, wanted.shown))
     return [*parts, published.beside(wanted, published.compare_numbers(wanted, table))]
 
 

@@ -37,7 +37,7 @@ def compare_numbers(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
     printed = wanted.published
     if printed is None:
         return pl.DataFrame(schema=SCHEMA)
-    shown = set(wanted.columns) | ({"change_pct"} if "reg" in wanted.columns else set())
+    shown = set(wanted.shown) | ({"change_pct"} if "reg" in wanted.shown else set())
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in wanted.rows}
     titles = {row.name: row.title for row in printed.rows}
     measured = [name for name in wanted.rows if any(arm == name for arm, _ in cells)]

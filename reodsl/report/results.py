@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import polars as pl
 
 from reodsl.report import formats
 from reodsl.report.material import MEAN
 
-Column = Literal["accuracy", "length", "reg"]
-Shown = Literal["difference", "accuracy", "length", "reg", "reg_plain"]
-Named = TypeVar("Named", bound=str)
-ALL: tuple[Column, ...] = ("accuracy", "length", "reg")
+ALL = ("accuracy", "length", "reg")
+KNOWN = frozenset({"difference", *ALL, "reg_plain"})
+"""Columns that every table knows; others are measures, by their names."""
 CHANGE = "change of REG"
 """The head of differences where each method is compared with itself, and not with a baseline."""
 _CHANGES = {"accuracy": "accuracy_change", "reg": "difference", "difference": "difference"}
@@ -33,7 +32,7 @@ class Cell:
     """
 
     place: str
-    column: Shown
+    column: str
     text: str
     change: str = ""
     around: str = ""
@@ -46,13 +45,11 @@ class Cell:
 class Results:
     """The columns of each benchmark, the average first, and the cells of each arm in that order."""
 
-    columns: Mapping[str, tuple[Shown, ...]]
+    columns: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, tuple[Cell, ...]]
 
 
-def results(
-    table: pl.DataFrame, arms: Sequence[str] | None = None, wanted: Sequence[Column] = ALL
-) -> Results:
+def results(table: pl.DataFrame, arms: Sequence[str] | None = None, wanted: Sequence[str] = ALL) -> Results:
     """Return the cells of `tables.main`: of the wanted columns, and of these arms in their order, or of all."""
     average, *benchmarks = reversed(places(table))
     # The average comes first, which stays while the benchmarks are scrolled.
@@ -78,25 +75,26 @@ def places(table: pl.DataFrame) -> tuple[str, ...]:
     return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
 
 
-def known_columns(table: pl.DataFrame, columns: Sequence[Named]) -> tuple[Named, ...]:
+def known_columns(table: pl.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """Return those columns that have any value."""
     return tuple(name for name in columns if name in table.columns and table[name].drop_nulls().len())
 
 
-def columns_of(table: pl.DataFrame, place: str, wanted: Sequence[Column]) -> tuple[Shown, ...]:
+def columns_of(table: pl.DataFrame, place: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return a group's columns. On average the difference of REG comes first, and REG is against both frontiers."""
     if place != MEAN or "reg" not in wanted:
         return known_columns(table, wanted)
-    names: tuple[Shown, ...] = ("difference", *wanted, "reg_plain")
-    return known_columns(table, names)
+    return known_columns(table, ("difference", *wanted, "reg_plain"))
 
 
-def cell(row: Mapping[str, Any], place: str, column: Shown, *, roomy: bool) -> Cell:
+def cell(row: Mapping[str, Any], place: str, column: str, *, roomy: bool) -> Cell:
     """Return one number of a row of `tables.main`, with its difference from the baseline.
 
     On average, REG's difference has a column of its own, and is not repeated beside REG. That column has the change in
     percent beside it, where it means something.
     """
+    if column not in KNOWN:
+        return _measured(row, place, column, roomy)
     scale = 100.0 if column == "accuracy" else 1.0
     stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
     change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
@@ -114,6 +112,18 @@ def cell(row: Mapping[str, Any], place: str, column: Shown, *, roomy: bool) -> C
             about = f"{around}; {ends}".strip("; ")
     tone = ("good" if better else "bad") if star else ""
     return Cell(place, column, text, beside, around, about, tone, roomy)
+
+
+def _measured(row: Mapping[str, Any], place: str, column: str, roomy: bool) -> Cell:
+    """Return a measure with its interval, and its difference from the baseline in words."""
+    value, change = row.get(column), row.get(f"{column}_change")
+    digits = 1 if value is not None and abs(value) >= 10 else 3
+    around = formats.interval(row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+    about = around
+    if change is not None:
+        ends = formats.interval(row.get(f"{column}_change_low"), row.get(f"{column}_change_high"), digits)
+        about += f"; {formats.format_signed(change, digits)} {ends}"
+    return Cell(place, column, formats.number(value, digits), "", around, about.strip("; "), "", roomy)
 
 
 def _spread(row: Mapping[str, Any], column: str, scale: float) -> str:

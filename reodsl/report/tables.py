@@ -53,6 +53,7 @@ def main(material: Material) -> pl.DataFrame:
     in tokens), `accuracy_change` (of shares) and `length_change` (tokens) are from the arm `relative_to`, paired by seed
     and question, and null for that arm itself. `<name>_low` and `_high` are the interval over seeds and questions.
     `change_pct` is `difference` in percent of that arm's REG, where it is apart from 0; `length_pct` is that of lengths.
+    Measures have columns of their names.
     """
     frame = per_seed(material)
     measures = [m for m in MEASURES if m in frame.columns]
@@ -61,7 +62,7 @@ def main(material: Material) -> pl.DataFrame:
         *[pl.col(m).mean() for m in measures],
         *[pl.when(pl.len() > 1).then(pl.col(m).std()).alias(f"{m}_sd") for m in measures],
     )
-    return _sort_rows(_changes(_intervals(table, material), material), material)
+    return _sort_rows(_measures(_changes(_intervals(table, material), material), material), material)
 
 
 def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
@@ -98,6 +99,20 @@ def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
         .with_columns(pl.when(other).then(value).alias(name) for name, value in columns.items())
         .drop("accuracy_of_baseline", "length_of_baseline")
     )
+
+
+def _measures(table: pl.DataFrame, material: Material) -> pl.DataFrame:
+    """Return the table with each measure by its name, its interval, and its difference from the baseline."""
+    for number, measure in enumerate(material.study.measures):
+        name = measure.name
+        if name in table.columns or not material.measures.height:
+            continue
+        ends = {"value": name} | {
+            end: f"{name}_{end}" for end in ("low", "high", "change", "change_low", "change_high")
+        }
+        mine = material.measures.filter(measure=number).select("arm", "benchmark", *ends).rename(ends)
+        table = table.join(mine, on=["arm", "benchmark"], how="left", maintain_order="left")
+    return table
 
 
 def _percent(measure: str) -> pl.Expr:

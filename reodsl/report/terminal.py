@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
-    from reodsl.report.results import Shown
 
-MEASURES: tuple[Shown, ...] = ("reg", "reg_plain", "accuracy", "length")
+MEASURES = ("reg", "reg_plain", "accuracy", "length")
 HEADS = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "length"}
 COLOURS = {"good": "green", "bad": "red", "": ""}
 
@@ -59,9 +58,9 @@ def summary_table(
     from reodsl.report.results import Cell, cell, known_columns, places
 
     baseline = study.score.relative_to if study.score is not None else None
-    shown = known_columns(table, MEASURES)
+    shown = known_columns(table, (*MEASURES, *(measure.name for measure in study.measures)))
     compared = "reg" in shown and baseline is not None and "difference" in table.columns
-    columns: tuple[Shown, ...] = ("difference", *shown) if compared else shown
+    columns = ("difference", *shown) if compared else shown
     groups = places(table)[-1:] if average_only else places(table)
     around = intervals and len(groups) == 1
     seeds = int(table["seeds"].max() or 1) if table.height else 1  # type: ignore[arg-type]
@@ -87,7 +86,7 @@ def summary_table(
     for place in groups:
         for i, column in enumerate(columns):
             above = "" if len(groups) == 1 else f"{escape(title(place)) if i == 0 else ''}\n"
-            out.add_column(above + heads[column], justify="right", no_wrap=True)
+            out.add_column(above + escape(heads.get(column, column)), justify="right", no_wrap=True)
 
     def text(one: Cell) -> Text:
         if one.column == "difference" and one.text == formats.NONE:

@@ -21,13 +21,18 @@ def scatter(
     measure: str = "accuracy",
     lines: Sequence[str] | None = None,
 ) -> Json:
-    """Return accuracy (or `reg`) over mean response length: a point for each arm, green where its REG is small.
+    """Return accuracy, `reg` or a measure over response length: a point for each arm, green where its REG is small.
 
     `table` is `tables.main`. Bars are the intervals of the score, and one standard deviation over seeds without a score.
     """
     arms = [name for name in material.arms if lines is None or name in lines]
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))
-    measures = [m for m in ("accuracy", "length", "reg") if m in rows.columns]
+    called = {"accuracy": "accuracy", "reg": "REG (tokens)"}.get(measure, measure)
+    if measure not in ("accuracy", "reg"):
+        # Vega reads points and brackets in a field's name.
+        own = {f"{measure}{end}": f"measure{end}" for end in ("", "_low", "_high")}
+        rows, measure = rows.rename(own), "measure"
+    measures = [m for m in ("accuracy", "length", "reg", "measure") if m in rows.columns]
     datasets = Rows()
     data = datasets.add(_add_ends(rows, measures))
     room = {"zero": False, "padding": EDGE}
@@ -35,9 +40,9 @@ def scatter(
     # Room for names may reach past 100%, which no accuracy does.
     share = {"format": "%", "labelExpr": "datum.value > 1 || datum.value < 0 ? '' : datum.label"}
     y = (
-        channel(measure, title="accuracy", axis=share, scale=room)
+        channel(measure, title=called, axis=share, scale=room)
         if measure == "accuracy"
-        else channel(measure, title="REG (tokens)", axis={"format": "~s"}, scale=room)
+        else channel(measure, title=called, axis={"format": "~s"}, scale=room)
     )
     dots = layer(
         data,
@@ -71,7 +76,7 @@ def scatter(
         datasets,
         [*bars, dots, *names],
         title=title(benchmark),
-        about=f"{measure} over mean response length, {title(benchmark)}: {_describe(rows, measure)}.",
+        about=f"{called} over mean response length, {title(benchmark)}: {_describe(rows, measure)}.",
         height=HEIGHT,
         switches=False,
     )
@@ -132,7 +137,7 @@ def _tooltip(columns: Sequence[str]) -> list[Json]:
 
 def _describe(rows: pl.DataFrame, measure: str) -> str:
     """Describe each arm's point in words."""
-    form = ".1%" if measure == "accuracy" else ".1f"
+    form = {"accuracy": ".1%", "measure": ".3g"}.get(measure, ".1f")
     known = rows.filter(pl.col(measure).is_not_null() & pl.col("length").is_not_null())
     return ", ".join(
         f"{row['arm']} {row[measure]:{form}} at {row['length']:.1f} tokens" for row in known.to_dicts()

@@ -76,6 +76,25 @@ def clip(x: float, low: float, high: float) -> float:
     return least((greatest((x, low)), high))
 
 
+def miss(hits: float, count: float, draws: float) -> float:
+    """Return the chance that `draws` of `count` things, none put back, are no `hits`: C(n - c, k) / C(n, k).
+
+    No more are drawn, and no more are hits, than there are.
+    """
+    if not all(map(math.isfinite, (hits, count, draws))):
+        return math.nan
+    count = max(count, 0.0)
+    hits, draws = clip(hits, 0.0, count), clip(draws, 0.0, count)
+    if hits == 0 or draws == 0:
+        return 1.0
+    left = count - hits - draws
+    if left < 0:
+        return 0.0
+    ways = (count - hits, count - draws, left, count)
+    logs = [math.lgamma(each + 1) for each in ways]
+    return min(1.0, math.exp(logs[0] + logs[1] - logs[2] - logs[3]))
+
+
 def mean(values: Sequence[float]) -> float:
     """Return the mean: the sum in order over the count."""
     return sum(values) / len(values)
@@ -131,4 +150,5 @@ FUNCTIONS: dict[Function, Callable[..., float]] = {
     "min": lambda *values: least(values),
     "max": lambda *values: greatest(values),
     "clip": clip,
+    "miss": miss,
 }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reodsl.ir.functions import Function
+from runners.rewards.arithmetic import miss
 from runners.rewards.inputs import Bools, Floats, Ints
 
 
@@ -63,6 +64,7 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
     "floor": np.floor,
     "min": lambda *values: reduce(np.minimum, values),
     "max": lambda *values: reduce(np.maximum, values),
+    "miss": lambda *counts: np.frompyfunc(miss, 3, 1)(*counts).astype(float),
     "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
 }
 

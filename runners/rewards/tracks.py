@@ -6,16 +6,14 @@ A table has a row for each response as `rollouts.parquet` has it, all responses 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from reodsl.ir.base import Node
-from reodsl.ir.expression import STEP, TRACK, History, Number
+from reodsl.ir.expression import STEP, TRACK, History, Number, rewrite
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from runners.rewards.inputs import Floats, RewardInputs
@@ -47,10 +45,12 @@ def track_values(
 
         numbers[STEP] = float(step)
 
-        def put(node: History, numbers: Mapping[str, float] = numbers) -> Number:
+        def put(node: Node, numbers: Mapping[str, float] = numbers) -> Number | None:
+            if not isinstance(node, History):
+                return None
             return Number(value=_measured(node, recent, monitor, numbers, reward.name))
 
-        values[track.name] = measure(reward.name, _replaced(track.value, put), Group("", ()), {}, numbers)
+        values[track.name] = measure(reward.name, rewrite(track.value, put), Group("", ()), {}, numbers)
     return values
 
 
@@ -115,14 +115,3 @@ def _measured(
         return quantile(values, measure(reward, node.at, nobody, {}, numbers))
     kept, counted = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
     return float(statistic(node.fn, values, kept, counted, 0)[0])
-
-
-def _replaced(value: Any, put: Callable[[History], Number]) -> Any:
-    """Return an expression in which `put` has replaced each look at other times."""
-    if isinstance(value, History):
-        return put(value)
-    if isinstance(value, tuple):
-        return tuple(_replaced(item, put) for item in value)
-    if not isinstance(value, Node):
-        return value
-    return replace(value, **{each.name: _replaced(getattr(value, each.name), put) for each in fields(value)})

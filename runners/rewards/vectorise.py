@@ -103,17 +103,21 @@ def aggregate_depth(value: IR | Node) -> int:
     return inside + isinstance(value, Aggregate)
 
 
+def _never(at: Ints, cut: Ints) -> Bools:
+    raise ValueError("nothing is cut here")
+
+
 def measure_each(
-    value: Expression, response: str, inputs: RewardInputs, numbers: Mapping[str, float]
+    value: Expression,
+    response: str,
+    inputs: RewardInputs,
+    numbers: Mapping[str, float],
+    forced: Verdicts = _never,
 ) -> Floats:
     """Return a value for every response, [questions, rollouts], which is called `response`; names are `numbers`."""
-
-    def never(at: Ints, cut: Ints) -> Bools:
-        raise ValueError("nothing is cut here")
-
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        evaluator = _Evaluator(Reward(name="", outcome=value), inputs, never, never)
+        evaluator = _Evaluator(Reward(name="", outcome=value), inputs, forced, _never)
         measured = evaluator.value(value, evaluator.scope(response, numbers))
     return np.broadcast_to(measured.reshape(measured.shape[:2]), inputs.length.shape)
 

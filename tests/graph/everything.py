@@ -34,8 +34,18 @@ from reodsl.ir.data import (
     Tests as ByTests,
 )
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
-from reodsl.ir.reward import Budgets, Dense, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
-from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
+from reodsl.ir.reward import (
+    Budgets,
+    Dense,
+    Exits,
+    Measure,
+    OracleBudgets,
+    QuestionBudgets,
+    Reward,
+    Split,
+    Steps,
+)
+from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite, Table
 from reodsl.ir.task import Programs
 from reodsl.ir.training import (
     Dpo,
@@ -185,7 +195,9 @@ def everything() -> Spec:
         filled(Frontier, name="printed", of=()),
     )
     score = filled(Score, frontier="edge", relative_to="arm base")
-    study = filled(Study, seeds=(1,), arms=arms, frontiers=frontiers, score=score)
+    measure = filled(Measure, value=filled(ex.History, over="arm"))
+    tables = (filled(Table, columns=("accuracy", measure)),)
+    study = filled(Study, seeds=(1,), arms=arms, frontiers=frontiers, score=score, tables=tables)
     return filled(Spec, study=study)  # type: ignore[no-any-return]
 
 
@@ -218,5 +230,5 @@ def nodes(value: Any, context: str = "spec") -> Iterator[tuple[str, IR | Node]]:
 CONTEXTS = {
     "Study": "study", "Arm": "study", "Experiment": "study", "FromTraining": "study", "Model": "model", "Data": "data",
     "Stage": "stage", "Pool": "pool", "Suite": "suite", "Frontier": "frontier", "Score": "score", "Table": "shown",
-    "Chart": "shown", "Cluster": "shown",
+    "Chart": "shown", "Measure": "measured", "Cluster": "shown",
 }  # fmt: skip

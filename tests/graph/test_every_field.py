@@ -32,6 +32,7 @@ KINDS = {
     "suite": "evaluate",
     "frontier": "frontier",
     "score": "score",
+    "measured": "measure",
 }
 BUT = {
     # What reads a checkpoint sees how long it may be and how it is asked; what makes it does not.
@@ -83,7 +84,9 @@ BUT = {
     # Engines draw from streams of their own, so everything that samples depends on which.
     "study Study.engine": "train sample evaluate",
     # Which tasks there are.
-    "study Study.arms": "score",
+    "study Study.arms": "score measure",
+    "study Study.score": "measure",
+    **{f"score Score.{name}": "score measure" for name in ("relative_to", "confidence")},
     **{f"study FromResults.{name}": "results" for name in ("path", "of")},
     "study FromTraining.stage": "train sample evaluate",
     # For pricing, for the machine, and for saving.

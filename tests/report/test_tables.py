@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from dataclasses import replace
@@ -9,12 +10,17 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reodsl.report import formats, tables
+from reodsl.ir.expression import Number
+from reodsl.ir.reward import Measure
+from reodsl.ir.study import Chart, Table
+from reodsl.report import copies, formats, tables
 from reodsl.report.main_table import find_first_evaluations, main_table, number
 from reodsl.report.markup import render
 from reodsl.report.material import MEAN, Material
-from reodsl.report.results import Shown, cell
+from reodsl.report.results import cell
 from reodsl.report.tables import _percent as percent
+from reodsl.report.terminal import summary_table
+from reodsl.report.tradeoff_charts import scatter
 
 CELL = tuple[str, str]
 
@@ -84,6 +90,30 @@ def test_without_a_score_there_is_accuracy_and_length(of_seeds: Material) -> Non
     assert found["length"] == pytest.approx(statistics.mean(own))
 
 
+def test_measures_are_columns_beside_the_rest_and_points_of_a_chart(material: Material) -> None:
+    """By their calls, with their intervals, on the page, as text to copy and in a terminal."""
+    brief = Measure(name="brief(0.5)", value=Number(value=1))
+    shown = Table(name="main", rows=material.arms, columns=("accuracy", brief))
+    chart = Chart(name="few", x="length", y=brief, lines=material.arms)
+    study = material.study.model_copy(update={"tables": (shown,), "charts": (chart,)})
+    row = {"benchmark": "mean", "measure": 0, "value": 0.25, "low": 0.125, "high": 0.375}
+    change = {"change": -0.5, "change_low": -0.75, "change_high": -0.25}
+    measured = pl.DataFrame(
+        [row | change | {"arm": "reo_exp"}, row | dict.fromkeys(change) | {"arm": "base"}]
+    )
+    changed = replace(material, spec=material.spec.model_copy(update={"study": study}), measures=measured)
+    table = tables.main(changed)
+    assert cells(table)["reo_exp", "mean"]["brief(0.5)"] == 0.25
+    html = render(main_table(changed, table, shown.rows, shown.shown))
+    assert html.count("[0.125, 0.375]</small>") == 2
+    assert "[0.125, 0.375]; −0.500 [−0.750, −0.250]" in html
+    assert "Average brief(0.5)" in copies.rows(changed, table, None, shown.shown)[0]
+    assert any("brief" in str(column.header) for column in summary_table(study, table).columns)
+    drawn = json.dumps(scatter(changed, table, "mean", chart.shown))
+    assert '"title": "brief(0.5)"' in drawn
+    assert "reo_exp 0.25 at" in drawn
+
+
 def test_shares_of_the_frontier_add_up(material: Material) -> None:
     shares = tables.winning_shares(material)
     for _, part in shares.group_by("benchmark"):
@@ -116,7 +146,7 @@ def test_a_number_leads_to_the_first_evaluation_of_its_arm_or_to_the_score(of_se
 )
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
-    column: Shown, row: dict[str, float], better: bool, apart: bool
+    column: str, row: dict[str, float], better: bool, apart: bool
 ) -> None:
     """More accuracy is better, and less REG; a change that may be none has no mark."""
     (stem,) = {"difference", "accuracy_change"} & row.keys()

@@ -187,6 +187,9 @@ CASES["exp(a)"] = Case(f"exp(-({N}) / 4)", lambda s: math.exp(-s.n / 4))
 CASES["abs(a)"] = Case(f"abs(9 - ({N}))", lambda s: abs(9 - s.n))
 CASES["min(a, b, c)"] = Case(f"min({N}, 9, 12)", lambda s: min(s.n, 9))
 CASES["max(a, b)"] = Case(f"max({N}, 6)", lambda s: max(s.n, 6))
+CASES["miss(a, b, c)"] = Case(
+    f"miss(3, {N} + 5, 2)", lambda s: math.comb(int(s.n) + 2, 2) / math.comb(int(s.n) + 5, 2)
+)
 CASES["clip(a, b, c)"] = Case(f"clip({N}, 3, 8)", lambda s: min(max(s.n, 3), 8))
 for name in get_args(Statistic):
     for over, of in (("group", "len(w)"), ("ref", "len(w)"), (AT, "w")):
@@ -475,4 +478,6 @@ def test_every_expression_has_a_source(tmp_path: Path) -> None:
         for each in fields(node)
         if isinstance(getattr(node, each.name), str)
     }
+    # Those of measures are in `tests/evaluate/test_measures.py`.
+    covered |= {("History", "over", "arm"), ("History", "over", "base")}
     assert wanted - covered == set(), "give these a source above, for each place"

@@ -23,7 +23,7 @@ from reodsl.language.checks.rewards import check_wording
 from reodsl.language.checks.studies import check_runnable, check_score
 from reodsl.language.program import Program
 from reodsl.language.resolve import sort_grid
-from reodsl.language.reward.body import type_reward
+from reodsl.language.reward.body import type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.values import Budgets, Compound, Definition, Frontier, Study
 from reodsl.syntax import tree
@@ -35,6 +35,8 @@ def check_program(program: Program) -> None:
         with suppress(Enough):
             for reward in program.list_type(Definition, "reward").values():
                 type_reward(program.context, reward, symbolic=True)
+            for measure in program.list_type(Definition, "measure").values():
+                type_measure(program.context, measure, symbolic=True)
             for selection in program.list_type(Definition, "selection").values():
                 type_selection(program.context, selection, symbolic=True)
             for finding in _check(program):

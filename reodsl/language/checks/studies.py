@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.ir.base import Node
+from reodsl.ir.expression import Call, Forced, Given, History, Number
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.checks.cases import (
     Case,
@@ -31,10 +33,12 @@ from reodsl.language.resolve import (
     sort_grid,
     walk_ancestry,
 )
+from reodsl.language.reward.body import type_measure
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import (
     Arm,
+    Definition,
     Experiment,
     Frontier,
     Record,
@@ -225,6 +229,69 @@ def check_columns(case: StudyCase) -> Iterator[Diagnostic]:
             message = f"`{each.name}` shows REG, and the study has no score"
             helps = "add `score = reg(against: …, to: 16K tokens)`, or leave `reg` out"
             yield View(each)[name].error("E0609", message, "`reg`", help=helps)
+
+
+_COLUMNS = ("arm", "benchmark", "seeds", "accuracy", "length", "reg", "reg_plain", "difference")
+
+
+@study_check
+def check_measures(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0609: a measure of what the study does not have."""
+    suites = [suite for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None]
+    for part in (*case.study.tables, *case.study.charts):
+        for value in filter(None, (*list_items(part, "columns"), part.get("y"))):
+            rule = value.data
+            if (
+                not isinstance(rule, Definition)
+                or (typed := type_measure(case.ctx, rule, at=value.span)) is None
+            ):
+                continue
+            if rule.name in _COLUMNS:
+                message = f"`{rule.name}` is a column of every table"
+                yield error("E0609", message, value.span, help=f"call the measure `my_{rule.name}`")
+            if part.data("subset") == "balanced":
+                helps = "show accuracy and length of the balanced subset, and measures in another table"
+                yield error("E0609", "a measure is of all questions", value.span, help=helps)
+            nodes = [*typed.nodes]
+            if any(isinstance(each, History) and each.over == "base" for each in nodes) and (
+                case.study.data("score.relative_to") is None
+            ):
+                message = f"`{rule.name}` compares with a baseline, and the study names none"
+                helps = "add one: `score = reg(against: …, to: 16K tokens, relative_to: base)`"
+                yield error("E0609", message, value.span, "no `base`", help=helps)
+            for suite in suites:
+                if (finding := _check_measured(rule.name, nodes, suite, value.span)) is not None:
+                    yield finding
+                    break
+
+
+def _check_measured(name: str, nodes: Sequence[Node], suite: Record, at: Span) -> Diagnostic | None:
+    """Return what keeps a suite's responses from being measured so."""
+    cuts = [each.cut for each in nodes if isinstance(each, Forced)]
+    if cuts and _is_gridless(suite):
+        return _report_gridless("E0609", f"`{name}` is over budgets", suite, at, "forced answers")
+    grid, samples = sort_grid(suite), suite.data("samples")
+    missing = [cut.value for cut in cuts if isinstance(cut, Number) and cut.value not in grid]
+    if missing and grid:
+        message = f"`{name}` cuts at {missing[0]:g} tokens, and `{suite.name}` forces no answers there"
+        near = min(grid, key=lambda budget: abs(budget - missing[0]))
+        return error("E0609", message, at, help=f"cut at one of its budgets, such as {near} tokens")
+    draws = [
+        float(each.field.partition("@")[2]) for each in nodes if isinstance(each, Given) and "@" in each.field
+    ]
+    draws += [
+        each.args[2].value
+        for each in nodes
+        if isinstance(each, Call) and each.fn == "miss" and isinstance(each.args[2], Number)
+    ]
+    if samples is not None and max(draws, default=0) > samples:
+        message = (
+            f"`{name}` draws {max(draws):g} responses of a question, and `{suite.name}` samples {samples}"
+        )
+        return error(
+            "E0609", message, at, help=f"draw at most {samples}, or sample more: `samples = {max(draws):g}`"
+        )
+    return None
 
 
 @study_check

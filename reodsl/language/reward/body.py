@@ -109,6 +109,50 @@ def type_reward(
     return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
 
 
+@dataclass(frozen=True, slots=True)
+class TypedMeasure:
+    """A measure that was found sound: its lets in order, and its value."""
+
+    lets: tuple[tuple[str, Expression], ...]
+    value: Typed
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Yield all expressions inside it."""
+        for value in (*(each for _, each in self.lets), self.value.data):
+            yield from walk_expression(value)
+
+
+def type_measure(
+    ctx: Context, record: Definition, *, symbolic: bool = False, at: Span | None = None
+) -> TypedMeasure | None:
+    """Return the body of a measure in types and units, or None if it is wrong, which is reported, as `type_reward` does."""
+
+    def read() -> TypedMeasure:
+        env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic, at=at)
+        body = Body(ctx, scope, env, measures=True, track="")
+        lets, values = list[tuple[str, Expression]](), list[Typed]()
+        for item in record.body.items:
+            match item:
+                case tree.Let():
+                    define_let(body, item, lets)
+                case tree.ExprStatement() if not values:
+                    values.append(type_expression(body, item.expr))
+                case _:
+                    helps = "write `let NAME = …`, or the value: `mean(correct(z) for z in arm)`"
+                    ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
+        _report_unread(ctx, record)
+        if not values or not any(
+            isinstance(each, (History, Name)) for each in walk_expression(values[0].data)
+        ):
+            helps = "end it in a number of means: `mean(correct(z) for z in arm)`"
+            name = record.item.name
+            ctx.fail("E0313", f"the measure `{name.name}` measures no responses", name.span, help=helps)
+        return TypedMeasure(tuple(lets), values[0])
+
+    return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
+
+
 @dataclass(slots=True)
 class _Read:
     """The items of a body that were read so far. `ends` are the places of its values; there should be one."""

@@ -214,7 +214,8 @@ class Body:
 
     `variable` is the name of the split at hand in a `dense` line. `facts` holds the range that conditions around an
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
-    body of a selection. `track` is the name of the track at hand, and `tracked` the response of its statistic. `cuts` are
+    body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure,
+    and `tracked` the response of its statistic. `cuts` are
     the places at which responses are cut, each with the fewest tokens. `terms` are the first of the user's functions.
     """
 
@@ -231,6 +232,7 @@ class Body:
     limits: ResponseLimits = ResponseLimits()
     depth: int = 0
     selects: bool = False
+    measures: bool = False
     track: str | None = None
     tracked: str | None = None
     splits: Splits = field(default_factory=Splits)
@@ -250,6 +252,7 @@ class Body:
             self.limits,
             self.depth,
             selects=self.selects,
+            measures=self.measures,
             track=self.track,
             tracked=self.tracked,
             splits=self.splits,
@@ -297,8 +300,11 @@ def _suggest_units(one: Typed, two: Typed) -> str:
 WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 NUMERIC: tuple[Function, ...] = get_args(Function)
-RESPONSE = ("len", "correct", "answer", "mode", "python")
+RESPONSE = ("len", "correct", "answer", "mode", "python", "ended", "majority")
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
+
+MEASURES = ("arm", "base", "grid")
+"""Words of a measure alone: the responses of an arm, those of the baseline, and the budgets of the suite."""
 
 HISTORIES = ("quantile", "steps", "monitor", "step")
 """Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""

@@ -128,7 +128,7 @@ def _are_alike(one: Record, two: Record) -> bool:
 
 def make_place(body: Body, name: str) -> Typed:
     """Return a variable over the splits: a number of tokens."""
-    return Typed(Name(name=name), TOKENS, 1.0, body.splits.high)
+    return Typed(Name(name=name), TOKENS, 0.0 if body.measures else 1.0, body.splits.high)
 
 
 def make_name(body: Body) -> str:

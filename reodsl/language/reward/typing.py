@@ -28,6 +28,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
     WeightRule,
+    walk,
 )
 from reodsl.ir.functions import FUNCTIONS as NUMBERS
 from reodsl.ir.functions import Function
@@ -176,7 +177,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             expr,
             f"a track is found anew before each step: let it run over more steps, as in `mean(… for z in {OVER_STEPS})`",
         )
-    if body.track is not None and name == STEP:
+    if body.track is not None and name == STEP and not body.measures:
         return Typed(Name(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", "ref", "x"):
         hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
@@ -212,8 +213,9 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     if declared is None and name not in body.scope.module.imports:
         place, near = "reward", suggest(name, [*env.names(), *FUNCTIONS], "there is")
         if body.track is not None:
-            place = "track"
-            near = "it knows constants, `step`, tracks above it, and what its statistic runs over"
+            place = "measure" if body.measures else "track"
+            steps = "" if body.measures else "`step`, tracks above it, "
+            near = f"it knows constants, {steps}and what its statistic runs over"
         body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
     if declared is None:
         raise Failed
@@ -359,9 +361,10 @@ def _find_response(body: Body, expr: tree.Expr) -> str:
     """Return the response that a name is of. Raises `Failed` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
-    fail(
-        body, "E0301", "this is not a response", expr, "name one: `y`, or the variable of `… for z in group`"
+    one = (
+        "the variable of `… for z in arm`" if body.measures else "`y`, or the variable of `… for z in group`"
     )
+    fail(body, "E0301", "this is not a response", expr, f"name one: {one}")
 
 
 def _type_own_code(body: Body, expr: tree.Call) -> Typed:
@@ -388,7 +391,7 @@ def _type_own_code(body: Body, expr: tree.Call) -> Typed:
     of = _find_response(body, second.value)
     if body.selects or of in body.env.sampled or body.track is not None:
         what = "a selection's responses" if body.selects else "the starting model's responses"
-        what = "the responses of a track" if body.track is not None else what
+        what = f"the responses of {_place(body)}" if body.track is not None else what
         fail(
             body,
             "E0301",
@@ -420,9 +423,39 @@ def _limit(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> 
     return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
 
 
+def _place(body: Body) -> str:
+    """Return what a body is of that is no reward."""
+    return "a measure" if body.measures else "a selection" if body.selects else "a track"
+
+
+def _type_of_evaluation(body: Body, expr: tree.Call, name: str) -> Typed:
+    """Return what an evaluation alone knows: whether a response ended, and how often a vote is right."""
+    if not body.measures:
+        helps = f"use it in a measure: `measure NAME {{ mean({name}(z{', 4' * (name == 'majority')}) for z in arm) }}`"
+        fail(body, "E0301", f"`{name}` is known of an evaluation's responses alone", expr, helps)
+    if name == "ended":
+        of = _find_response(body, _take_only(body, expr, name, "ended(z)"))
+        return Typed(Given(of=of, field=name), PLAIN, 0.0, 1.0, True)
+    first, second = expr.args if len(expr.args) == 2 else (None, None)
+    if first is None or second is None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
+        fail(
+            body, "E0310", "`majority` takes a response and a number of votes", expr, "write `majority(z, 4)`"
+        )
+    of = _find_response(body, first.value)
+    if isinstance(second.value, (tree.Binding, tree.Comprehension)):
+        raise Failed
+    votes = type_expression(body, second.value)
+    if votes.unit != PLAIN or not (votes.open or (votes.constant and votes.low >= 1 and votes.low % 1 == 0)):
+        fail(body, "E0301", "a vote is of a whole number of responses", second, "write `majority(z, 4)`")
+    count = int(votes.low) if votes.constant else 1
+    return Typed(Given(of=of, field=f"{name}@{count}"), PLAIN, 0.0, 1.0)
+
+
 def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
     if name == "python":
         return _type_own_code(body, expr)
+    if name in ("ended", "majority"):
+        return _type_of_evaluation(body, expr, name)
     argument = _take_only(
         body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))"
     )
@@ -430,6 +463,8 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
     if name == "mode":
         of = _find_response(body, argument)
+        if body.measures:
+            fail(body, "E0301", "an evaluation asks in one wording", expr, "measure `len(z)` or `correct(z)`")
         body.uses.add("mode")
         if of in body.env.sampled:
             helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
@@ -473,14 +508,20 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
             expr,
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
-    if body.track is not None or body.selects:
-        whose = "a selection" if body.selects else "a track"
+    if body.measures and op == "forced":
+        if not (at.constant or at.open or is_place(at)):
+            helps = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
+            fail(body, "E0301", "an evaluation forces answers at its budgets alone", expr.upper, helps)
+    elif body.track is not None or body.selects:
+        whose = _place(body)
         fail(
             body,
             "E0301",
             f"{whose}'s responses are graded whole, and not cut",
             expr,
-            "measure `correct(z)`, `len(z)` or `mode(z)`",
+            "measure `correct(z)` or `len(z)`"
+            if body.measures
+            else "measure `correct(z)`, `len(z)` or `mode(z)`",
         )
     body.uses.add(op)
     body.cuts.append((at.low, expr.upper.span))
@@ -514,7 +555,7 @@ def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
     if body.splits.broken:
         raise Failed
     if body.splits.over is None or body.track is not None:
-        what = "a track has none" if body.track is not None else "there is none here"
+        what = f"{_place(body)} has none" if body.track is not None else "there is none here"
         fail(
             body,
             "E0301",
@@ -565,7 +606,7 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
             over,
             "run over others by another name: `for M in splits`",
         )
-    if source == "splits":
+    if source == "splits" and not body.measures:
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
     value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
@@ -625,8 +666,11 @@ OVER_STEPS = "steps(20 steps)"
 
 
 def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
-    """Return a statistic of a track, over the responses of steps before or of the monitor set."""
-    window = _read_window(body, over.over)
+    """Return a statistic of a track or a measure, over the responses of other times or of whole arms."""
+    whose, window = _read_arm(body, over.over, name), 0
+    if whose is None:
+        window = _read_window(body, over.over)
+        whose = "steps" if window else "monitor"
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, tracked="z")
     shares = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
@@ -653,10 +697,17 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     span, empty = given[-1] if given else (over.span, None)
     if empty is not None and name != "count":
         check_unit(body, empty, value, span, over.expr.span, "`empty`")
+    if body.measures and any(
+        isinstance(each, Name) and each.name.startswith("let")
+        for part in (value, where)
+        for each in (walk(part.data) if part is not None else ())
+    ):
+        helps = "let each mean be of responses alone, and combine the means outside of them"
+        fail(body, "E0301", "a mean of a measure rests on another mean", over, helps)
     data = History(
         fn=name,  # type: ignore[arg-type]
         var="z",
-        over="steps" if window else "monitor",
+        over=whose,
         window=window or 1,
         value=value.data,
         at=at.data if at is not None else None,
@@ -667,6 +718,22 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _read_arm(body: Body, over: tree.Expr, name: str) -> Literal["arm", "base", "steps", "monitor"] | None:
+    """Return whose responses a statistic of a measure runs over; None in a track. Raises `Failed` otherwise."""
+    if not body.measures:
+        return None
+    if name != "mean":
+        helps = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
+        fail(body, "E0301", f"a measure is made of means over responses, and this is a `{name}`", over, helps)
+    match over:
+        case tree.Name("arm"):
+            return "arm"
+        case tree.Name("base"):
+            return "base"
+    helps = "write `for z in arm`, or `for z in base`"
+    fail(body, "E0301", "a measure runs over an arm's responses, or over the baseline's", over, helps)
 
 
 def _read_window(body: Body, over: tree.Expr) -> int:
@@ -715,6 +782,8 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
             return "group"
         case tree.Name("ref") if body.track is None:
             return "ref"
+        case tree.Name("grid") if body.measures:
+            return "splits"
     if body.track is not None or body.selects:
         return None
     return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
@@ -724,8 +793,9 @@ def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
     """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
     helps = "`group` is the question's responses, `ref` the starting model's"
     if body.track is not None:
-        message = f"`{name}` runs over `group` here, the responses to the question of the one at hand"
-        fail(body, "E0301", message, at, "a track's own statistic is the outermost one")
+        grid = ", or over `grid`, the budgets" if body.measures else ""
+        message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
+        fail(body, "E0301", message, at, f"{_place(body)}'s own statistic is the outermost one")
     called = at.function if isinstance(at, tree.Call) else at
     if isinstance(called, tree.Name) and called.name in HISTORIES:
         fail(
