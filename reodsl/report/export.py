@@ -10,7 +10,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.base import dumped
 from reodsl.numbers.verdict import Verdict
-from reodsl.report import schedules, tables, theme, verdict_words
+from reodsl.report import gap, schedules, tables, theme, verdict_words
 from reodsl.report.balanced import balanced_table
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
@@ -26,6 +26,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "curves": material.curves.rename({"name": "arm"}),
         "frontier": tables.frontier(material),
         "frontier_shares": tables.winning_shares(material),
+        "gap": gap.gap_rows(material),
         "training": material.metrics,
         "selections": material.selections,
         "budgets": schedules.table(schedules.list_schedules(material)),

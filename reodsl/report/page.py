@@ -18,6 +18,7 @@ from reodsl.report import (
     drawing,
     figures,
     formats,
+    gap,
     main_table,
     notes,
     provenance,
@@ -58,6 +59,7 @@ def page(
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _after(few, _curves(gallery, charts))),
         ("tradeoff", "Accuracy, length and REG", _after(few, _tradeoff(gallery, charts, chosen))),
+        ("gap", "Where the gap comes from", _after(few, _gap(gallery, charts))),
         ("training", "Training", _after(few, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
@@ -312,6 +314,19 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     shown = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
     spread = figures.spread_group(gallery, material)
     return [*shown, spread] if spread is not None else shown
+
+
+def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    rows = gap.gap_rows(material)
+    if not rows.height:
+        return []
+    about = (
+        "The tokens of budget at which an arm's answer is wrong, by cause; REG is these less the frontier's, so their "
+        "differences add up to that of REG. Tokens after an answer was right are those at which it is wrong again. A "
+        "question is never solved if no response is right at any budget, and is given up by a response that ends wrong."
+    )
+    chart = tag("div", gallery.figure("gap", gap.gap_chart(rows)), class_="charts two")
+    return [tag("p", about, class_="about"), gap.gap_table(material, rows), chart]
 
 
 def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:

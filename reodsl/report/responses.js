@@ -157,7 +157,11 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     };
     const more = each.left_out ? el("p", { class: "about" }, `${each.left_out.toLocaleString("en-US")} characters in the middle are left out. `,
       links ? el("button", { type: "button", onclick: () => go({ whole: 1 }) }, "show all") : null) : null;
-    return { element: el("article", { class: "pane" }, head, strip, more, el("div", { class: "trace", tabindex: 0 }, kept, chip, after), note), cut };
+    const lost = (parts) => parts.filter((part) => part.tokens >= 0.05).map((part) =>
+      `${part.tokens.toLocaleString("en-US", { maximumFractionDigits: 1 })} ${part.cause}`).join(", ") || "none";
+    const losses = each.lost ? el("p", { class: "about lost" },
+      `Tokens of budget with a wrong answer: ${lost(each.lost)}. On average over the question's responses: ${lost(each.lost_mean)}.`) : null;
+    return { element: el("article", { class: "pane" }, head, strip, losses, more, el("div", { class: "trace", tabindex: 0 }, kept, chip, after), note), cut };
   };
 
   return async () => {

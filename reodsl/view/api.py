@@ -154,7 +154,8 @@ class Api:
 
     def response(self, query: Query) -> dict[str, Any]:
         """One response, by its row or by what it answers."""
-        each = self._evaluation(self._of(self._record(query)), query.get("evaluation", ""))
+        there = self._of(self._record(query))
+        each, score = self._evaluation(there, query.get("evaluation", "")), there.spec.study.score
         if not self._reads(each, Filter()):
             raise problem(
                 "E0981",
@@ -166,7 +167,11 @@ class Api:
         if row is None:
             sample = _whole(query, "sample", 0) or 0
             row = row_of(each, query.get("benchmark", ""), query.get("question", ""), sample)
-        details = None if row is None else response(each, row, query.get("whole") == "1")
+        details = (
+            None
+            if row is None
+            else response(each, row, query.get("whole") == "1", score.to if score is not None else None)
+        )
         if details is None:
             raise problem(
                 "E0969", f"{each.name} has no such response", help="choose one of the list", where=each.task

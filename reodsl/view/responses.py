@@ -18,6 +18,7 @@ import polars as pl
 from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.numbers.gap import CAUSES, split_losses, weigh
 from reodsl.store.runs import Record, events, require_spec
 from reodsl.store.store import Store
 
@@ -279,11 +280,14 @@ def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
     return shown.join(wanted.lazy(), on="row", how="semi").collect(engine="streaming").sort("row").to_dicts()
 
 
-def response(evaluation: Evaluation, row: int, whole: bool = False) -> dict[str, Any] | None:
+def response(
+    evaluation: Evaluation, row: int, whole: bool = False, to: int | None = None
+) -> dict[str, Any] | None:
     """One response with its text, and a cut for each budget: the answer forced there, and at which character that is.
 
-    `exact` says that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT`
-    characters comes without its middle, unless `whole`.
+    `lost` has the tokens up to `to` that it loses by cause, and `lost_mean` those of the question's responses. `exact` says
+    that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT` characters comes
+    without its middle, unless `whole`.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
     if not rows.height:
@@ -314,6 +318,24 @@ def response(evaluation: Evaluation, row: int, whole: bool = False) -> dict[str,
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
+        **_losses(evaluation, head, to),
+    }
+
+
+def _losses(evaluation: Evaluation, head: dict[str, Any], to: int | None) -> dict[str, Any]:
+    """Return what is lost to each cause, where answers were forced."""
+    grid = budgets(evaluation)
+    if not evaluation.forced or len(grid) < 2:
+        return {}
+    question = (pl.col("benchmark") == head["benchmark"]) & (pl.col("question") == head["question"])
+    weights = weigh(grid, to if to is None or to <= grid[-1] else None)
+    lost = split_losses(_scan(evaluation.forced).filter(question), weights).collect()
+    own = lost.filter(pl.col("sample") == head["sample"])
+    means = lost.select(pl.col(tuple(CAUSES)).mean())
+    return {
+        name: [{"cause": CAUSES[cause], "tokens": frame[cause].item()} for cause in CAUSES]
+        for name, frame in (("lost", own), ("lost_mean", means))
+        if frame.height == 1
     }
 
 

@@ -127,7 +127,7 @@ def test_the_policy_names_exactly_the_scripts_that_run(page: Page) -> None:
 
 def test_the_page_holds_every_part(page: Page) -> None:
     found = {attributes["id"] for tag, attributes in page.elements if tag == "section"}
-    assert found == {"results", "curves", "tradeoff", "training", "budgets", "examples", "provenance"}
+    assert found == {"results", "curves", "tradeoff", "gap", "training", "budgets", "examples", "provenance"}
     text = " ".join(page.words)
     for words in (
         "quickstart",

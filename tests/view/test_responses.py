@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from reodsl.numbers.gap import CAUSES, weigh
 from reodsl.view.responses import (
     MOST_TEXT,
     Evaluation,
@@ -102,6 +103,14 @@ def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> No
             assert [cut["forced"] for cut in found["cuts"]] == [budget < row["tokens"] for budget in GRID]
             assert all(0 <= cut["characters"] <= len(found["response"]) for cut in found["cuts"])
             assert row_of(evaluation, row["benchmark"], row["question"], row["sample"]) == number
+            weights = weigh(GRID, 8)
+            known = {
+                cut["budget"]: weights.get(cut["budget"], 0) for cut in found["cuts"] if not cut["correct"]
+            }
+            upto = response(evaluation, number, to=8)
+            assert upto is not None
+            assert sum(each["tokens"] for each in upto["lost"]) == pytest.approx(sum(known.values()))
+            assert [each["cause"] for each in upto["lost_mean"]] == list(CAUSES.values())
         assert response(evaluation, rows.height) is None
         assert row_of(evaluation, "easy", "none", 0) is None
 

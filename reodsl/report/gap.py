@@ -1,0 +1,167 @@
+"""Show where the gap comes from: the tokens that each arm loses by cause, as a table and as a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from reodsl.numbers.gap import CAUSES, split_losses, weigh
+from reodsl.numbers.intervals import Interval, interval
+from reodsl.report import formats, vega
+from reodsl.report.artifacts import reading
+from reodsl.report.main_table import number
+from reodsl.report.markup import Markup, name_cell, tag
+from reodsl.report.material import MEAN, Material
+from reodsl.report.results import Cell
+from reodsl.report.vega import Json, Rows, channel, layer
+
+COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#999999")
+ALL = "all"
+Floats = NDArray[np.float64]
+Losses = Mapping[str, Mapping[str, Floats]]
+"""Tokens lost by cause (`all` for their sum) and benchmark, [seeds, questions]."""
+
+
+def gap_rows(material: Material) -> pl.DataFrame:
+    """Return the tokens that each arm loses by cause, on each benchmark and their mean: `value`, `low`, `high`.
+
+    `change` with its ends is the difference from the baseline, paired by seed and question; that of `all` is the difference
+    of REG. Empty without a score.
+    """
+    score = material.study.score
+    arms: dict[str, Losses] = {}
+    for arm in material.arms if score is not None and "kind" not in material.curves.columns else ():
+        found = _losses(material, arm, score.to if score is not None else 0)
+        if found is not None:
+            arms[arm] = found
+    base = arms.get(score.relative_to or "") if score is not None else None
+    confidence = score.confidence if score is not None else 0.95
+    rows = []
+    for arm, losses in arms.items():
+        for cause, cells in losses.items():
+            for place in (*cells, MEAN) if len(cells) > 1 else (MEAN,):
+                names = list(cells) if place == MEAN else [place]
+                row = {"arm": arm, "benchmark": place, "cause": cause}
+                own = interval({name: cells[name] for name in names}, confidence)
+                rows.append(row | _ends(own, ""))
+                if base is not None and losses is not base and _paired(cells, base[cause]):
+                    paired = {name: cells[name] - base[cause][name] for name in names}
+                    rows[-1] |= _ends(interval(paired, confidence), "change_")
+    schema = {"arm": pl.String, "benchmark": pl.String, "cause": pl.String} | dict.fromkeys(
+        ("value", "low", "high", "change_value", "change_low", "change_high"), pl.Float64
+    )
+    return pl.DataFrame(rows, schema=schema, orient="row").rename({"change_value": "change"})
+
+
+def _losses(material: Material, arm: str, to: int) -> Losses | None:
+    """Return an arm's losses in every seed; None where an evaluation or its forced answers are missing."""
+    seeds = []
+    for seed in material.seeds or (None,):
+        folder = material.evaluations.get((arm, seed)) or material.evaluations.get((arm, None))
+        path = folder / "forced.parquet" if folder is not None else None
+        if path is None or not path.is_file():
+            return None
+        with reading(path):
+            forced = pl.scan_parquet(path, glob=False)
+            budgets = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
+            split = split_losses(forced, weigh(budgets.to_list(), to))
+            means = split.group_by("benchmark", "question").agg(pl.col(tuple(CAUSES)).mean())
+            seeds.append(means.sort("benchmark", "question").collect(engine="streaming"))
+    cells = {
+        cause: {
+            str(name): np.stack([each.filter(benchmark=name)[cause].to_numpy() for each in seeds])
+            for name in material.benchmarks
+        }
+        for cause in CAUSES
+    }
+    whole = {name: sum(of_cause[name] for of_cause in cells.values()) for name in material.benchmarks}
+    return cells | {ALL: whole}  # type: ignore[return-value]
+
+
+def _paired(cells: Mapping[str, Floats], base: Mapping[str, Floats]) -> bool:
+    return all(name in base and base[name].shape == each.shape for name, each in cells.items())
+
+
+def _ends(around: Interval, start: str) -> dict[str, float | None]:
+    return {
+        f"{start}{name}": value for name, value in asdict(around).items() if name in ("value", "low", "high")
+    }
+
+
+def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
+    """Return the table of the average: tokens by cause, each with its difference from the baseline where pointed at."""
+    cells = {(row["arm"], row["cause"]): row for row in rows.filter(benchmark=MEAN).to_dicts()}
+    heads = {**CAUSES, ALL: "together"}
+    body = []
+    for arm in dict.fromkeys(arm for arm, _ in cells):
+        numbers = []
+        for cause, head in heads.items():
+            row = cells[arm, cause]
+            around, about = formats.interval(row["low"], row["high"]), ""
+            if row["change"] is not None:
+                ends = formats.interval(row["change_low"], row["change_high"])
+                about = f"{formats.format_signed(row['change'])} {ends}"
+            cell = Cell(
+                MEAN, cause, formats.number(row["value"]), formats.arrow(row["change"]), around, about
+            )
+            numbers.append(number(cell, first=cause == "before", label=head))
+        body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
+    head = tag(
+        "tr", tag("th", "arm", class_="name"), [tag("th", each, scope="col") for each in heads.values()]
+    )
+    whole = tag("table", tag("thead", head), tag("tbody", body), class_="results")
+    return tag(
+        "div", whole, class_="scroll", tabindex="0", role="region", aria_label="Where the gap comes from"
+    )
+
+
+def gap_chart(rows: pl.DataFrame) -> Json:
+    """Return the tokens that each arm loses on average, a bar of its causes for each."""
+    shown = rows.filter((pl.col("benchmark") == MEAN) & (pl.col("cause") != ALL))
+    order = {cause: place for place, cause in enumerate(CAUSES)}
+    shown = shown.select(
+        "arm",
+        pl.col("value").alias("tokens"),
+        pl.col("cause").replace(CAUSES).alias("cause"),
+        pl.col("cause").replace_strict(order, return_dtype=pl.Int64).alias("order"),
+    )
+    arms = shown["arm"].unique(maintain_order=True).to_list()
+    # By a column: Vega makes an expression of a list of names.
+    places = {arm: place for place, arm in enumerate(arms)}
+    shown = shown.with_columns(place=pl.col("arm").replace_strict(places, return_dtype=pl.Int64))
+    datasets = Rows()
+    bars = layer(
+        datasets.add(shown),
+        "bar",
+        {},
+        switched=False,
+        x=channel("tokens", title="tokens of budget at which answers are wrong"),
+        y=channel(
+            "arm",
+            "nominal",
+            title=None,
+            sort={"field": "place", "op": "min"},
+            axis={"labelFontSize": 12, "labelLimit": 220},
+        ),
+        color=channel(
+            "cause",
+            "nominal",
+            scale={"domain": list(CAUSES.values()), "range": list(COLOURS)},
+            legend={"title": None, "orient": "bottom", "columns": 2},
+        ),
+        order=channel("order"),
+        tooltip=[channel("arm", "nominal"), channel("cause", "nominal"), channel("tokens", format=",.1f")],
+    )
+    said = ", ".join(f"{row['arm']} {row['tokens']:.1f} {row['cause']}" for row in shown.to_dicts()[:24])
+    return vega.chart(
+        datasets,
+        [bars],
+        title="where the gap comes from",
+        about=f"Tokens lost on average by cause: {said}.",
+        height=max(120, 34 * len(arms)),
+        switches=False,
+    )
