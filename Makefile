@@ -99,7 +99,7 @@ mutants: $(DEV)
 scale: $(DEV)
 	$(BIN)/python -P -m benchmarks.scale
 
-# SGLang's pins differ from ours, so it has an environment of its own.
+# SGLang's pins differ from ours, so it has an environment of its own. Its servers compile kernels, which they link in lib64.
 sglang: $(SERVES)
 
 $(SERVES): constraints/sglang-$(PROFILE).txt | $(INSTALLER)/bin/uv
@@ -107,6 +107,7 @@ $(SERVES): constraints/sglang-$(PROFILE).txt | $(INSTALLER)/bin/uv
 	$(PYTHON) -P -m venv --clear $(SGLANG)
 	$(call TORCH_$(PROFILE),$(SGLANG)/bin/python)
 	$(call install,$(SGLANG)/bin/python) $(HASHED) -r constraints/sglang-$(PROFILE).txt
+	@cd $(SGLANG)/lib/python3*/site-packages/nvidia/cu13 && mkdir -p lib64 && ln -sf ../lib/libcudart.so.13 lib64/libcudart.so
 	@$(SGLANG)/bin/python $(COMPILE) $(SGLANG)/lib || true
 	@touch $@
 

@@ -1,11 +1,15 @@
-"""Seats of a task's processes: which bundle of cores and GPUs a trainer's rank or an engine has."""
+"""Seats of a task's processes: the bundle of cores and GPUs of each rank and engine, and what all of them set."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reodsl.graph.job import Resources
+
+_NCCL = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
+"""Variables that all processes of a group have to set alike. SGLang's servers set them to 0 where nothing is set."""
 
 
 def seat_of_trainer(resources: Resources, rank: int) -> int:
@@ -40,3 +44,13 @@ def seat(bundle: int) -> Any:
 
     group = get_current_placement_group()
     return "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, bundle)
+
+
+def set_nccl() -> None:
+    """Set NCCL for the groups of this process as servers do."""
+    os.environ.update(nccl_settings(os.environ))
+
+
+def nccl_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of NCCL that trainers and servers share, as this environment or else SGLang sets them."""
+    return {name: environment.get(name, "0") for name in _NCCL}

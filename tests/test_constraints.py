@@ -126,6 +126,15 @@ def test_trainer_and_servers_have_one_torch_and_one_nccl_on_cuda() -> None:
 
 
 @pytest.mark.parametrize("profile", ["sglang-cpu", "sglang-cuda"])
+def test_servers_compile_with_the_version_that_they_run(profile: str) -> None:
+    """A compiler refuses headers of another CUDA, and kernels that it makes may not run on an older one."""
+    found = pins(profile)
+    toolkit = ("nvcc", "crt", "cccl", "runtime")
+    every = [found[f"nvidia-cuda-{part}"] for part in toolkit] + [found["nvidia-nvvm"]]
+    assert {version.rpartition(".")[0] for version in every} == {"13.0"}
+
+
+@pytest.mark.parametrize("profile", ["sglang-cpu", "sglang-cuda"])
 def test_an_environment_of_servers_is_named_whole(profile: str) -> None:
     found = pins(profile)
     assert {"torch", "transformers", "tokenizers", "numpy"} <= set(found)

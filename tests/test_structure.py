@@ -69,7 +69,8 @@ RUNNERS_READ = {
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rollout", "rounded", "rows", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
-    "execute": {"clock", "data", "engine", "models", "own", "results", "rounded", "sandbox", "scratch"},
+    "execute": {"clock", "data", "engine", "meeting", "models", "own", "results", "rounded", "sandbox", "scratch", "seats"}
+    | {"train"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip

@@ -17,6 +17,7 @@ from reodsl.diagnostics import Diagnostic, Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
 from runners.execute.placement import Node
 from runners.scratch import Scratch
+from runners.seats import nccl_settings
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -71,7 +72,7 @@ def start_ray(address: str | None) -> ExitStack:
 
 
 def _joining(address: str) -> dict[str, Any]:
-    return {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
+    return {"address": address, "runtime_env": {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}}
 
 
 def _starting(stack: ExitStack) -> dict[str, Any]:

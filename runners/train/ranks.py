@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from runners.meeting import gloo_at
+from runners.seats import set_nccl
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ def joined(
     """
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
+    set_nccl()
     with gloo_at(host):
         dist.init_process_group(
             _backends(device),

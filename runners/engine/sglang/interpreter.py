@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
-import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error
@@ -15,8 +16,8 @@ VARIABLE = "REODSL_SGLANG_PYTHON"
 ADDRESS = "REODSL_SGLANG_ADDRESS"
 """The environment variable with addresses of servers that run already, separated by commas."""
 
-
-_SYSTEM_CUDA = Path("/usr/local/cuda")
+_COMPILES = 300.0
+"""Seconds that a compiler may take."""
 REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
 
 
@@ -66,17 +67,45 @@ def saves_memory(python: Path) -> bool:
     return _has(python, "torch_memory_saver")
 
 
-def toolkit(python: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that shows this Python's servers the CUDA compiler of its packages; nothing if they find one.
+def toolkit(python: Path) -> dict[str, str]:
+    """Return the variables that show this Python's servers the CUDA toolkit of its packages; nothing if they bring none.
 
-    SGLang imports DeepGEMM, which ends the server where it finds no compiler: in CUDA_HOME, CUDA_PATH, on the PATH or below
-    /usr/local/cuda. A node may have a driver alone, and the pinned packages bring a compiler along.
+    A toolkit of the node's does not count: compilers, headers and runtime of different versions do not go together, and
+    servers compile kernels as they start. SGLang links in `lib64`, which the packages lack; `make sglang` makes it where
+    servers may not write.
     """
-    there = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
-    if there or shutil.which("nvcc", path=environment.get("PATH")) or _SYSTEM_CUDA.exists():
+    homes = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*"))
+    homes = [home for home in homes if (home / "bin" / "nvcc").is_file()]
+    if not homes:
         return {}
-    compilers = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"))
-    return {"CUDA_HOME": str(compilers[-1].parent.parent)} if compilers else {}
+    link = homes[-1] / "lib64" / "libcudart.so"
+    for library in homes[-1].glob("lib/libcudart.so.*"):
+        with contextlib.suppress(OSError):
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(f"../lib/{library.name}")
+    return dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(homes[-1]))
+
+
+def link_kernel(home: Path, source: Path, *options: str) -> str:
+    """Compile a CUDA source with the toolkit at `home` for an H100 and link it as SGLang does, beside the source.
+
+    Return why that failed, in the compiler's words; nothing where it did not.
+    """
+    made, library = source.with_suffix(".o"), source.with_suffix(".so")
+    compile_ = [str(home / "bin" / "nvcc"), "-std=c++20", "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr"]
+    compile_ += ["-gencode=arch=compute_90a,code=sm_90a", *options, "-c", str(source), "-o", str(made)]
+    link = [os.environ.get("CXX", "c++"), "-shared", str(made), f"-L{home / 'lib64'}", "-lcudart"]
+    for command in (compile_, [*link, "-o", str(library)]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILES, check=False)
+        except (OSError, subprocess.TimeoutExpired) as caught:
+            return str(caught)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            return next(
+                (line for line in said if "error" in line or "cannot" in line), said[-1] if said else ""
+            )
+    return ""
 
 
 def _has(python: Path, package: str) -> bool:

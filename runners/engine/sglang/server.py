@@ -174,7 +174,7 @@ class Server:
         environment["TMPDIR"] = str(self._scratch.folder)
         environment |= choose_meeting(self._scratch.folder, port, self.reach)
         if not self.settings.on_cpu:
-            environment |= toolkit(self.python, environment)
+            environment |= toolkit(self.python)
         if self.devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Determinism
 from reodsl.price.machine import USABLE
+from runners.seats import nccl_settings
 
 HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launch.py"
@@ -119,6 +120,7 @@ class Settings:
             "REODSL_SGLANG_DETERMINISM": self.determinism,
             "TOKENIZERS_PARALLELISM": "false",
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
+            **nccl_settings(base),
         }
         if self.on_cpu:
             environment |= {

@@ -34,6 +34,7 @@ from runners.engine.sglang.control import Lines, Refused, call_all, choose_failu
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.silence import Lost
 from runners.meeting import SharedFile, gloo_at
+from runners.seats import set_nccl
 
 Way = Literal["tensor", "broadcast", "disk"]
 _WHOLE = "load the weights of the same model, whole"
@@ -248,6 +249,7 @@ def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> It
         messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
 
         def join() -> None:
+            set_nccl()
             with gloo_at(_seen_at(lines.servers[0])):
                 joined.append(_Own(backend, SharedFile(file, world, _JOIN), world, name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
@@ -32,6 +34,7 @@ from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.weights import ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
+from runners.train.ranks import joined
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.environments import python_with
 
@@ -77,23 +80,41 @@ def test_parts_of_a_model_are_given_cores_on_a_processor() -> None:
     assert "SGLANG_CPU_OMP_THREADS_BIND" not in Settings(Path("m"), 300, 1 << 12).environment({}, "k")
 
 
-def test_a_node_with_a_driver_alone_compiles_with_what_the_packages_bring(
+def read_only_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = python_with(tmp_path, "sglang")
-    nowhere = {"PATH": str(tmp_path / "none")}
-    monkeypatch.setattr(interpreter, "_SYSTEM_CUDA", tmp_path / "cuda")
-    assert interpreter.toolkit(python, nowhere) == {}
-    compiler = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13/bin/nvcc"
-    compiler.parent.mkdir(parents=True)
-    compiler.touch(mode=0o755)
-    found = {"CUDA_HOME": str(compiler.parent.parent)}
-    assert interpreter.toolkit(python, nowhere) == found
-    # What is there already is left alone.
-    assert interpreter.toolkit(python, nowhere | {"CUDA_PATH": "/opt/cuda"}) == {}
-    assert interpreter.toolkit(python, {"PATH": str(compiler.parent)}) == {}
-    (tmp_path / "cuda").mkdir()
-    assert interpreter.toolkit(python, nowhere) == {}
+    assert interpreter.toolkit(python) == {}
+    home = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13"
+    for file in ("bin/nvcc", "lib/libcudart.so.13"):
+        (home / file).parent.mkdir(parents=True)
+        (home / file).touch(mode=0o755)
+    found = {"CUDA_HOME": str(home), "CUDA_PATH": str(home)}
+    assert interpreter.toolkit(python) == found
+    link = home / "lib64" / "libcudart.so"
+    assert link.resolve() == home / "lib" / "libcudart.so.13"
+    # A second server finds it, and packages that are read-only already have it.
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "mkdir", read_only_disk)
+        assert interpreter.toolkit(python) == found
+
+
+def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
+    for given in ({}, {"NCCL_NVLS_ENABLE": "1"}):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        server = SETTINGS.environment(os.environ, "k")
+        with joined(0, 1, HashStore(), torch.device("cpu")):
+            pass
+        assert [os.environ[name] for name in names] == [server[name] for name in names]
+        assert [server[name] for name in names] == ["0", given.get("NCCL_NVLS_ENABLE", "0")]
 
 
 def test_what_a_trainer_will_keep_is_left_free() -> None:
