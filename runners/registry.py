@@ -40,6 +40,12 @@ def _survey() -> tuple[Part, ...]:
     return survey()
 
 
+def _probe(store: Path, address: str | None) -> Mapping[str, Sequence[Part]]:
+    from runners.execute.probes import probe_nodes
+
+    return probe_nodes(store, address)
+
+
 def _try_reward(
     reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
 ) -> tuple[Tried, ...]:
@@ -78,6 +84,7 @@ REGISTRY = Registry(
     check=_check,
     execute=_execute,
     survey=_survey,
+    probe=_probe,
     try_reward=_try_reward,
     stand_ins=_stand_ins,
     count_questions=_count_questions,

@@ -39,6 +39,7 @@ Examples:
   reodsl doctor specs/qwen3_4b_reo_exp.reo       one spec: exits 1 where it cannot run here
   reodsl doctor specs/paper --json               the specs of a folder, as JSON
   reodsl doctor specs/paper --address 10.0.0.7:6379   whether the Ray cluster there has room for them
+  reodsl doctor --node --address auto --store /shared/reo   drivers, compilers, disks and network of its nodes
 """,
 )
 @click.argument("specs", nargs=-1, type=click.Path(path_type=Path))
@@ -48,13 +49,24 @@ Examples:
     metavar="HOST:PORT",
     help="Whether they can run on the Ray cluster there (`auto`: this node's).",
 )
+@click.option(
+    "--node", is_flag=True, help="Try what a run needs of this machine, or of each node at --address."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None, as_json: bool) -> None:
+def command(
+    specs: tuple[Path, ...], store_dir: Path | None, address: str | None, node: bool, as_json: bool
+) -> None:
     """Say what runs need and this machine has or lacks, and which SPECS (files or folders) can run here.
 
     Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that
     was named cannot run here. Specs that it finds under specs/ by itself do not count.
+
+    With --node, Ray starts, compilers and processes of a group are tried, and files are written beside the store and
+    removed, for up to two minutes. Exits 1 when a node lacks anything.
     """
+    if node:
+        _probe(store_dir or Path(".reodsl"), address, as_json)
+        return
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
@@ -66,6 +78,25 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     else:
         click.echo(_text(everything, fits, bool(specs)))
     if not ready or (specs and not all(each.well for each in fits)):
+        raise SystemExit(1)
+
+
+def _probe(store: Path, address: str | None, as_json: bool) -> None:
+    """Print what nodes have and lack. Raises E0962 and E0964, and SystemExit where they lack something."""
+    look = load_registry().probe
+    found = look(store, address) if look is not None else {}
+    if as_json:
+        print_json(
+            {"nodes": [{"name": name, "parts": list(map(_describe, parts))} for name, parts in found.items()]}
+        )
+    else:
+        width = max((len(part.name) for parts in found.values() for part in parts), default=0)
+        for name, parts in found.items():
+            click.echo(name)
+            for part in parts:
+                help = f": {part.help}" if part.help is not None else ""
+                click.echo(f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
+    if any(part.state != "ok" for parts in found.values() for part in parts):
         raise SystemExit(1)
 
 
@@ -172,18 +203,13 @@ def _for(users: Sequence[str], parts: Collection[str]) -> str:
 def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
     return {
         "ready": ready,
-        "parts": [
-            {
-                "name": part.name,
-                "state": part.state,
-                "says": part.says,
-                "help": part.help,
-                "needed": part.needed,
-            }
-            for part in parts
-        ],
+        "parts": list(map(_describe, parts)),
         "specs": [{"path": each.path, "fits": each.well, "lacks": to_json(each.lacks)} for each in fits],
     }
+
+
+def _describe(part: Part) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in ("name", "state", "says", "help", "needed")}
 
 
 @dataclass(frozen=True, slots=True)

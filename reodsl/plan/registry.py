@@ -95,17 +95,19 @@ class Registry:
     runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
     missing, and how to get it; a warning for what is there and not as the spec says. `execute` runs a graph; it raises
     a `Problem` only when nothing can run at all.
-    `survey` looks at what this machine has of what runs need, imports included. `try_reward` says what each response of
-    a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of a spec's models and
-    data, by the spec's folder and one to write to; `count_questions` how many questions `data` tasks will read, by their
-    ids, as far as files on this machine tell; `import_results` writes result files of others as one table. Packages may do
-    without these four.
+    `survey` looks at what this machine has of what runs need, imports included; `probe`, by the folder of a store, at every
+    node of the Ray cluster at an address, or at this machine as its only one: parts by node. `try_reward` says what each
+    response of a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of models
+    and data of a spec, by its folder and one to write to; `count_questions` how many questions `data` tasks will read, by
+    their ids, as far as files on this machine tell; `import_results` writes result files of others as one table. Packages
+    may do without these five.
     """
 
     runners: Mapping[Kind, str]
     check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
     execute: Callable[[Execution], Results]
     survey: Callable[[], tuple[Part, ...]] = tuple
+    probe: Callable[[Path, str | None], Mapping[str, Sequence[Part]]] | None = None
     try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None

@@ -19,8 +19,8 @@ __all__ = ["execute"]
 def execute(run: Execution) -> Results:
     """Do every task of the graph whose result the store does not have; Ray starts only when there is one.
 
-    Raises a `Problem` when Ray does not start (E0962) or its nodes do not see the store (E0963). An interruption
-    ends the tasks that run and is passed on; what they had done stays in their work folders.
+    Raises a `Problem` when Ray does not start (E0962), and when its nodes do not see the store (E0963) or have another
+    reodsl (E0977). An interruption ends the tasks that run and is passed on; what they had done stays in their work folders.
     """
 
     def start() -> Backend:

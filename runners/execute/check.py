@@ -23,7 +23,9 @@ from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.code import is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain
+from runners.engine.sglang.interpreter import ADDRESS
 from runners.execute.placement import COMPUTES, Node, bundles, gpu_here, lacking, other_gpus, resources_of
+from runners.execute.probes import ask_at, diagnose
 from runners.execute.questions import place_finding, questions
 from runners.models.bounds import require_bounded
 from runners.models.impossible import check_architecture
@@ -145,7 +147,7 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or not served:
         return
-    from runners.engine.sglang.interpreter import ADDRESS, missing
+    from runners.engine.sglang.interpreter import missing
 
     lack = missing()
     if lack is not None:
@@ -169,6 +171,8 @@ def _tokens(task: Task) -> int:
 
 def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
     """Report E0971 if machines have fewer GPUs than a cluster, or none that a role of a task fits; W0971 for other GPUs.
+
+    Where they are enough, E0977 and W0977 say what servers lack on nodes.
 
     `whole` is the study's cluster; one that an experiment has for itself is reported with the first of its tasks.
     """
@@ -199,6 +203,9 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
             if lack is not None:
                 yield lack
+    served = any(engine == "sglang" for kinds in places.values() for _, engine in kinds)
+    if served and not os.environ.get(ADDRESS) and (machine.address or gpus()):
+        yield from diagnose(ask_at(machine.address))
 
 
 def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, error, first_line, problem
+from reodsl.diagnostics import Problem, error, first_line
 from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
@@ -17,6 +17,7 @@ from runners.execute.instance import import_ray, nodes, start_ray
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import perform
 from runners.execute.placement import Bundle, bundles, cores_of, lacking
+from runners.execute.probes import STORE, ask_nodes, diagnose
 
 _PROGRESS_EVERY = 0.3
 # The task is whole and another process of it is gone, with its node perhaps.
@@ -35,7 +36,7 @@ class Cluster:
     """
 
     def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:
-        """Start Ray, or join it at `address`. Raises E0962 when that fails and E0963 when nodes do not see the store."""
+        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0963 or E0977 when nodes do not fit."""
         self.emit, self.store = emit, store
         self.flying: dict[Any, Order] = {}
         self.refused: list[tuple[str, Outcome]] = []
@@ -47,7 +48,7 @@ class Cluster:
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
         if address:
-            self._see_the_store()
+            self._ask_nodes()
 
     def submit(self, order: Order) -> None:
         """Start the order as a Ray task, in the first of the bundles that its processes take; refuse what finds no room."""
@@ -131,30 +132,14 @@ class Cluster:
             if live is not None and live.progress is not None:
                 self.emit(Event("progress", order.task.id, live.progress))
 
-    def _see_the_store(self) -> None:
-        """Check that every node sees the store at the same path."""
-        ray = import_ray()
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        look = ray.remote(max_retries=0)(sees)
-        for node in ray.nodes():
-            if node["Alive"]:
-                at = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
-                seen = ray.get(look.options(num_cpus=0, scheduling_strategy=at).remote(str(self.store)))
-                if not seen:
-                    name = node.get("NodeManagerHostname", node["NodeID"])
-                    self.stop()
-                    raise problem(
-                        "E0963",
-                        f"node {name} does not see the store",
-                        where=str(self.store),
-                        help="put the store on a file system that every node mounts: --store DIR",
-                    )
-
-
-def sees(store: str) -> bool:
-    """Return whether this node has the store."""
-    return (Path(store) / "format").is_file()
+    def _ask_nodes(self) -> None:
+        """Check that every node sees the store at the same path, can write there, and has this reodsl."""
+        lacks = [
+            each for each in diagnose(ask_nodes(self.store / "format", STORE)) if each.severity == "error"
+        ]
+        if lacks:
+            self.stop()
+            raise Problem(*lacks)
 
 
 def perform_remotely(order: Order) -> Outcome:

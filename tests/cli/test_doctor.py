@@ -78,6 +78,26 @@ def test_looks_as_it_did(
 
 
 @pytest.mark.usefixtures("laptop")
+def test_nodes_look_as_they_did(
+    monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[Path, str | None]] = []
+    fine = {"left": (Part("driver", "ok", "580.65.06"), Part("compiler", "ok", "gcc 12.2.0"))}
+    lacking = {"right": (Part("driver", "broken", "the kernel has none loaded", "install driver 580"),)}
+
+    def probing(found: dict[str, tuple[Part, ...]]) -> None:
+        probe = lambda store, address: asked.append((store, address)) or found  # noqa: E731
+        monkeypatch.setattr("reodsl.cli.doctor.load_registry", lambda: replace(REGISTRY, probe=probe))
+
+    probing(fine)
+    assert call("doctor", "--node", "--address", "auto", "--store", "shared") == 0
+    probing(fine | lacking)
+    assert call("doctor", "--node") == 1
+    golden("doctor/node.txt", capsys.readouterr().out)
+    assert asked == [(Path("shared"), "auto"), (Path(".reodsl"), None)]
+
+
+@pytest.mark.usefixtures("laptop")
 def test_json_has_every_lack_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("doctor", "--json") == 0
     told = json.loads(capsys.readouterr().out)

@@ -13,6 +13,7 @@ import pytest
 from reodsl.cli.main import cli, main
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
+from reodsl.plan.registry import Part
 from reodsl.store import runs
 from reodsl.store.live import Teller, add_step
 from reodsl.store.store import Store
@@ -81,7 +82,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "explain": [("explain", "E0402"), ("explain",)],
     "graph": [("graph", "tiny.reo")],
     "new": [("new", "--list")],
-    "doctor": [("doctor", "tiny.reo", "absent.reo")],
+    "doctor": [("doctor", "tiny.reo", "absent.reo"), ("doctor", "--node")],
     "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
     "rehearse": [("rehearse", "far.reo")],
     "reward": [
@@ -147,6 +148,8 @@ def test_what_is_printed_is_what_is_documented(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REODSL_STORE", raising=False)
+    lacking = Part("glibc", "broken", "glibc 2.31", "take a newer system")
+    monkeypatch.setattr("runners.execute.probes.probe_nodes", lambda store, address: {"left": (lacking,)})
     # What is wrong inside a file is left to the task that reads it, which fails.
     monkeypatch.setattr(load, "READ_AHEAD", 0)
     for name, text in (

@@ -19,7 +19,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
-from reodsl.plan.registry import Machine
+from reodsl.plan.registry import Machine, Part
 from runners.engine.sglang import given
 from runners.engine.sglang.given import Needs
 from runners.execute import check as checking
@@ -190,6 +190,7 @@ def test_gpus_at_an_address_are_counted_node_by_node(
     there: list[Node] = []
     asked: list[str] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: asked.append(address) or tuple(there))
+    monkeypatch.setattr(checking, "ask_at", lambda address: {})
     cluster = Cluster(name="h800", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
@@ -212,6 +213,9 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
     whole = Cluster(name="whole", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     there: list[Node] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: tuple(there))
+    driver = Part("driver", "broken", "the kernel has none loaded", "install driver 580")
+    unfit: dict[str, tuple[Part, ...]] = {}
+    monkeypatch.setattr(checking, "ask_at", lambda address: unfit)
     machine = Machine(address="10.0.0.1:6379")
     placed = {"cluster": whole, "engine": "sglang"}
 
@@ -225,6 +229,9 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
 
     there[:] = [Node("left", 64, 8), Node("right", 64, 8)]
     assert told(nodes=1) == []
+    unfit["left"] = (driver,)
+    assert told(nodes=1) == ["E0977 None: driver of left: the kernel has none loaded"]
+    unfit.clear()
     # Wider than the study's, as what a lone experiment starts from may be.
     (wider,) = told(nodes=4)
     assert wider == "E0971 cluster `own`: bb.train.s1 runs on 4 x 8 H800, and the Ray cluster has 16 GPUs"

@@ -93,6 +93,7 @@ def test_it_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.M
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": lab("H800")})})
     there = (Node("left", 64, 8, "A100"), Node("right", 64, 8, "A100"))
     monkeypatch.setattr(instance, "nodes_at", lambda _: there)
+    monkeypatch.setattr(checking, "ask_at", lambda _: {})
     machine = Machine(address="10.0.0.1:6379")
     (found,) = checking.check(lower(spec).tasks, spec, tmp_path, machine)
     assert (found.code, found.severity) == ("W0971", "warning")

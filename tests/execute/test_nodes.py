@@ -12,7 +12,6 @@ import pytest
 
 from reodsl.ir.cluster import Cluster
 from reodsl.store.store import Store
-from runners.execute.cluster import sees
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 
@@ -230,9 +229,3 @@ def test_trainers_and_engines_sit_on_the_gpus_that_are_theirs() -> None:
     ]
     assert [len(devices) for _, devices in found["apart"]["engines"]] == [2, 2, 2]
     assert sorted(apart) == sorted(every), "each GPU is one's alone"
-
-
-def test_a_node_sees_a_store_by_its_mark(tmp_path: Path) -> None:
-    assert not sees(str(tmp_path))
-    (tmp_path / "format").write_text("")
-    assert sees(str(tmp_path))

@@ -1,0 +1,201 @@
+"""Probes of nodes: machines that are described, this one, and two nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from reodsl import __version__
+from reodsl.diagnostics import Problem
+from reodsl.plan.registry import Part
+from runners.execute import probes
+from runners.execute.probes import EVERYTHING, SERVERS, Found, Site, ask_nodes, compare, diagnose, probe
+from tests.called import call
+from tests.engine.sglang.environments import python_with
+from tests.execute.clusters import simulated
+
+H100 = "NVIDIA H100 80GB HBM3, 81559, 14"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder@U16)\nGCC version:\n"
+
+
+def node(place: Path, driver: str = "580.65.06", gpus: str = f"{H100}\n{H100}", gcc: str = "12.2.0") -> Site:
+    """A node with two H100, as a folder has its files and a function its commands."""
+    for file in ("dev/nvidia0", "dev/nvidia1", "proc/driver/nvidia/version", "include/Python.h"):
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).touch()
+    (place / "proc/driver/nvidia/version").write_text(OPEN.format(driver))
+    python = python_with(place / "sglang", "sglang")
+
+    def ask(*command: str) -> str:
+        answers = {"nvidia-smi": gpus, "gcc": gcc, "c++": gcc, str(python): str(place / "include")}
+        return answers[command[0]]
+
+    return Site(root=place, ask=ask, libc="glibc 2.35", include=place / "include", python=python)
+
+
+def rows(site: Site) -> dict[str, tuple[str, str]]:
+    return {part.name: (part.state, part.says) for part in probe(site, EVERYTHING)}
+
+
+def test_a_node_that_has_everything(tmp_path: Path) -> None:
+    assert rows(node(tmp_path)) == {
+        "driver": ("ok", "580.65.06"),
+        "glibc": ("ok", "glibc 2.35"),
+        "compiler": ("ok", "gcc 12.2.0"),
+        "Python.h": ("ok", str(tmp_path / "include")),
+        "sglang": ("ok", str(tmp_path / "sglang/bin/python")),
+        "gpus": ("ok", "2 x NVIDIA H100 80GB HBM3, 80 GiB"),
+    }
+
+
+A100 = "NVIDIA A100-SXM4-80GB, 81920, 14"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "change"),
+    [
+        ("driver", "575.57.08, and 580 is the first that runs CUDA 13", {"driver": "575.57.08"}),
+        ("compiler", "gcc 9, and C++20 needs 11", {"gcc": "9"}),
+        ("gpus", "1 x NVIDIA H100 80GB HBM3, 80 GiB and 1 x NVIDIA A100-SXM4-80GB, 80 GiB, and all wait for the slowest",
+         {"gpus": f"{H100}\n{A100}"}),
+        ("gpus", "2 x NVIDIA H100 80GB HBM3, 80 GiB, and others hold memory of 1",
+         {"gpus": f"{H100}\n{H100.replace(' 14', ' 40000')}"}),
+    ],
+)  # fmt: skip
+def test_what_a_node_lacks_is_one_row(tmp_path: Path, name: str, said: str, change: dict[str, str]) -> None:
+    found = rows(node(tmp_path, **change))
+    assert {row: told for row, (state, told) in found.items() if state == "broken"} == {name: said}
+
+
+def test_what_is_not_there_at_all(tmp_path: Path) -> None:
+    bare = replace(node(tmp_path), libc="glibc 2.31", include=tmp_path, python=None, ask=probes.ask_command)
+    (tmp_path / "proc/driver/nvidia/version").unlink()
+    with pytest.MonkeyPatch.context() as nothing:
+        nothing.setenv("PATH", str(tmp_path))
+        found = {part.name: part for part in probe(bare, EVERYTHING)}
+    assert {name: part.says for name, part in found.items()} == {
+        "driver": "the kernel has none loaded",
+        "glibc": "glibc 2.31, and SGLang is built for 2.34",
+        "compiler": "there is no `gcc`",
+        "Python.h": f"there is none in {tmp_path}",
+        "sglang": "not installed",
+        "gpus": "there is no `nvidia-smi`",
+    }
+    assert all(part.help for part in found.values())
+
+
+def test_this_machine_has_a_compiler_and_headers_and_a_disk(tmp_path: Path) -> None:
+    """Those rows are of nodes with GPUs: here a device is made up, and what is asked about it is not."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    (tmp_path / "mark").touch()
+    names = frozenset({"glibc", "compiler", "Python.h", "store", "disk"})
+    found = probe(Site(tmp_path / "mark", root=tmp_path, python=None), names)
+    assert [part.state for part in found] == ["ok"] * 5, found
+    assert probe(Site(tmp_path / "mark", python=None), SERVERS) == () or Path("/dev/nvidia0").exists()
+
+
+def test_a_store_that_is_not_there_or_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack(site: Site) -> str:
+        (row,) = probe(site, probes.STORE)
+        assert row.state == "broken"
+        return row.says
+
+    assert lack(Site(tmp_path / "none" / "mark")) == f"{tmp_path / 'none'} is not there"
+    (tmp_path / "mark").touch()
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert lack(Site(tmp_path / "mark")) == f"{tmp_path}: No space left on device"
+
+
+def test_a_kernel_is_compiled_and_linked_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = python_with(tmp_path, "sglang")
+    home = tmp_path / "lib/python3.11/site-packages/nvidia/cu13"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "nvcc").write_text("#!/bin/sh\necho 'error: incompatible' >&2; exit 1\n")
+    (home / "bin" / "nvcc").chmod(0o755)
+    (row,) = probe(Site(python=python), frozenset({"build"}))
+    assert (row.state, row.says) == ("broken", "error: incompatible")
+
+
+def of(node: str, **rows: str) -> dict[str, tuple[Part, ...]]:
+    return {node: tuple(Part(name, "ok", says) for name, says in rows.items())}
+
+
+def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]) -> None:
+    old = Part("driver", "broken", "575.57.08, and 580 is the first that runs CUDA 13", "install driver 580")
+    unseen = Part("store", "broken", "/shared/reo is not there", "put it on a file system")
+    found: Found = {
+        **of("left", driver="580.65.06", gpus="8 x NVIDIA H100, 80 GiB", glibc="glibc 2.35"),
+        **of("right", driver="580.82.07", gpus="8 x NVIDIA A100, 80 GiB", glibc="glibc 2.36"),
+        **of("head"),
+        **{f"node{number}": (old, unseen) for number in range(6)},
+    }
+    assert [row.name for row in compare(found)] == ["driver", "gpus"]
+    driver, store, *warnings = diagnose(found)
+    refusal("execute/E0963.txt", Problem(store))
+    refusal("execute/E0977.txt", Problem(driver))
+    assert [each.message for each in warnings] == [
+        "driver: 580.65.06 on left; 580.82.07 on right",
+        "gpus: 8 x NVIDIA H100, 80 GiB on left; 8 x NVIDIA A100, 80 GiB on right",
+    ]
+    refusal("execute/W0977.txt", Problem(warnings[1]))
+    assert compare(of("left", driver="580.65.06") | of("right", driver="580.65.06")) == ()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_node_of_another_version_or_without_an_answer_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((node, (clock,)),) = ask_nodes(None, probes.STORE).items()
+    assert (clock.name, clock.says) == ("clock", "as here")
+    monkeypatch.setattr(probes, "__version__", "9.9")
+    ((_, (row,)),) = ask_nodes(None, SERVERS).items()
+    assert row.says == f"is {__version__}, and this command is of 9.9"
+    monkeypatch.setattr(probes, "PATIENCE", 0.0)
+    assert ask_nodes(None, SERVERS)[node][0].says == "no answer within 0 seconds"
+    assert probes._meet({}, Path()).says == "no node sees the store, in which processes meet"
+    ray = SimpleNamespace(get=lambda answer: answer, exceptions=SimpleNamespace(RayError=OSError))
+    (late,) = probes._hear(ray, ("9.9", (), 100.0), 160.0)
+    assert (late.state, late.says, late.needed) == ("broken", "60 seconds behind", False)
+
+
+PAIR = """
+import sys
+from ray.cluster_utils import Cluster
+
+small = {"num_cpus": 1, "object_store_memory": 80_000_000}
+cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+cluster.add_node(**small)
+print(cluster.address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.heavy
+def test_both_nodes_of_a_cluster_are_asked_and_meet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with simulated(PAIR) as cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        code = call("doctor", "--node", "--address", address, "--store", str(tmp_path / "store"), "--json")
+    told = json.loads(capsys.readouterr().out)["nodes"]
+    assert code == 0, told
+    *nodes, every = told
+    assert every["name"] == "all nodes"
+    assert [
+        [part["state"] for part in each["parts"] if part["name"] in ("clock", "store", "disk")]
+        for each in nodes
+    ] == [["ok"] * 3] * 2
+    assert [part["name"] for part in every["parts"]] == ["group"]
+    assert every["parts"][0]["says"].startswith("4 processes add up tensors at ")
+    assert list(tmp_path.iterdir()) == []
