@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -59,12 +60,21 @@ def test_both_profiles_are_targets_of_make(profile: str) -> None:
     assert "PROFILE=cpu" in all_of("ARG")
     assert (ROOT / "constraints" / f"{profile}.txt").exists()
     (run,) = (said for said in all_of("RUN") if said.startswith("make"))
-    command = run.replace("${PROFILE}", profile).split()
+    nowhere = "make --dry-run VENV=/nowhere/.venv SGLANG=/nowhere/.venv-sglang "
     done = subprocess.run(
-        [*command, "--dry-run", "VENV=/nowhere/.venv"], cwd=ROOT, capture_output=True, text=True
+        ["sh", "-e", "-c", run.replace("make ", nowhere)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PROFILE": profile},
     )
     assert done.returncode == 0, done.stderr
     assert f"({profile} profile)" in done.stdout
+    # Servers start in the image for GPUs: SGLang, its link to the runtime, and a compiler.
+    (apt,) = (said for said in all_of("RUN") if said.startswith("apt-get"))
+    assert '[ "${PROFILE}" = cuda ]; then apt-get install -y --no-install-recommends g++' in apt
+    assert ("-r constraints/sglang-cuda.txt" in done.stdout) == (profile == "cuda")
+    assert ("lib64/libcudart.so" in done.stdout) == (profile == "cuda")
 
 
 @pytest.mark.parametrize("script", all_of("RUN"))
