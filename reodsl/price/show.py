@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from humanize import naturalsize
 
-from reodsl.diagnostics import Diagnostic, error
+from reodsl.diagnostics import Diagnostic, error, listed
 from reodsl.ir import Origin, Spec
 from reodsl.price.prices import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, add_prices
@@ -117,9 +117,11 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
     lines += [f"Work: {line}" for line in _work(whole)]
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(whole.disk)}.")
+    unpriced: dict[str, list[str]] = {}
     for name, price in chosen.items():
         if price.unpriced is not None:
-            lines.append(f"No price for {name}: {price.unpriced}")
+            unpriced.setdefault(price.unpriced, []).append(name)
+    lines += [f"No price for {listed(alike, 2)}: {reason}" for reason, alike in unpriced.items()]
     return [*lines, *_basis(prices)]
 
 

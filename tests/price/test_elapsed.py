@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reodsl.graph.task import Graph, Task
 from reodsl.price.prices import Elapsed, simulate_elapsed
-from reodsl.price.show import until_the_end
+from reodsl.price.show import summary, until_the_end
 from reodsl.price.value import Price, Prices
 
 
@@ -108,6 +108,15 @@ def test_a_task_without_a_price_leaves_the_time_open() -> None:
     odd = Prices({"a": Price(unpriced="nobody knows")}, "seconds", "", None, None, 1)
     assert simulate_elapsed(graph({"a": ""}), odd, ["a"]) is None
     assert until_the_end(told, None) == []
+
+
+def test_a_reason_for_no_price_is_told_once() -> None:
+    tasks = {name: Price(unpriced="nobody knows") for name in ("a.s1", "a.s2", "a.s3")}
+    told = Prices({**tasks, "b": Price(unpriced="no hardware")}, "seconds", "", None, None, 1)
+    assert [line for line in summary(told, list(told.tasks)) if line.startswith("No price")] == [
+        "No price for a.s1, a.s2 and 1 more: nobody knows",
+        "No price for b: no hardware",
+    ]
 
 
 @st.composite
