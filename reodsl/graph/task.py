@@ -27,10 +27,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 15,
-    "sample": 13,
+    "train": 16,
+    "sample": 14,
     "select": 1,
-    "evaluate": 13,
+    "evaluate": 14,
     "results": 1,
     "frontier": 1,
     "budgets": 2,

@@ -66,6 +66,10 @@ _TURNS_BACK = re.compile(
     r"| is) (?:not right|wrong)|I (?:made|think I made) a)\b",
     re.IGNORECASE,
 )
+_CUT = re.compile(
+    r"\b(?:we|which|that|the|and|or|so|of|to|is|are|then|with|by|for|from|as|because|since|where|it|this|giving|adding)\s*\Z"
+)
+"""A text that was cut in its last sentence."""
 _LABEL = re.compile(r"\W{0,8}(?:[Pp]art ?)?\(?([a-h]|[1-9]|i{1,3}|iv|v)\)\W{0,8}")
 _NAME = re.compile(r"(?:\$|\\\()([A-Za-z]{1,3})(?:\$|\\\))")
 
@@ -78,7 +82,7 @@ def final_answers(text: str) -> list[tuple[int, str]]:
     answers, parts, stated = list[tuple[int, str]](), list[tuple[str, str]](), False
     for end, sentence, hidden in _sentences(text):
         stated = stated and _TURNS_BACK.match(sentence) is None
-        if _SAYS_NOTHING.match(sentence):
+        if _SAYS_NOTHING.match(sentence) or _CUT.search(sentence):
             continue
         label = _LABEL.match(sentence)
         answer, explicit = read_sentence(sentence[label.end() :] if label else sentence, hidden)

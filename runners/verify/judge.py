@@ -170,7 +170,8 @@ _MODULO = re.compile(
 _FORMULA = re.compile(r"(?=.*[0-9])(?:\(?[A-Z][a-z]?[0-9]*\)?[0-9]*){2,40}(?:\^?[0-9]?[+-])?")
 _CHOSEN = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
 _CHOICE_SAID = re.compile(
-    r"(?:\\text\{ ?)?(?:\(([A-Z])\)[.:]?|([A-H])(?:[.):]|\}(?=\\text)| (?=\([a-z]{3}))|([A-H])(?=\})) ?\}?[ :]*(.*?)\}?",
+    r"(?:\\(?:text|mathrm)\{ ?)?"
+    r"(?:\(([A-Z])\)[.:]?|([A-J])(?:[.):]|\}(?=\\text)| (?=\([a-z]{3}))|([A-J])(?=\})) ?\}?[ :]*(.*?)\}?",
     re.DOTALL,
 )
 _SOME = re.compile(r"\\(?:forall|exists)(?![A-Za-z])")
@@ -212,17 +213,21 @@ _NAMES = re.compile(
     r"\( ?[A-Za-z](?:_\w)? ?(?:, ?(?:[A-Za-z](?:_\w)?|\\[a-z]+) ?)+\)|\(r, ?\\theta(?:, ?[a-z\\]+)?\)"
 )
 _POINT = re.compile(r"[A-Z](?:_[0-9]|')? ?(\([^()]*\))")
+_AXES = re.compile(
+    r" ?([+-]?) ?((?:\\(?:frac\{[^{}]*\}|sqrt|pi|cdot) ?|[0-9.]+|\{[^{}ijk]*\}|[a-hl-z] ?)*+) ?\{?([ijk])\}?(?![A-Za-z])"
+)
 _UNEQUAL = re.compile(r"[a-zA-Z] ?\\ne (-?[^,=<>\\ ]{1,20}|-?\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
 _NUMERAL = re.compile(
     r"(?=.*[0-9])(?:\\(?:frac|sqrt|pi|cdot|times|ln|log)(?![A-Za-z])|[0-9.+*/^{}()\[\] -])+"
 )
 _ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)\b")
-_FREE = re.compile(r"(?<=\+) ?[cCkK]$")
+_FREE = re.compile(r"(?<=\+)( ?)[cCkK]$")
 _NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
 _INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
-_ROWS = re.compile(r"\\\\")
+_SCALED = re.compile(r"(-?(?:\\frac\{[0-9]+\}\{[0-9]+\}|[0-9]+)) ?(\\begin\{[pbBV]?matrix\}.*)", re.DOTALL)
+_NESTED = re.compile(r"\[(?: ?\[[^\[\]]+\] ?,?){2,}\]")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 _UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
@@ -277,8 +282,10 @@ class _Judge:
         if (
             gold_quantity is None
             and answer_quantity is not None
-            and answer_quantity.counted
-            and "\\" not in gold
+            and (
+                ("\\" not in gold and answer_quantity.counted)
+                or (answer_quantity.unit is not None and not _TEXT.search(answer))
+            )
         ):
             answer_quantity = None
         if gold_quantity is not None and answer_quantity is None:
@@ -447,8 +454,9 @@ class _Judge:
             return False
         near = one.allowance(self.tolerance, not _DECIMAL.search(answer)) if one is not None else Fraction(0)
         share = float(near / abs(one.value)) if one is not None and one.value else self.share
-        if "C" not in gold[:-1] and gold[-1:] == "C":
-            answer = _FREE.sub("C", answer)
+        free = gold[-1:] if _FREE.search(gold) else ""
+        if free and free not in gold[:-1]:
+            answer = _FREE.sub(rf"\1{free}", answer)
         if one is not None and one.percent and other is None:
             return some(
                 [_asked(_number(value, one), answer, share) for value in (one.value / 100, one.value)]
@@ -661,7 +669,8 @@ def _words(gold: str, answer: str) -> Plan | None:
     """Choices and words: whether they are the same ones. None where the reference is neither."""
     opinions = [_OPINION.match(_TEXT.sub(r"\1", text)) for text in (gold, answer)]
     if opinions[0] is not None and opinions[1] is not None and not opinions[0][0].endswith(" "):
-        return opinions[0][1].lower() == opinions[1][1].lower()
+        one, other = (opinion[1].lower() in ("yes", "true") for opinion in opinions if opinion)
+        return one == other
     left, right = _said(gold), _said(answer)
     times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
     if times[0] is not None and times[1] is not None and (times[0][3] or (times[1][3] and times[0][2])):
@@ -774,9 +783,16 @@ def _one_by_one(text: str, other: str) -> str:
 
 
 def _unlettered(text: str, other: str) -> str:
-    """Return the coordinates of `A(2, 5)`, where they are compared with coordinates alone."""
+    """Return the coordinates of `A(2, 5)` or of `2i + 5j`, where they are compared with coordinates alone."""
+    if other[:1] != "(" or "," not in other:
+        return text
     point = _POINT.fullmatch(text)
-    return point[1] if point is not None and "," in point[1] and other[:1] == "(" else text
+    if point is not None:
+        return point[1] if "," in point[1] else text
+    parts = {axis: f"{sign}{size.strip(' ') or 1}" for sign, size, axis in _AXES.findall(text)}
+    if "j" not in parts or _AXES.sub("", text).strip(" "):
+        return text
+    return f"({', '.join(parts.get(axis, '0') for axis in 'ijk'[: max(2, other.count(',') + 1)])})"
 
 
 def _rounded(text: str) -> list[str]:
@@ -838,6 +854,8 @@ def _group(text: str) -> _Group | None:
     if _CAP.search(text):
         return None
     if text[0] in "([" and text[-1] in ")]" and closing(text, 0) == len(text) - 1:
+        if len(signed := _both(text)) > 1:
+            return _Group("list", signed)
         items = split_top(text[1:-1], _COMMA)
         return _Group("tuple", tuple(items), text[0] + text[-1]) if len(items) > 1 else None
     items = [item for item in split_top(text, _COMMA) if item]
@@ -862,17 +880,27 @@ def _both(text: str) -> tuple[str, ...]:
 
 def _matrix(text: str) -> _Group | None:
     body = text
+    if _NESTED.fullmatch(text):
+        # Lists of lists, as programs write them.
+        rows = [split_top(row[1:-1], _COMMA) for row in split_top(text[1:-1], _COMMA)]
+        return _rows(rows)
     if text[0] in "([|" and text[-1] in ")]|":
         body = text[1:-1].strip(" ")
-    matrix = _MATRIX.fullmatch(body)
+    scaled = _SCALED.fullmatch(body)
+    matrix = _MATRIX.fullmatch(scaled[2] if scaled else body)
     if matrix is None or r"\begin" in matrix[2]:
         return None
     if matrix[1] in ("vmatrix", "Vmatrix") or (matrix[1] == "array" and body == text):
         return None
-    rows = [[cell.strip(" ") for cell in row.split("&")] for row in matrix[2].split(r"\\") if row.strip(" ")]
+    rows = [row.split("&") for row in matrix[2].split(r"\\") if row.strip(" ")]
+    return _rows([[rf"{scaled[1]} \cdot ({cell.strip()})" for cell in row] for row in rows] if scaled else rows)
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> _Group | None:
+    """Return the matrix of some rows, None where they differ in length."""
     if len({len(row) for row in rows}) != 1:
         return None
-    return _Group("matrix", tuple(cell for row in rows for cell in row), width=len(rows[0]))
+    return _Group("matrix", tuple(cell.strip(" ") for row in rows for cell in row), width=len(rows[0]))
 
 
 def _set(text: str) -> _Group | None:

@@ -87,9 +87,15 @@ _UPRIGHT = re.compile(
 )
 _BRACED_NUMBER = re.compile(r"([+-]?)\{([0-9][0-9.,]*)\}(?= |$)")
 _OUTWARD = re.compile(r"([\[\]])([^\[\]]{1,80},[^\[\]]{1,80})([\[\]])")
-_AXIS = re.compile(r"\\(?:hat|vec|overrightarrow) ?\{? ?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}?")
+_AXIS = re.compile(
+    r"\\(?:hat|vec|overrightarrow|mathbf|boldsymbol|bm) ?\{? ?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}?"
+)
+_PRIME = re.compile(r"\^ ?(?:\{ ?\\prime ?\}|\\prime(?![A-Za-z]))")
+_WORD_BELOW = re.compile(r"_(\\text\{[a-z]{3,5}\})")
+_DERIVATIVE = re.compile(r"\\frac\{ ?d ?([a-z]) ?\}\{ ?d ?[a-z] ?\}")
+_JOINT = re.compile(r"\\text\{ ?([\u6216\u548c]) ?\}")
 _NEGATIVE = re.compile(r"\A(?:negative|minus) (?=[0-9\\.])", re.IGNORECASE)
-_CORRECT = re.compile(r"\A(\(?[A-H]\)?) is (?:the )?(?:correct|right)(?: (?:one|answer|option|choice))?\.?\Z")
+_CORRECT = re.compile(r"\A(\(?[A-J]\)?) is (?:the )?(?:correct|right)(?: (?:one|answer|option|choice))?\.?\Z")
 _ANGLES = re.compile(r"\\langle(?![A-Za-z])((?:(?!\\[lr]angle)[^<>|]){1,200}+)\\rangle(?![A-Za-z])")
 _SPACED_I = re.compile(r"(?<=[0-9}]) i(?![A-Za-z])")
 _STRONG = re.compile(
@@ -151,12 +157,14 @@ def plain(text: str) -> str:
         text = _DOUBLED.sub(r"\\", text)
     if "\\" in text:
         text = _COLOUR.sub("", _ROW_GAP.sub("", _TIGHT.sub(",", text)))
-        text = _UPRIGHT.sub(_upright, text)
+        text = _UPRIGHT.sub(_upright, _AXIS.sub(r"\1", text))
         text = _COMMAND.sub(_one_spelling, text)
         text = _COLON_ALONE.sub(":", _COMMA.sub(",", text))
         text = _OVER.sub(_over, text)
         text = _SECOND.sub(r"\\\1\2{\3}", _FIRST.sub(r"\\\1{\2}", text))
-        text = _POWER.sub(r"^\\circ", _AXIS.sub(r"\1", text))
+        text = _POWER.sub(r"^\\circ", text)
+        text = _JOINT.sub(r" \1 ", _DERIVATIVE.sub(r"\1'", _PRIME.sub("'", text)))
+        text = _WORD_BELOW.sub(r"_{\1}", text)
         text = _SYSTEM.sub(lambda system: system[1].replace(r"\\", ","), text)
     elif "{," in text:
         text = _COMMA.sub(",", text)
@@ -167,6 +175,10 @@ def plain(text: str) -> str:
     if r"\rangle" in text:
         text = _ANGLES.sub(lambda angles: f"({angles[1]})" if "," in angles[1] else angles[0], text)
     text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
+    # Of a last `\ ` only the backslash is left.
+    text = text.rstrip("\\ ")
+    if r"\equiv" in text and "mod" not in text:
+        text = text.replace(r"\equiv", "=")
     if "integer" in text or r"\mathbb" in text:
         text = _PARAMETER.sub(
             lambda said: rf", {said[1] or said[2] or said[3]} \in \mathbb{{Z}}", text.rstrip(".")

@@ -300,7 +300,7 @@ _NOUNS = re.compile(
     r"|ant|owl|o'clock|in(?= )|of(?= )|on(?= )|a(?= ))"
     r"(?:[ ,'/.-]+(?:[A-Za-z]{2,}|a)){0,12}\.?"
 )
-_COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,8}")
+_COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af/]{1,8}")
 _FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
 _MORE = re.compile(
     r"\b(?:and|or|to(?! [a-z]{2})|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared"
@@ -309,7 +309,7 @@ _MORE = re.compile(
     r"|gcd|pi"
     r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"
     r"|six|seven"
-    r"|eight|nine|ten|eleven|twelve)\b|[\u4e07\u4ebf\u5104\u842c\u5343\u767e\u5341\u534a\u6216\u548c\u500d]"
+    r"|eight|nine|ten|eleven|twelve)\b|\u5343(?![\u7c73\u514b])|[\u4e07\u4ebf\u5104\u842c\u767e\u5341\u534a\u6216\u548c\u500d]"
 )
 
 

@@ -131,7 +131,7 @@ def unit_of(text: str) -> Unit | None:
     if len(text) > MOST_CHARACTERS:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _WRAPPED.sub(r" \1 ", text)))
-    text = text.replace(".", " ").replace(r"\$", "$").strip()
+    text = text.replace(".", " ").replace(r"\$", "$").replace(r"\Omega", "\u03a9").strip()
     place, sign, next_power = 0, 1, 1
     powers: dict[str, int] = {}
     size, last = Fraction(1), None

@@ -16,7 +16,7 @@ PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
 READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), Final())
 
 
-TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcdefgh")]
+TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcdefghij")]
 Rows = list[tuple[str, str, str]]
 
 

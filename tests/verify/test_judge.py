@@ -229,3 +229,44 @@ def test_hostile_answers_are_taken_apart_in_moments(gold: str) -> None:
         if gold == "1":
             judge(gold, long, 1e-4)
     assert time.process_time() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        (
+            r"\langle 3,-1,2\rangle",
+            r"3\mathbf{i}-\mathbf{j}+2\mathbf{k}",
+            r"3\mathbf{i}+\mathbf{j}+2\mathbf{k}",
+        ),
+        ("(2, 5)", r"2\hat{i} + 5\hat{j}", r"5\hat{i} + 2\hat{j}"),
+        ("(3,2),(-3,2)", r"(\pm 3, 2)", r"(3, \pm 2)"),
+        ("[[1, 0], [0, -1]]", r"\begin{bmatrix}1 & 0\\ 0 & -1\end{bmatrix}", "[[1, 0], [0, 1]]"),
+        ("J", r"\text{J. } 1.2 \times 10^{5} \text{ Pa}", r"\text{I. } 1.2 \times 10^{5} \text{ Pa}"),
+        ("E", r"\mathrm{(E)}\ 17", r"\mathrm{(D)}\ 17"),
+        ("True", r"\text{Yes, True}", r"\text{No}"),
+        ("023", r"\ 23\ ", r"\ 32\ "),
+        ("60千米/时", "60", "66"),
+        (r"50 \Omega", "50", r"50 \text{ W}"),
+    ],
+)
+def test_forms_that_a_table_brought_and_their_wrong_twins(gold: str, right: str, wrong: str) -> None:
+    assert decide(gold, right) is True
+    assert decide(gold, wrong) is False
+
+
+def test_a_factor_before_a_matrix_goes_to_each_cell() -> None:
+    plan = judge(
+        r"\begin{pmatrix} x & 2\end{pmatrix}", r"\frac{1}{2}\begin{pmatrix} 2x & 4\end{pmatrix}", 0.0
+    )
+    assert [(ask.gold, ask.answer) for ask in questions(plan)] == [
+        ("x", r"\frac{1}{2} \cdot (2x)"),
+        ("2", r"\frac{1}{2} \cdot (4)"),
+    ]
+
+
+def test_a_letter_for_an_added_constant_is_free_and_a_factor_is_not() -> None:
+    assert [(ask.gold, ask.answer) for ask in questions(judge("x^2 + c", "x^2 + C", 0.0))] == [
+        ("x^2 + c", "x^2 + c")
+    ]
+    assert decide("c x^2", "C x^2") is False
