@@ -108,7 +108,10 @@ def _written(value: Expression) -> tuple[str, int]:
         case Bare():
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
         case Given():
-            return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
+            name, _, count = value.field.partition("@")
+            if name in ("mode", "ended"):
+                return f"{name}({value.of})", _ATOM
+            return (f"{name}({value.of}, {count})" if count else f"x.{name}"), _ATOM
         case Own():
             units = {"batch": "", "seconds": " seconds", "memory": " GiB"}
             limits = [f"{name}: {each:g}{units[name]}" for name, each in value.limits.items()]
@@ -137,10 +140,8 @@ def _written(value: Expression) -> tuple[str, int]:
         case Aggregate():
             return _aggregate(value, value.over), _ATOM
         case History():
-            steps = "step" if value.window == 1 else "steps"
-            return _aggregate(
-                value, "monitor" if value.over == "monitor" else f"steps({value.window} {steps})"
-            ), _ATOM
+            steps = f"steps({value.window} step{'s' * (value.window != 1)})"
+            return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM
 
 
 def _number(constant: Number) -> tuple[str, int]:

@@ -15,7 +15,9 @@ import polars as pl
 import pytest
 
 from reodsl.graph.payload import measure_payload
+from reodsl.ir import canonical
 from reodsl.ir.reward import Measure
+from reodsl.ir.reward_text import expression_text
 from reodsl.ir.study import Study
 from reodsl.language import compile_file
 from reodsl.numbers.intervals import interval
@@ -262,6 +264,15 @@ def test_a_miss_is_a_share_of_all_draws() -> None:
                 wanted = comb(count - hits, draws) / comb(count, draws)
                 assert isclose(miss(hits, count, draws), wanted, rel_tol=1e-12), (hits, count, draws)
     assert isclose(miss(500, 10_000, 100), float(np.prod([(9500 - i) / (10_000 - i) for i in range(100)])))
+
+
+def test_a_measure_reads_as_it_is_written(study: Callable[..., Study]) -> None:
+    """The text of one in plans and differences is one of the language again."""
+    for rule in study(*ALL).measures:
+        lets = [f"let {each.name} = {expression_text(each.value)}" for each in rule.lets]
+        body = "\n".join([*lets, expression_text(rule.value)])
+        again = study("own", change=("study s {", f"measure own {{\n{body}\n}}\nstudy s {{")).measures[0]
+        assert canonical(again) == canonical(rule), body
 
 
 def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) -> None:

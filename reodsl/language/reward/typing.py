@@ -782,7 +782,7 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
             return "group"
         case tree.Name("ref") if body.track is None:
             return "ref"
-        case tree.Name("grid") if body.measures:
+        case tree.Name("grid" | "splits") if body.measures:
             return "splits"
     if body.track is not None or body.selects:
         return None
