@@ -92,6 +92,8 @@ class Response:
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
         """Return its first `count` tokens, or all of them, with what was inserted before the next one."""
         end = len(self.tokens) if count is None else count
+        if not self.inserted:
+            return self.tokens[:end]
         parts: list[int] = []
         place = 0
         for each in self.inserted:

@@ -12,6 +12,8 @@ PLACE = "engine"
 
 DETERMINISM = "determinism"
 """An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
+WEIGHTS = "weights"
+"""An entry for servers that got new weights by another way than the fastest: by which."""
 _FILE = "versions.json"
 
 

@@ -17,7 +17,7 @@ from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import hand
-from runners.engine.versions import DETERMINISM, record
+from runners.engine.versions import DETERMINISM, WEIGHTS, record
 from runners.models.tensors import tensor_shapes
 
 _LOG = logging.getLogger("reodsl.engine")
@@ -158,6 +158,8 @@ class Fleet:
             fault = self._sent(way, numbers)
             if fault is None:
                 self.way = self.way if isinstance(state, Path) else way
+                if failed:
+                    record(self._aside, WEIGHTS, f"by {way}, not {known[0]}")
                 return
             failed.append(f"{way}: {fault}")
             if way != known[-1]:

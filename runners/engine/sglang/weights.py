@@ -12,6 +12,7 @@ import json
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -178,6 +179,8 @@ def untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
 
 _JOIN = timedelta(seconds=60)
 """Until everybody has joined, and each bucket has arrived."""
+_GLANCE = 0.001
+"""Seconds between two looks at whether a bucket has arrived."""
 
 
 def send(state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path) -> None:
@@ -210,24 +213,37 @@ class _Own:
 
         make: Any = _new_process_group_helper
         self._store, prefixed = store, PrefixStore(name, store)
-        self._group, _ = make(world, 0, [], Backend(backend), prefixed, group_name=name, timeout=_JOIN)
+        # NCCL's own watch ends the whole process, so this class has to notice first.
+        timeout = 2 * _JOIN if backend == "nccl" else _JOIN
+        self._group, _ = make(world, 0, [], Backend(backend), prefixed, group_name=name, timeout=timeout)
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
-        self._left = False
+        self._left, self._nccl = False, backend == "nccl"
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Send a tensor to all others. Where one does not take it the others, who wait for it, are let go."""
+        """Send a tensor to all others. Where one does not take it in time the others, who wait for it, are let go."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
         try:
-            self._group.broadcast([tensor], options).wait()
+            work = self._group.broadcast([tensor], options)
+            until = time.monotonic() + _JOIN.total_seconds()
+            # NCCL's `wait` returns at once, whoever has died.
+            while not work.is_completed():
+                if time.monotonic() > until:
+                    raise RuntimeError(f"weights were not taken within {_JOIN.total_seconds():g} seconds")
+                time.sleep(_GLANCE)
+            work.wait()
         except RuntimeError:
-            self.leave()
+            self.leave(broken=True)
             raise
 
-    def leave(self) -> None:
-        """End the group on this side."""
-        if not self._left:
-            self._left = True
+    def leave(self, broken: bool = False) -> None:
+        """End the group on this side; a `broken` one without waiting for what NCCL still has to do."""
+        if self._left:
+            return
+        self._left = True
+        if broken and self._nccl:
+            dist.distributed_c10d._abort_process_group(self._group)
+        else:
             dist.destroy_process_group(self._group)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -83,6 +84,33 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
     assert left == [own._group]
     own.leave()
     assert len(left) == 1
+    monkeypatch.undo()
+    dist.destroy_process_group(real)
+
+
+def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's `wait` does not block, and an orderly end would wait for a server that is gone."""
+    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
+    real, ends = own._group, list[str]()
+
+    class Dead:
+        def is_completed(self) -> bool:
+            return False
+
+        def wait(self) -> bool:
+            return True
+
+    monkeypatch.setattr(weights, "_JOIN", timedelta(seconds=0.02))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda _: ends.append("destroyed"))
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ends.append("aborted"))
+    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=lambda *_: Dead()))
+    monkeypatch.setattr(own, "_nccl", True)
+    with pytest.raises(RuntimeError, match="not taken within"):
+        own.send(torch.ones(2))
+    own.leave()
+    assert ends == ["aborted"]
     monkeypatch.undo()
     dist.destroy_process_group(real)
 

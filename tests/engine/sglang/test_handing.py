@@ -22,6 +22,7 @@ from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import by_identity, hand
+from runners.engine.versions import read_record
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -263,7 +264,7 @@ def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
     assert not any(servers.told)
 
 
-def test_files_are_next_where_processes_cannot_hand_over(fleet: Any) -> None:
+def test_files_are_next_where_processes_cannot_hand_over(fleet: Any, tmp_path: Path) -> None:
     made, servers, spread = fleet()
     for refuses in servers.refuses:
         refuses["/update_weights_from_tensor"] = 1
@@ -272,6 +273,7 @@ def test_files_are_next_where_processes_cannot_hand_over(fleet: Any) -> None:
     # In the processor's memory: the devices are the servers' then.
     assert spread.asked == ["cpu"]
     assert "weights do not go by tensor" in made.hosts[0].notes[0]
+    assert read_record(tmp_path / "aside")["weights"] == ["by disk, not tensor"]
 
 
 @pytest.mark.parametrize(("world", "changes"), [(2, {"in_turn": False}), (2, {"tensor_parallel": 2})])
