@@ -25,6 +25,7 @@ PARTS = {
     "editor": "answers:editor",
     "reading": "answers:reading",
     "engine": "engine:measure",
+    "gathering": "gathering:measure",
     "lag": "lag:measure",
     "step": "step:measure",
 }
@@ -41,8 +42,8 @@ def run(*words: str) -> Any:
 
 def text(results: dict[str, Any]) -> str:
     """Return the results as a page: a row for each claim."""
-    engine, check, editor, reading, lag = (
-        results[part] for part in ("engine", "check", "editor", "reading", "lag")
+    engine, check, editor, reading, lag, gathering = (
+        results[part] for part in ("engine", "check", "editor", "reading", "lag", "gathering")
     )
     rows = [
         (
@@ -82,6 +83,11 @@ def text(results: dict[str, Any]) -> str:
             "reading a million tokens of servers' answers",
             f"{reading['with_logprobs']} s of processor time",
             f"{reading['without']} s where nothing reads log-probabilities",
+        ),
+        (
+            f"from {gathering['tokens'] / 1e6:g}M sampled tokens to an update on {gathering['world']} GPUs",
+            f"{gathering['total']} s of processor time",
+            f"the first process's, on one thread: {gathering['seconds']}",
         ),
         (
             f"a stage with `lag = 1 step` on {lag['cores']} cores",

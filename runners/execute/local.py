@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from reodsl.graph.job import Event
+from runners.execute.check import shown_gpus
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import ENVIRONMENT, perform
+from runners.execute.placement import threads_beside
 
 
 class Local:
@@ -36,6 +39,8 @@ class Local:
         order, self.order = self.order, None
         name = order.task.id
         self._prepare(order)
+        given = threads_beside(order.resources, [(len(os.sched_getaffinity(0)), shown_gpus())])
+        order = replace(order, resources=given)
         return [(name, perform(order, lambda progress: self.emit(Event("progress", name, progress))))]
 
     def stop(self) -> None:

@@ -30,7 +30,8 @@ from runners.models.names import AGAIN
 from runners.sandbox import lacking
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
-# a sum, so the last bits of a result, would depend on the number of threads.
+# a sum, so the last bits of a result, would depend on the number of threads. Beside a GPU there are more
+# (`threads_beside`).
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, error, warning
@@ -89,6 +89,22 @@ def cores_of(order: Order) -> int:
     method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
     beside = bool(method.get("lag")) and given.device == "cpu" and given.engine == "embedded"
     return given.threads * (2 if beside else 1)
+
+
+MOST_THREADS = 16
+"""Threads of a process on a GPU: more do not copy faster."""
+
+
+def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -> Resources:
+    """Return resources whose processes on GPUs have threads for an equal share of a node's cores, where they are fewest.
+
+    `nodes` are (cores, GPUs). What is left to processors beside GPUs copies and compares numbers, so no result depends on
+    how many threads do it. Ray reserves one core for each process, as for others.
+    """
+    shares = [int(cores // gpus) for cores, gpus in nodes if gpus]
+    if resources.device == "cpu" or not shares:
+        return resources
+    return replace(resources, threads=max(1, min(MOST_THREADS, *shares)))
 
 
 def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:

@@ -107,19 +107,20 @@ def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:
     if apart is None or not len(apart):
         return {}
     gap = apart.astype(np.float64)
+    size = np.abs(gap)
     with np.errstate(over="ignore"):
         return {
-            "mismatch_median": float(np.exp(np.median(np.abs(gap)))),
-            "mismatch_max": float(np.exp(np.abs(gap).max())),
+            "mismatch_median": float(np.exp(np.median(size))),
+            "mismatch_max": float(np.exp(size.max())),
             "mismatch_kl": float((np.expm1(gap) - gap).mean()),
         }
 
 
-def require_agreement(apart: NDArray[np.floating], limit: float | None, number: int) -> None:
-    """Raise a Disagreement if the median of a step is past the limit."""
+def require_agreement(apart: Gaps | None, limit: float | None, number: int) -> dict[str, float]:
+    """Return `agreement`. Raises a Disagreement if the median of a step is past the limit."""
     measured = agreement(apart)
-    if limit is None or not measured or measured["mismatch_median"] <= limit:
-        return
+    if apart is None or limit is None or not measured or measured["mismatch_median"] <= limit:
+        return measured
     raise Disagreement(
         error(
             "E0936",
@@ -140,4 +141,5 @@ def require_agreement(apart: NDArray[np.floating], limit: float | None, number: 
 
 def _gaps(mine: Tensor, theirs: Tensor, batch: TrainBatch) -> Gaps:
     """Return trainer minus engine over the tokens that the engine drew."""
-    return (mine - theirs)[batch.drawn].numpy()
+    gaps = mine - theirs
+    return (gaps if bool(batch.drawn.all()) else gaps[batch.drawn]).numpy()

@@ -6,13 +6,14 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, starmap
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from runners.train.attention import Sequences
+from runners.train.ranks import Ranks
 
 NONE = torch.zeros(0)
 ROW_COLUMNS = ("tokens", "offsets", "trained")
@@ -59,7 +60,7 @@ class TrainBatch:
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         every = chain.from_iterable(part for pair in zip(prompts, tokens, strict=True) for part in pair)
         after = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
-        at = _spans(torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), after)
+        at = _count(torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), after)
         trained = after
         if gaps is not None and any(gaps):
             kept = torch.ones(len(at), dtype=torch.bool)
@@ -79,6 +80,8 @@ class TrainBatch:
     @staticmethod
     def concat(batches: Sequence[TrainBatch]) -> TrainBatch:
         """Return batches one after another; all have the same columns."""
+        if len(batches) == 1:
+            return batches[0]
         columns = {
             name: torch.cat([getattr(batch, name) for batch in batches])
             for name in ("tokens", "trained", *TOKEN_COLUMNS)
@@ -93,30 +96,28 @@ class TrainBatch:
         """The tokens of each row, prompt and all."""
         return self.offsets.diff()
 
-    def places(self, rows: Tensor) -> Tensor:
-        """Return the places of these rows' trained tokens in the columns."""
-        return _spans(_ends(self.trained)[rows], self.trained[rows])
-
     def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
         """Return these rows, in this order."""
         at = torch.as_tensor(rows, dtype=torch.int64)
-        lengths = self.lengths[at]
+        lengths, trained = self.lengths[at], self.trained[at]
         return TrainBatch(
-            self.tokens[_spans(self.offsets[at], lengths)],
+            _cut(self.tokens, _spans(self.offsets[at], lengths)),
             _ends(lengths),
-            self.trained[at],
-            **self._columns(self.places(at)),
+            trained,
+            **self._columns(_spans(_ends(self.trained)[at], trained)),
         )
 
     def crop(self, counts: Tensor) -> TrainBatch:
         """Return each row up to the first `counts[i]` of its trained tokens."""
+        if torch.equal(counts, self.trained):
+            return self
         firsts = _ends(self.trained)[:-1]
         # Without a token it ends before its first.
         ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
         last = ends[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
         lengths = torch.where(self.trained > 0, last, self.lengths)
         return TrainBatch(
-            self.tokens[_spans(self.offsets[:-1], lengths)],
+            _cut(self.tokens, _spans(self.offsets[:-1], lengths)),
             _ends(lengths),
             counts,
             **self._columns(_spans(firsts, counts)),
@@ -125,20 +126,31 @@ class TrainBatch:
     def last_advantages(self) -> Tensor:
         """Return how many tokens of each row there are up to the last with an advantage."""
         ends = _ends(self.trained)
-        numbers = torch.arange(1, len(self.advantages) + 1)
-        # The last one so far, of whichever row; those of rows before this one do not count.
-        last = torch.where(self.advantages != 0, numbers, 0).cummax(0).values
-        reached = torch.cat((torch.zeros(1, dtype=torch.int64), last))[ends]
-        return (reached[1:] - ends[:-1]).clamp(min=0)
+        counts = self.trained.clone()
+        at_end = torch.cat((self.advantages, torch.ones(1)))[ends[1:] - 1] != 0
+        # In most rows it is the last token; only the others are looked through.
+        for row in (~at_end & (counts > 0)).nonzero().flatten().tolist():
+            moved = self.advantages[ends[row] : ends[row + 1]].nonzero()
+            counts[row] = moved[-1, 0] + 1 if len(moved) else 0
+        return counts
 
     def to(self, device: torch.device) -> TrainBatch:
         """Return the batch on a device."""
         return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)})
 
-    def _columns(self, at: Tensor) -> dict[str, Tensor]:
+    def _columns(self, spans: Spans) -> dict[str, Tensor]:
         """Return the columns of trained tokens at these places."""
         every = {name: getattr(self, name) for name in TOKEN_COLUMNS}
-        return {name: column[at] if len(column) else column for name, column in every.items()}
+        return {name: _cut(column, spans) if len(column) else column for name, column in every.items()}
+
+
+def spread_batch(ranks: Ranks, batch: TrainBatch | None) -> TrainBatch:
+    """Return the first process's batch on all of them; the others give None. Whole numbers travel in half of their bytes."""
+    columns = [] if batch is None else [getattr(batch, each.name) for each in fields(batch)]
+    moved = ranks.spread([each.int() if each.dtype == torch.int64 else each for each in columns])
+    if batch is not None:
+        return batch
+    return TrainBatch(*(each.long() if each.dtype == torch.int32 else each for each in moved))
 
 
 TOKEN_COLUMNS = tuple(each.name for each in fields(TrainBatch) if each.name not in ROW_COLUMNS)
@@ -146,14 +158,13 @@ TOKEN_COLUMNS = tuple(each.name for each in fields(TrainBatch) if each.name not 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A part of a batch that is run at once: the rows at the positions `rows`, as a model reads them.
+    """A part of a batch that is run at once: some rows, as a model reads them.
 
     `ids` [rows, width] are padded on the right, or packed: [1, tokens], one row after another, where `sequences` says.
     `at` is the flat position in `ids` whose output predicts each trained token, and `targets` that token. `columns` are the
     rows themselves.
     """
 
-    rows: Tensor
     columns: TrainBatch
     ids: Tensor
     at: Tensor
@@ -166,35 +177,37 @@ class MicroBatch:
         return () if self.sequences is None else self.sequences.lengths
 
 
-def packed(batch: TrainBatch, rows: Tensor, device: torch.device) -> MicroBatch:
+def packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
     """Return rows as a micro-batch without padding. Without rows it is a single token from which nothing is learnt."""
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     ids = (
-        batch.tokens[_spans(batch.offsets[:-1], lengths)] if len(batch) else torch.zeros(1, dtype=torch.int64)
+        _cut(batch.tokens, _spans(batch.offsets[:-1], lengths))
+        if len(batch)
+        else torch.zeros(1, dtype=torch.int64)
     )
     firsts = _ends(lengths)
     at = _predicting(firsts[:-1], batch)
-    positions = _spans(torch.zeros_like(lengths), lengths) if len(batch) else ids
+    positions = _count(torch.zeros_like(lengths), lengths) if len(batch) else ids
     starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
     sequences = Sequences(
         positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
     )
     return MicroBatch(
-        rows, batch.to(device), ids[None].to(device), at.to(device), _targets(batch).to(device), sequences
+        batch.to(device), ids[None].to(device), at.to(device), _targets(batch).to(device), sequences
     )
 
 
-def padded(batch: TrainBatch, rows: Tensor, device: torch.device) -> MicroBatch:
+def padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
     """Return rows as a micro-batch of one width. Without rows it is a single token from which nothing is learnt."""
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     width = max(int(lengths.max()), 1) if len(batch) else 1
     ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int64)
     firsts = torch.arange(len(batch)) * width
-    ids.view(-1)[_spans(firsts, lengths)] = batch.tokens[_spans(batch.offsets[:-1], lengths)]
+    ids.view(-1)[_count(firsts, lengths)] = _cut(batch.tokens, _spans(batch.offsets[:-1], lengths))
     at = _predicting(firsts, batch)
-    return MicroBatch(rows, batch.to(device), ids.to(device), at.to(device), _targets(batch).to(device))
+    return MicroBatch(batch.to(device), ids.to(device), at.to(device), _targets(batch).to(device))
 
 
 def _targets(batch: TrainBatch) -> Tensor:
@@ -206,15 +219,38 @@ def _predicting(firsts: Tensor, batch: TrainBatch) -> Tensor:
     return torch.repeat_interleave(firsts, batch.trained) + batch.at - 1
 
 
+def put_in_order(column: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
+    """Return a column of these rows, which follow each other as `rows` says, in the order of rows.
+
+    Row i has `counts[i]` tokens there; rows that are not named have none.
+    """
+    order = rows.argsort()
+    return _cut(column, _spans(_ends(counts[rows])[:-1][order], counts[rows][order]))
+
+
 def _ends(counts: Tensor) -> Tensor:
     """Return where each of some counts begins, and at last where all end."""
     return torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
 
 
-def _spans(starts: Tensor, counts: Tensor) -> Tensor:
+def _count(starts: Tensor, counts: Tensor) -> Tensor:
     """Return `counts[i]` numbers from `starts[i]` on, for each i in turn."""
-    before = _ends(counts)
-    return torch.arange(int(before[-1])) + torch.repeat_interleave(starts - before[:-1], counts)
+    runs = zip(starts.tolist(), (starts + counts).tolist(), strict=True)
+    return torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *starmap(np.arange, runs)]))
+
+
+Spans = list[slice]
+
+
+def _spans(starts: Tensor, counts: Tensor) -> Spans:
+    """Return the places `starts[i]` up to `starts[i] + counts[i]`, for each i in turn."""
+    return list(map(slice, starts.tolist(), (starts + counts).tolist()))
+
+
+def _cut(column: Tensor, spans: Spans) -> Tensor:
+    """Return what a column has at these places, one after another. It is copied in runs: an index a token costs more."""
+    array = column.numpy()
+    return torch.from_numpy(np.concatenate([array[span] for span in spans])) if spans else column[:0]
 
 
 CPU_TOKENS, GPU_TOKENS = 2048, 49152

@@ -54,7 +54,7 @@ class ScoredStep:
 
     `advantages` are those of sections, [questions, rollouts, sections], before any normalisation over the batch;
     `sections` has how many tokens each section has, those of a trained prefix first. `equal_groups` is the share of
-    questions without any advantage.
+    questions without any advantage. `logprobs` are the engine's of all tokens, response after response.
     """
 
     graded: GradedStep
@@ -62,6 +62,12 @@ class ScoredStep:
     advantages: Floats
     sections: Ints
     equal_groups: float
+    logprobs: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the numbers once: a large step has tens of millions of them, and every GPU waits."""
+        logprobs = _join([one.response.logprobs for one in self.graded.rollouts])
+        object.__setattr__(self, "logprobs", logprobs)
 
 
 def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> StepData:
@@ -155,16 +161,18 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
     triples = [(one.request.prompt, one.response, one.question.trained_prefix) for one in rollouts]
     batch = TrainBatch.of(
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
-        [(*prompt[len(prompt) - lead :], *response.sequence()) for prompt, response, lead in triples],
+        [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
         [_gaps(response, lead) for _, response, lead in triples],
     )
-    counts = torch.tensor([count for _, one, lead in triples for count in (lead, len(one.tokens))])
-    drawn = torch.tensor([False, True]).repeat(len(triples)).repeat_interleave(counts)
+    counts = [count for _, one, lead in triples for count in (lead, len(one.tokens))]
+    drawn = torch.from_numpy(np.repeat([False, True] * len(triples), counts))
+    logprobs = _engines(scored.logprobs, drawn)
+    same = all(one.response.behaviour is one.response.logprobs for one in rollouts)
     return replace(
         batch,
         drawn=drawn,
-        logprobs=_engines([one.response.logprobs for one in rollouts], drawn),
-        behaviour=_engines([one.response.behaviour for one in rollouts], drawn),
+        logprobs=logprobs,
+        behaviour=logprobs if same else _engines(_join([one.response.behaviour for one in rollouts]), drawn),
         advantages=expand_to_tokens(scored.advantages, scored.sections),
     )
 
@@ -183,10 +191,18 @@ def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
     return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))
 
 
-def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Tensor:
+def _join(values: Sequence[Sequence[float]]) -> Floats:
+    """Return the numbers of all responses one after another."""
+    return np.fromiter(chain.from_iterable(values), np.float64, sum(map(len, values)))
+
+
+def _engines(values: Floats, drawn: torch.Tensor) -> torch.Tensor:
     """Return the engine's numbers of the tokens that it drew, 0 for the rest."""
+    numbers = torch.from_numpy(values).float()
+    if len(numbers) == len(drawn):
+        return numbers
     column = torch.zeros(len(drawn))
-    column[drawn] = torch.from_numpy(np.fromiter(chain.from_iterable(values), dtype=np.float32))
+    column[drawn] = numbers
     return column
 
 
@@ -195,6 +211,8 @@ def _of_groups(
 ) -> tuple[TrainBatch, Floats, Ints]:
     """Return the batch of the questions at these positions alone."""
     batch, advantages, sections = part
+    if len(groups) == len(advantages):
+        return part
     size = advantages.shape[1]
     rows = [group * size + rollout for group in groups for rollout in range(size)]
     return batch.select(rows), advantages[list(groups)], sections[list(groups)]
@@ -221,7 +239,6 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
     """
     graded, inputs = scored.graded, scored.graded.inputs
     responses = [one.response for one in graded.rollouts]
-    logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
     rewards = scored.rewards.sum(axis=2)
     counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
     metrics = {
@@ -231,7 +248,7 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
         "length": float(inputs.length.mean()),
         "unfinished": float(np.mean([r.finish == "length" for r in responses])),
         "answered": graded.answered,
-        "entropy": float(-logprobs.mean()),
+        "entropy": float(-scored.logprobs.mean()),
         "equal_groups": scored.equal_groups,
         "tokens": float(inputs.length.sum()),
         "verifier_timeouts": float(counts["timeout"]),

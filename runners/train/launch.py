@@ -186,11 +186,9 @@ class Actors:
         first, *others = parts
         for part in others:
             resources = part.job.resources
-            gpus = 0 if resources.device == "cpu" else 1
+            gpus, cores = (0, resources.threads) if resources.device == "cpu" else (1, 1)
             place = seat(seat_of_trainer(resources, part.rank))
-            options = actor_class.options(
-                num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place
-            )
+            options = actor_class.options(num_cpus=cores, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()
         self._parts: dict[int, Any] = {}
         ready = [self._ready(part) for part in others]

@@ -108,4 +108,5 @@ def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature:
     [tokens] from [tokens, hidden] and [vocabulary, hidden].
     """
     logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
-    return logprobs[: len(targets)]
+    # A view out of a sharded model loses its hook for the backward pass where anything changes it in place.
+    return logprobs if len(logprobs) == len(targets) else logprobs[: len(targets)]

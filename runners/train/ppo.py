@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reodsl.ir.training import Ppo
 from runners.draws import permutation, purpose
-from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
+from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
@@ -45,32 +45,33 @@ def update(
     batch, apart, numbers = old_logprobs(
         learner, batch, method, temperature, same_numbers, drawn=drawn, shown=shown
     )
-    if apart is not None:
-        require_agreement(apart, method.mismatch_limit, number)
+    measured = require_agreement(apart, method.mismatch_limit, number)
     if reference is not None:
         batch = replace(batch, reference=reference.score(batch, temperature))
-    seen = _Seen()
+    seen, moved = _Seen(), np.zeros(0, dtype=np.float32)
 
     def check() -> None:
         """Check how far the trainer is from the engine, which the first pass, before any change, shows."""
-        nonlocal apart
+        nonlocal moved, measured
+        if stepped:
+            return
+        moved = seen.differences(learner)
         if apart is None:
-            apart = seen.differences(learner)
-            require_agreement(apart, method.mismatch_limit, number)
+            measured = require_agreement(moved, method.mismatch_limit, number)
 
     stepped: list[Stepped] = []
     for epoch, order in enumerate(orders):
-        for place, members in enumerate(np.array_split(order, method.minibatches), 1):
-            part = _minibatch(batch, members.tolist(), lengths, method)
+        minibatches = [members.tolist() for members in np.array_split(order, method.minibatches)]
+        weighed = _weigh(batch, minibatches, lengths, method)
+        for place, members in enumerate(minibatches, 1):
+            part, rows = weighed, members
             if method.loss.sorts:
-                part = _sorted(learner, part, method, temperature)
+                part, rows = _sorted(learner, weighed.select(members), method, temperature), None
             loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
-            stepped.append(
-                take_step(learner, part, loss, temperature, at, check, entropies=method.entropy > 0)
-            )
+            stepped.append(take_step(learner, part, loss, temperature, at, check, method.entropy > 0, rows))
     clipped, trained, diverged = seen.totals(learner)
-    errors = np.abs(seen.differences(learner))
+    errors = np.abs(moved)
     return {
         "loss": sum(one.loss for one in stepped) / len(stepped),
         "grad_norm": sum(one.grad_norm for one in stepped) / len(stepped),
@@ -78,7 +79,7 @@ def update(
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
         **({} if reference is None else {"kl": diverged / len(stepped)}),
-        **agreement(apart),
+        **measured,
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
@@ -101,11 +102,16 @@ def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float)
     return part
 
 
-def _minibatch(batch: TrainBatch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> TrainBatch:
-    """Return some rows of a batch, each token with its share of their mean; `lengths` are trained tokens of whole rows."""
-    part = batch.select(members)
-    shares = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
-    return replace(part, weights=torch.tensor(shares).repeat_interleave(part.trained) * part.weights)
+def _weigh(
+    batch: TrainBatch, minibatches: Sequence[Sequence[int]], lengths: Sequence[int], method: Ppo
+) -> TrainBatch:
+    """Return a batch with each token's share of the mean of its minibatch; `lengths` are trained tokens of whole rows."""
+    shares = torch.zeros(len(batch))
+    for members in minibatches:
+        weights = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
+        shares[members] = torch.tensor(weights)
+    every = torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy()))
+    return replace(batch, weights=every * batch.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +134,8 @@ class _Seen:
 
     def differences(self, learner: Learner) -> Gaps:
         """Return `moved` of all processes as one array."""
-        moved = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
-        return np.concatenate(learner.ranks.gather(moved))
+        moved = torch.cat([torch.zeros(0, device=learner.device), *self.moved])
+        return learner.ranks.join(moved.float()).numpy()
 
 
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:

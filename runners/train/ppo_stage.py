@@ -27,6 +27,7 @@ from runners.rollout.generator import Generator, forced_length, sampling_of
 from runners.rollout.grader import Grader, grade
 from runners.rollout.questions import Question
 from runners.rollout.wordings import Wordings, longest_prefix
+from runners.train.batch import spread_batch
 from runners.train.gather import ROLLOUTS, StepData, make_step
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.pool import Pool, load_pool
@@ -40,8 +41,8 @@ from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.verify import open_verifier
 
-LOADED = "the engine has the weights"
-"""The first process shares this when others may go on."""
+LOADED, SAMPLED = "the engine has the weights", "the step is sampled"
+"""The first process shares these when others may go on."""
 
 
 class PpoStage(StageRunner):
@@ -83,11 +84,11 @@ class PpoStage(StageRunner):
         asked = now()
         step = self.queue.get(number)
         waited = now()
-        batch = self.learner.ranks.share(step.batch)
+        self.learner.ranks.share(SAMPLED)
         row = {**step.metrics, **(_ages(step.table, number) if lag else {})}
-        row |= update(
-            self.learner, batch, self.method, context.seed, number, _same_numbers(context), context.reference
-        )
+        batch = spread_batch(self.learner.ranks, step.batch)
+        same = _same_numbers(context)
+        row |= update(self.learner, batch, self.method, context.seed, number, same, context.reference)
         write_parquet(step.table, self._file(number))
         # It is on the disk before any standing counts this step as done.
         sync(self._file(number))
@@ -215,10 +216,10 @@ class PpoFollower(StageRunner):
         await_value(context.learner)
 
     def take(self, number: int) -> Numbers:
-        """Take part in handing over weights until the batch comes, then in the update."""
+        """Take part in handing over weights until the step is sampled, then in the update."""
         context = self.context
-        batch = await_value(context.learner)
-        same = _same_numbers(context)
+        await_value(context.learner)
+        batch, same = spread_batch(context.learner.ranks, None), _same_numbers(context)
         return update(context.learner, batch, self.method, context.seed, number, same, context.reference), {}
 
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
 from torch._C._distributed_c10d import Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -42,6 +44,13 @@ class Ranks:
         """Return whether this is the process that generates and writes."""
         return self.rank == 0
 
+    @property
+    def device(self) -> torch.device:
+        """Return the device that numbers travel from, where there are others."""
+        assert self.mesh is not None
+        # Each process has made its own device the present one.
+        return torch.device(self.mesh.device_type)
+
     def share(self, value: T | None) -> T:
         """Return the first process's value on all of them; the values of the others are not looked at."""
         if self.world == 1:
@@ -57,6 +66,34 @@ class Ranks:
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value, group=self.control)
         return values
+
+    def join(self, numbers: Tensor) -> Tensor:
+        """Return the numbers of all processes, [numbers], one after another by rank, on the processor of each.
+
+        They travel between devices.
+        """
+        if self.world == 1:
+            return numbers.cpu()
+        counts = self.gather(len(numbers))
+        most = max(counts)
+        every = numbers.new_empty(self.world * most)
+        dist.all_gather_into_tensor(every, F.pad(numbers, (0, most - len(numbers))))
+        rows = every.cpu().view(self.world, most)
+        return torch.cat([row[:count] for row, count in zip(rows, counts, strict=True)])
+
+    def spread(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the first process's tensors, on the processor of each; those of the others are not looked at.
+
+        They travel between devices, one after another: pickled, a large batch would keep all GPUs waiting.
+        """
+        if self.world == 1:
+            return list(tensors)
+        spread = []
+        for place, (shape, dtype) in enumerate(self.share([(each.shape, each.dtype) for each in tensors])):
+            moved = (tensors[place] if self.first else torch.empty(shape, dtype=dtype)).to(self.device)
+            dist.broadcast(moved, 0)
+            spread.append(tensors[place] if self.first else moved.cpu())
+        return spread
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """Return the sums of numbers over all processes, in order of rank, so that each has the same bits."""

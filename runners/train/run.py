@@ -128,6 +128,7 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     optimizers = build_optimizers(model, stage.optim)
     products = _choose_precision(stage, job) if scorer is None else torch.float32
     learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
+    learner = replace(learner, yields=not job.resources.apart)
     sizes = learner.sizes
     return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes))
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,7 +20,16 @@ from runners.rounded import HALF
 from runners.train import bfloat16
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
-from runners.train.batch import MicroBatch, TrainBatch, deal_packed, deal_padded, packed, padded, token_bound
+from runners.train.batch import (
+    MicroBatch,
+    TrainBatch,
+    deal_packed,
+    deal_padded,
+    packed,
+    padded,
+    put_in_order,
+    token_bound,
+)
 from runners.train.forward import Forward, make_forward, plain_forward
 from runners.train.fused import fuse
 from runners.train.logprobs import token_entropies, token_logprobs
@@ -39,7 +49,8 @@ class Learner:
     `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
     bounds the tokens that are run at once. `tally` counts what has been run. `products` is the precision of an unsharded
     model's passes. `packed` sequences are run without padding, and dealt by FLOPs. An `adapted` model has adapters beside
-    its weights, and `base` leaves them out of its passes. `recipe` says what of its state is on a device.
+    its weights, and `base` leaves them out of its passes. `recipe` says what of its state is on a device. With `yields` its
+    device is an engine's too, which gets back what the allocator keeps.
     """
 
     model: Any
@@ -55,6 +66,7 @@ class Learner:
     adapted: bool = False
     base: bool = False
     recipe: Recipe = WHOLE
+    yields: bool = True
 
     @staticmethod
     def of(
@@ -120,24 +132,31 @@ class Learner:
         """Return what a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
         return 2 if self.adapted and self.forward.derive is list else 3
 
-    def microbatches(self, batch: TrainBatch, passes: int) -> list[MicroBatch]:
-        """Return this process's share of a batch, in parts that are run at once, on its device.
+    def deal(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
+        """Return which rows of a batch each process runs, of these or of all, in parts that are run at once.
 
-        They are run `passes` times: 3 with a backward pass, else 1. Rows without trained tokens are skipped.
+        Rows without trained tokens are skipped.
         """
-        run = batch.trained.nonzero().flatten()
+        every = torch.arange(len(batch)) if rows is None else torch.tensor(rows, dtype=torch.int64)
+        run = every[batch.trained[every] > 0]
         lengths = batch.lengths[run].tolist()
-        self.tally.add(lengths, passes)
-        ranks, part_of = self.ranks, packed if self.packed else padded
         if self.packed:
-            dealt = deal_packed(lengths, self._costs(lengths), self.bound, ranks.world)
+            dealt = deal_packed(lengths, self._costs(lengths), self.bound, self.ranks.world)
         else:
-            dealt = deal_padded(lengths, self.bound, ranks.world)
-        share = []
-        for members in dealt[ranks.rank]:
-            rows = run[torch.tensor(members, dtype=torch.int64)]
-            share.append(part_of(batch.select(rows), rows, self.device))
-        return share
+            dealt = deal_padded(lengths, self.bound, self.ranks.world)
+        return [[run[torch.tensor(group, dtype=torch.int64)] for group in groups] for groups in dealt]
+
+    def microbatches(
+        self, batch: TrainBatch, passes: int, dealt: Sequence[Sequence[Tensor]]
+    ) -> list[MicroBatch]:
+        """Return this process's share of what `deal` gave, on its device.
+
+        It is run `passes` times: 3 with a backward pass, else 1.
+        """
+        for rows in chain.from_iterable(dealt):
+            self.tally.add(batch.lengths[rows].tolist(), passes)
+        part_of = packed if self.packed else padded
+        return [part_of(batch.select(rows), self.device) for rows in dealt[self.ranks.rank]]
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
         """Return the FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
@@ -174,24 +193,22 @@ class Learner:
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
-        return self._scored(batch, temperature, 0)
+        return self._score(batch, temperature, 0)
 
     def entropies(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
-        return self._scored(batch, temperature, 1)
+        return self._score(batch, temperature, 1)
 
-    def _scored(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
+    def _score(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
         """Return log-probabilities (0) or entropies (1)."""
-        scored = []
+        scored, dealt = [torch.zeros(0, device=self.device)], self.deal(batch)
         with torch.no_grad():
-            for part in self.microbatches(batch, 1):
+            for part in self.microbatches(batch, 1, dealt):
                 measured = self.logprobs(part, temperature, entropies=bool(row))
-                scored.append((part.rows, (measured[row] if row else measured).float().cpu()))
-        scores = torch.zeros(int(batch.trained.sum()))
-        for parts in self.ranks.gather(scored):
-            for rows, values in parts:
-                scores[batch.places(rows)] = values
-        return scores
+                scored.append((measured[row] if row else measured).float())
+        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
+        # A GPU works on while nobody asks it for a number.
+        return put_in_order(self.ranks.join(torch.cat(scored)), rows, batch.trained)
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
         """Return all tensors by their `transformers` names, as the passes see them.
@@ -215,10 +232,10 @@ class Learner:
         )
 
     def rest(self) -> None:
-        """Let go of gradients, and of what the allocator keeps for later."""
+        """Let go of gradients, and of what the allocator keeps for later where an engine is on the device too."""
         for parameter in self.model.parameters():
             parameter.grad = None
-        if self.device.type != "cpu":
+        if self.yields and self.device.type != "cpu":
             torch.get_device_module(self.device).empty_cache()
 
     @property
@@ -244,8 +261,11 @@ def take_step(
     at: str,
     check: Callable[[], None] = lambda: None,
     entropies: bool = False,
+    rows: Sequence[int] | None = None,
 ) -> Stepped:
-    """Take one step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
+    """Take one step of the optimizers on the summed loss of a batch, or of these rows of it.
+
+    Without trained tokens the gradient is zero.
 
     The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
@@ -262,7 +282,7 @@ def take_step(
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
-    for part in learner.microbatches(batch, learner.passes):
+    for part in learner.microbatches(batch, learner.passes, learner.deal(batch, rows)):
         value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies))
         with learner.explain_oom(part):
             value.backward()

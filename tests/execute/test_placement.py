@@ -12,7 +12,7 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
 from runners.execute.order import Order
-from runners.execute.placement import Bundle, Node, bundles, cores_of, lacking, resources_of
+from runners.execute.placement import Bundle, Node, bundles, cores_of, lacking, resources_of, threads_beside
 from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
 
 
@@ -53,6 +53,22 @@ def test_rollouts_beside_training_on_a_processor_take_a_core_more(
     task = Task("a.train.s1", "train", payload, {})
     order = Order(task, "toys:run", "0", {}, {}, Path("."), Path("."), given)
     assert cores_of(order) == cores
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "threads"),
+    [
+        ("cuda", [(96.0, 8.0), (64.0, 8.0), (4.0, 0.0)], 8),
+        ("cuda", [(500.0, 4.0)], 16),
+        ("cuda", [(4.0, 8.0)], 1),
+        ("cuda", [(4.0, 0.0)], 1),
+        ("cpu", [(96.0, 8.0)], 1),
+    ],
+)
+def test_threads_beside_gpus_share_the_cores_of_the_poorest_node(
+    device: str, nodes: list[tuple[float, float]], threads: int
+) -> None:
+    assert threads_beside(Resources(device=device), nodes).threads == threads
 
 
 def test_colocated_all_gpus_train_and_generate_in_turn() -> None:

@@ -11,6 +11,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer, Sampling, Simpo
 from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
+from runners.train.batch import spread_batch
 from runners.train.forward import keep_little
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
@@ -56,7 +57,7 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)
             ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy)
             # What the first process has drawn, the others are handed.
-            batch = ranks.share(batch_of(score(found, ours)) if ranks.first else None)
+            batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
             rows.append(update(learner, batch, ours, 5, number, reference=frozen))
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
@@ -105,7 +106,7 @@ def descend(ranks: Ranks, packed: bool) -> Learner:
 def disagree(learner: Learner, ranks: Ranks) -> None:
     """An engine with other weights stops every process alike, before anything changes."""
     found, ours = experience(small_model(seed=1)), method(mismatch_limit=1.05)
-    batch = ranks.share(batch_of(score(found, ours)) if ranks.first else None)
+    batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
     before = [local(p.detach()).clone() for p in learner.model.parameters()]
     told = ""
     try:

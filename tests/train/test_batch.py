@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.train.batch import TrainBatch, packed, padded
+from runners.train.batch import TrainBatch, packed, padded, put_in_order
 
 CPU = torch.device("cpu")
 ROWS = st.lists(
@@ -68,7 +68,7 @@ def test_a_row_is_cropped_to_its_last_advantage(rows):
 def test_inputs_point_at_what_predicts_each_trained_token():
     batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
     rows = torch.tensor([1, 0])
-    inputs = padded(batch.select(rows), rows, CPU)
+    inputs = padded(batch.select(rows), CPU)
     assert inputs.ids.tolist() == [[1, 2, 0, 0], [5, 6, 7, 8]]
     assert inputs.at.tolist() == [0, 1, 5, 6, 7]
     assert inputs.targets.tolist() == [2, 3, 7, 8, 9]
@@ -77,7 +77,7 @@ def test_inputs_point_at_what_predicts_each_trained_token():
 @pytest.mark.parametrize("rows", [[], [0]])
 def test_a_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt(rows):
     batch = TrainBatch.of([(5,)], [(7, 8)]).select(rows)
-    inputs = padded(batch, torch.tensor(rows), CPU)
+    inputs = padded(batch, CPU)
     assert inputs.ids.shape == (1, 2 if rows else 1)
     assert len(inputs.at) == len(inputs.targets) == len(batch.weights) == 2 * len(rows)
 
@@ -120,8 +120,13 @@ def test_what_is_read_between_trained_tokens_is_learnt_from_nowhere(rows, data):
                 targets.append(own)
                 sequence.append(own)
         for inputs in (
-            padded(cropped, torch.arange(len(cropped)), CPU),
-            packed(cropped, torch.arange(len(cropped)), CPU),
+            padded(cropped, CPU),
+            packed(cropped, CPU),
         ):
             assert inputs.ids.flatten()[inputs.at].tolist() == expected
             assert inputs.targets.tolist() == targets
+
+
+def test_a_column_is_put_in_the_order_of_rows() -> None:
+    counts, column = torch.tensor([2, 0, 1, 3]), torch.tensor([30, 31, 32, 20, 0, 1])
+    assert put_in_order(column, torch.tensor([3, 2, 0]), counts).tolist() == [0, 1, 20, 30, 31, 32]

@@ -304,7 +304,7 @@ def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from(
     responses = [replace(one, inserted=said[: len(one.tokens)]) for one in responses_of(base)]
     found: GradedStep = with_responses(base, responses)
     batch = batch_of(score(found, method()))
-    inputs = padded(batch, torch.arange(len(batch)), torch.device("cpu"))
+    inputs = padded(batch, torch.device("cpu"))
     own = [(*one.request.prompt[-2:], *one.response.tokens) for one in found.rollouts]
     assert inputs.targets.tolist() == [token for row in own for token in row]
     assert batch.trained.tolist() == [len(row) for row in own]

@@ -53,7 +53,7 @@ def test_one_long_sequence_among_many_short_ones_runs_alone(steps, monkeypatch):
 
     def noted(*given):
         parts = whole(*given)
-        ran.append([(tuple(inputs.ids.shape), inputs.rows.tolist()) for inputs in parts])
+        ran.append([(tuple(inputs.ids.shape), inputs.columns.lengths.tolist()) for inputs in parts])
         return parts
 
     weights = []
@@ -66,7 +66,8 @@ def test_one_long_sequence_among_many_short_ones_runs_alone(steps, monkeypatch):
         weights.append(model.state_dict())
         assert len(ran) == (1 if steps is sft else 2)
         for batches in ran:
-            assert sorted(i for _, members in batches for i in members) == list(range(len(TRACES)))
+            lengths = sorted(length for _, members in batches for length in members)
+            assert lengths == sorted(len(trace.prompt) + len(trace.tokens) for trace in TRACES)
             if bound != BOUND:
                 assert len(batches) == 1
                 continue

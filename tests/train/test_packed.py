@@ -105,7 +105,7 @@ def test_a_sequence_does_not_see_the_one_before_it() -> None:
 def test_packed_inputs_say_where_each_sequence_is() -> None:
     batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
     rows = torch.tensor([1, 0])
-    inputs = packed(batch.select(rows), rows, CPU)
+    inputs = packed(batch.select(rows), CPU)
     assert inputs.ids.tolist() == [[1, 2, 5, 6, 7, 8]]
     assert inputs.at.tolist() == [0, 1, 3, 4, 5]
     assert inputs.targets.tolist() == [2, 3, 7, 8, 9]
@@ -114,7 +114,7 @@ def test_packed_inputs_say_where_each_sequence_is() -> None:
     assert inputs.sequences.starts.tolist() == [0, 2, 6]
     assert inputs.sequences.starts.dtype == torch.int32
     assert inputs.sequences.lengths == (2, 4)
-    assert padded(batch.select(rows), rows, CPU).ids.numel() == 8
+    assert padded(batch.select(rows), CPU).ids.numel() == 8
 
 
 def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
@@ -123,9 +123,11 @@ def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
     fused: list[torch.device] = []
     monkeypatch.setattr(update, "fuse", lambda model, device: fused.append(device))
     batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2,)])
+    learners = {
+        packing: Learner.of(small_model(), (), 0.0, microbatch=8, packed=packing) for packing in (True, False)
+    }
     parts = {
-        packing: Learner.of(small_model(), (), 0.0, microbatch=8, packed=packing).microbatches(batch, 1)
-        for packing in (True, False)
+        packing: learner.microbatches(batch, 1, learner.deal(batch)) for packing, learner in learners.items()
     }
     assert [len(parts[True]), len(parts[False])] == [1, 2], "5 and 2 tokens: 7, or two rows of 5"
     assert fused == [CPU]
@@ -133,7 +135,7 @@ def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
 
 def test_a_packed_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt() -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
-    inputs = packed(BATCH.select(nothing), nothing, CPU)
+    inputs = packed(BATCH.select(nothing), CPU)
     assert inputs.ids.shape == (1, 1)
     assert (len(inputs.at), len(inputs.targets)) == (0, 0)
     model = small_model()

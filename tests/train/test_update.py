@@ -239,13 +239,13 @@ def test_weights_are_the_models_and_gradients_are_gone():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_device_gives_back_what_its_allocator_keeps(monkeypatch):
+def test_a_device_that_an_engine_shares_gives_back_what_its_allocator_keeps(monkeypatch):
     asked = []
     monkeypatch.setattr(
         torch, "get_device_module", lambda device: SimpleNamespace(empty_cache=lambda: asked.append(device))
     )
-    away = SimpleNamespace(model=small_model(), device=torch.device("cuda"))
-    Learner.rest(away)
+    for yields in (True, False):
+        Learner.rest(SimpleNamespace(model=small_model(), device=torch.device("cuda"), yields=yields))
     Learner.of(small_model(), (), 0.0).rest()
     assert asked == [torch.device("cuda")]
 
