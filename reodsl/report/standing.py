@@ -12,7 +12,7 @@ from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.results import cell
-from reodsl.report.verdict_words import equal, format_margin
+from reodsl.report.verdict_words import equal, format_margin, is_tie
 
 MOST = len(theme.COLOURS) * len(theme.DASHES)
 """Arms in a chart: as many as have a look of their own."""
@@ -91,7 +91,9 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
     colours = material.colours
     kinds = theme.dashes(colours)
-    leaders = material.verdict.leaders if material.verdict is not None else ()
+    verdict = material.verdict
+    leaders = verdict.leaders if verdict is not None else ()
+    state = "tied" if verdict is not None and len(leaders) > 1 and is_tie(verdict) else "leads"
     base, near = score.relative_to, notes.nearly(material.study)
     items = []
     shown = best(table)[:MOST_LISTED]
@@ -103,8 +105,7 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
         tags = [
             word
             for word, fits in (
-                ("leads", arm in leaders and len(leaders) == 1),
-                ("tied", arm in leaders and len(leaders) > 1),
+                (state, arm in leaders),
                 ("baseline", arm == base),
                 ("frontier", arm in material.framed),
             )

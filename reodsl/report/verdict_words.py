@@ -71,13 +71,13 @@ def _lead(verdict: Verdict) -> str:
 
 def _tie(verdict: Verdict, among: Sequence[str]) -> str:
     """Return whether those who lead tie, with the difference where they are two."""
-    state = "there is a tie" if _chance(verdict) else "no difference is certain"
+    state = "there is a tie" if is_tie(verdict) else "no difference is certain"
     shown = f" ({format_pair(verdict.tied[0])})" if len(verdict.tied) == 1 else ""
     return f"{state} {'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}{shown}"
 
 
-def _chance(verdict: Verdict) -> bool:
-    """Return whether each difference between those who lead may be chance by itself.
+def is_tie(verdict: Verdict) -> bool:
+    """Return whether those who lead tie: each difference between them may be chance by itself.
 
     A pair that is only open because all pairs are counted is no tie.
     """
@@ -86,10 +86,10 @@ def _chance(verdict: Verdict) -> bool:
 
 def _widest(verdict: Verdict) -> list[str]:
     """Return which two of those who lead differ most, where they are more than two or their difference looks certain."""
-    if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and _chance(verdict)):
+    if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and is_tie(verdict)):
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
-    end = "" if _chance(verdict) else f", which does not survive the count of all {len(verdict.pairs)} pairs"
+    end = "" if is_tie(verdict) else f", which does not survive the count of all {len(verdict.pairs)} pairs"
     return [f"{pair.one} and {pair.two} differ most, by {format_gain(pair)} tokens{end}."]
 
 

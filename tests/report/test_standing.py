@@ -12,6 +12,7 @@ from reodsl.report import tables
 from reodsl.report.formats import format_signed, interval
 from reodsl.report.material import Material
 from reodsl.report.standing import best, matrix, standing
+from reodsl.report.verdict_words import is_tie
 
 
 def items(html: object) -> dict[str, str]:
@@ -28,17 +29,28 @@ def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) 
     assert {arm for arm, html in shown.items() if ">frontier<" in html} == set(material.framed)
     assert [arm for arm, html in shown.items() if ">baseline<" in html] == ["vanilla"]
     assert material.verdict is not None
-    word = "leads" if len(material.verdict.leaders) == 1 else "tied"
+    word = "tied" if len(material.verdict.leaders) > 1 and is_tie(material.verdict) else "leads"
     assert {arm for arm, html in shown.items() if f">{word}<" in html} == set(material.verdict.leaders)
     for row in table.filter(benchmark="mean").to_dicts():
         value = row["difference"]
         assert (format_signed(value) if value is not None else f"{row['reg']:.1f}") in shown[row["arm"]]
 
 
-@pytest.mark.parametrize(("leaders", "word"), [(("reo_exp",), "leads"), (("reo_exp", "reo_oracle"), "tied")])
-def test_one_arm_leads_and_several_are_tied(material: Material, leaders: tuple[str, ...], word: str) -> None:
+@pytest.mark.parametrize(
+    ("leaders", "low", "word"),
+    [
+        (("reo_exp",), -1.0, "leads"),
+        (("reo_exp", "reo_oracle"), -1.0, "tied"),
+        # A difference that only the number of pairs leaves open is no tie.
+        (("reo_exp", "reo_oracle"), 0.5, "leads"),
+    ],
+)
+def test_one_arm_leads_and_several_are_tied(
+    material: Material, leaders: tuple[str, ...], low: float, word: str
+) -> None:
     assert material.verdict is not None
-    led = replace(material, verdict=replace(material.verdict, leaders=leaders))
+    pair = replace(material.verdict.pairs[0], value=1.0, low=low, high=3.0)
+    led = replace(material, verdict=replace(material.verdict, leaders=leaders, tied=(pair,)))
     shown = items(standing(led, tables.main(led)))
     tags = {arm: set(re.findall(r">(leads|tied)<", html)) for arm, html in shown.items()}
     assert tags == {arm: {word} if arm in leaders else set() for arm in material.arms}
