@@ -7,6 +7,7 @@ import re
 import secrets
 import socket
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -24,7 +25,7 @@ from runners.execute.instance import import_ray, start_ray
 
 PATIENCE = 60.0
 """Seconds that nodes have to answer, and again to meet: both together are less than two minutes."""
-_LOOK = 10.0
+_LOOK = 30.0
 _DRIVER, _GLIBC, _GCC = 580, (2, 34), 11
 """The oldest that do."""
 _SLOW = 50e6
@@ -46,7 +47,8 @@ def ask_command(*command: str) -> str:
     except FileNotFoundError as caught:
         raise Unfit(f"there is no `{command[0]}`") from caught
     except (OSError, subprocess.SubprocessError) as caught:
-        raise Unfit(first_line(caught)) from caught
+        said = (getattr(caught, "stderr", None) or "").strip().splitlines()
+        raise Unfit(said[-1] if said else first_line(caught)) from caught
     return done.stdout.strip()
 
 
@@ -183,6 +185,43 @@ def _look_at_build(site: Site) -> str:
     return f"a kernel compiles and links with {home}"
 
 
+def _look_at_hand_over(site: Site) -> str:
+    code = "import sys; from runners.execute.probes import hand_over; print(hand_over(*sys.argv[1:]))"
+    # Neither process may keep memory of the GPU, which this one would.
+    return site.ask(sys.executable, "-P", "-c", code, "cuda", str(site.python or sys.executable))
+
+
+def hand_over(device: str, python: str) -> str:
+    """Let a process of another Python read a tensor as servers read weights, and return its sum in words.
+
+    Raises Unfit where it reads something else or nothing.
+    """
+    import torch
+
+    from runners.engine.sglang.weights import buckets, packed_tensors
+
+    (bucket,) = buckets([("ones", torch.ones(_ADDED, device=device))])
+    given = packed_tensors(bucket)
+    done = subprocess.run(
+        [python, "-P", "-c", _READ], input=given, capture_output=True, text=True, timeout=_LOOK
+    )
+    if done.returncode or float(done.stdout) != _ADDED:
+        raise Unfit(f"a server would read {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}")
+    return f"{bucket.flat.nbytes >> 20} MiB of {bucket.flat.device} are read by another process"
+
+
+_READ = """
+import base64, pickle, sys, torch
+from torch.multiprocessing import reductions
+
+rebuild, number_of = reductions.rebuild_cuda_tensor, {}
+for number in range(torch.cuda.device_count()):
+    number_of[str(torch.cuda.get_device_properties(number).uuid)] = number
+reductions.rebuild_cuda_tensor = lambda *given: rebuild(*given[:6], number_of[given[6]], *given[7:])
+((_, tensor),) = pickle.loads(base64.b64decode(sys.stdin.read()))
+print(float(tensor.sum()))
+"""
+"""Reads a tensor whose GPU is named by what it is, as servers do."""
 _KERNEL = """#include <cuda/std/cstdint>
 __global__ void fill(cuda::std::uint32_t* x) { x[threadIdx.x] = blockIdx.x; }
 void call(cuda::std::uint32_t* x) { fill<<<1, 32>>>(x); }
@@ -225,6 +264,7 @@ PROBES = (
         STORE,
     ),
     Probe("disk", _look_at_disk, "put the store on a faster file system: --store DIR", STORE, needed=False),
+    Probe("hand-over", _look_at_hand_over, "give the container shared memory: --shm-size 16g, --ipc host"),
     Probe("build", _look_at_build, "install it again: make sglang PROFILE=cuda", frozenset({"toolkit"})),
 )
 EVERYTHING = frozenset(row.name for row in PROBES)

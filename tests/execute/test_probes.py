@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,17 @@ from reodsl import __version__
 from reodsl.diagnostics import Problem
 from reodsl.plan.registry import Part
 from runners.execute import probes
-from runners.execute.probes import EVERYTHING, SERVERS, Found, Site, ask_nodes, compare, diagnose, probe
+from runners.execute.probes import (
+    EVERYTHING,
+    SERVERS,
+    Found,
+    Site,
+    Unfit,
+    ask_nodes,
+    compare,
+    diagnose,
+    probe,
+)
 from tests.called import call
 from tests.engine.sglang.environments import python_with
 from tests.execute.clusters import simulated
@@ -34,7 +45,13 @@ def node(place: Path, driver: str = "580.65.06", gpus: str = f"{H100}\n{H100}", 
     python = python_with(place / "sglang", "sglang")
 
     def ask(*command: str) -> str:
-        answers = {"nvidia-smi": gpus, "gcc": gcc, "c++": gcc, str(python): str(place / "include")}
+        answers = {
+            sys.executable: "16 MiB of cuda:0 are read by another process",
+            "nvidia-smi": gpus,
+            "gcc": gcc,
+            "c++": gcc,
+            str(python): str(place / "include"),
+        }
         return answers[command[0]]
 
     return Site(root=place, ask=ask, libc="glibc 2.35", include=place / "include", python=python)
@@ -52,6 +69,7 @@ def test_a_node_that_has_everything(tmp_path: Path) -> None:
         "Python.h": ("ok", str(tmp_path / "include")),
         "sglang": ("ok", str(tmp_path / "sglang/bin/python")),
         "gpus": ("ok", "2 x NVIDIA H100 80GB HBM3, 80 GiB"),
+        "hand-over": ("ok", "16 MiB of cuda:0 are read by another process"),
     }
 
 
@@ -79,7 +97,7 @@ def test_what_is_not_there_at_all(tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia/version").unlink()
     with pytest.MonkeyPatch.context() as nothing:
         nothing.setenv("PATH", str(tmp_path))
-        found = {part.name: part for part in probe(bare, EVERYTHING)}
+        found = {part.name: part for part in probe(bare, SERVERS)}
     assert {name: part.says for name, part in found.items()} == {
         "driver": "the kernel has none loaded",
         "glibc": "glibc 2.31, and SGLang is built for 2.34",
@@ -126,6 +144,21 @@ def test_a_kernel_is_compiled_and_linked_for_real(tmp_path: Path, monkeypatch: p
     (home / "bin" / "nvcc").chmod(0o755)
     (row,) = probe(Site(python=python), frozenset({"build"}))
     assert (row.state, row.says) == ("broken", "error: incompatible")
+
+
+@pytest.mark.heavy
+def test_a_tensor_in_shared_memory_is_read_by_another_process() -> None:
+    assert probes.hand_over("cpu", sys.executable) == "16 MiB of cpu are read by another process"
+
+
+def test_why_another_process_reads_nothing_is_its_last_line(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\ncat > /dev/null; echo 'OSError: no shared memory' >&2; exit 1\n")
+    other.chmod(0o755)
+    with pytest.raises(Unfit, match="a server would read OSError: no shared memory"):
+        probes.hand_over("cpu", str(other))
+    with pytest.raises(Unfit, match=r"^two$"):
+        probes.ask_command("sh", "-c", "echo one >&2; echo two >&2; exit 3")
 
 
 def of(node: str, **rows: str) -> dict[str, tuple[Part, ...]]:
