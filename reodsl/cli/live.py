@@ -71,7 +71,7 @@ def ending(event: Event, last: Progress | None) -> str | None:
         case "blocked":
             return f"skipped  {event.task}"
         case "waiting":
-            return f"waiting  {event.task}  another run is making it"
+            return f"waiting  {event.task}  {event.why}"
         case "rebuilding":
             return f"damaged  {event.task}  it is made anew"
     return None

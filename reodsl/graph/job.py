@@ -17,9 +17,9 @@ EventKind = Literal["reused", "started", "progress", "waiting", "finished", "fai
 class Event:
     """An event of task `task` while a graph is executed.
 
-    `waiting`: another run is computing the same result. `blocked`: a task that it reads failed. `rebuilding`: its
-    stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one failed; `key` is that
-    of the result which a started task is to make.
+    `waiting`: another run is computing the same result, or `why` says what it waits for. `blocked`: a task that it reads
+    failed. `rebuilding`: its stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one
+    failed; `key` is that of the result which a started task is to make.
     """
 
     kind: EventKind
@@ -28,6 +28,7 @@ class Event:
     seconds: float | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     key: str | None = None
+    why: str = "another run is making it"
 
 
 Determinism = Literal["exact", "seeded"]

@@ -23,6 +23,9 @@ STEPS = "metrics.jsonl"
 TRACKED = "tracked."
 """The start of the names of files in a work folder that say up to which step a tracker has a training."""
 
+KEPT = "kept"
+"""The file in a task's work folder that says how far an attempt got that the next one goes on from."""
+
 _EVERY = 0.3
 
 Row = Mapping[str, float]
@@ -101,6 +104,19 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
         except (ValueError, KeyError, TypeError):
             break
     return list(steps.values())
+
+
+def mark_kept(work: Path, count: int) -> None:
+    """Note how much of a task an attempt has kept for the next one, in any unit."""
+    _replace(work / KEPT, str(count))
+
+
+def read_kept(work: Path) -> int:
+    """Return what `mark_kept` noted last; 0 where nothing can be read."""
+    try:
+        return int((work / KEPT).read_text("utf-8"))
+    except (OSError, ValueError):
+        return 0
 
 
 def can_go_on(work: Path) -> bool:

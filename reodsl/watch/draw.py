@@ -193,7 +193,7 @@ def spark(values: Iterable[float], cells: int = _SPARK) -> str:
 
 
 def at(row: Row) -> str:
-    """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result."""
+    """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result, or for nodes."""
     if row.progress is None:
         return "waiting" if row.waiting else ""
     return f"{row.progress.done}/{row.progress.total}" if row.progress.total else f"{row.progress.done}"

@@ -26,7 +26,7 @@ ENDS = ("finished", "failed", "blocked")
 class Going:
     """A task that has begun and not ended.
 
-    `began` is in epoch seconds; `waiting` says that another run is making the same result. `steps` are the metrics of a
+    `began` is in epoch seconds; `waiting` says that it waits for another run or for nodes. `steps` are the metrics of a
     training, a row a step.
     """
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.store.files import sync
+from reodsl.store.live import mark_kept
 
 
 class Chunks:
-    """Chunks of some tables in a folder that outlives the process."""
+    """Chunks of some tables in a folder of a task's work folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,6 +37,7 @@ class Chunks:
             frame.write_parquet(path)
             sync(path)
         part.rename(self._place(index))
+        mark_kept(self._folder.parent, sum(1 for _ in self._folder.iterdir()))
 
     def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return some columns of one table of a chunk."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, error, first_line
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import import_ray, nodes, start_ray
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import perform
-from runners.execute.placement import Bundle, bundles, cores_of, lacking
+from runners.execute.placement import Bundle, bundles, cores_of, lacking, threads_beside
 from runners.execute.probes import STORE, ask_nodes, diagnose
 
 _PROGRESS_EVERY = 0.3
@@ -24,6 +25,9 @@ _PROGRESS_EVERY = 0.3
 _DIED = frozenset({"E0938"})
 _MEMORY = "it may need more memory than there is, and the system's log says so then"
 _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
+# Minutes that a task waits for nodes that are gone, where the environment sets no others.
+NODE_WAIT = "REODSL_NODE_WAIT"
+_MINUTES = 30.0
 _AWAY = "a node went away, or Ray ended on it: its log says why"
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
@@ -41,6 +45,8 @@ class Cluster:
         self.flying: dict[Any, Order] = {}
         self.refused: list[tuple[str, Outcome]] = []
         self.groups: dict[str, Any] = {}
+        # Orders that nodes are missing for, and until when they wait.
+        self.absent: list[tuple[Order, float]] = []
         self.looked = 0.0
         ray = import_ray()
         # Empty where Ray was there before: whoever started it ends it.
@@ -51,12 +57,13 @@ class Cluster:
             self._ask_nodes()
 
     def submit(self, order: Order) -> None:
-        """Start the order as a Ray task, in the first of the bundles that its processes take; refuse what finds no room."""
+        """Start the order as a Ray task, in the first of the bundles that its processes take, or let it wait for nodes."""
         wanted = bundles(order.task.kind, order.resources)
         alone = len(wanted) == 1 and not wanted[0].gpus
         lack = None if alone else lacking(wanted, nodes(), order.task.id)
         if lack is not None:
-            self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
+            # There were enough when the run began.
+            self._wait_for_nodes(order, lack)
             return
         # Servers hold GPUs themselves; a process that trains or generates holds one.
         serves = order.task.kind != "train" and order.resources.engine != "embedded"
@@ -68,7 +75,34 @@ class Cluster:
         }
         if len(wanted) > 1 or wanted[0].gpus > options["num_gpus"]:
             options["scheduling_strategy"] = self._room(order, wanted)
-        self.flying[self.remote.options(**options).remote(order)] = order
+        given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
+        self.flying[self.remote.options(**options).remote(replace(order, resources=given))] = order
+
+    def _wait_for_nodes(self, order: Order, lack: Diagnostic) -> None:
+        """Let an order wait for nodes, or refuse it where the time for that is set to none."""
+        minutes = _MINUTES
+        with suppress(ValueError):
+            minutes = float(os.environ.get(NODE_WAIT, _MINUTES))
+        if minutes <= 0:
+            self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
+            return
+        self.absent.append((order, time.monotonic() + 60 * minutes))
+        why = f"up to {minutes:g} minutes for nodes that went away: {lack.message}"
+        self.emit(Event("waiting", order.task.id, why=why))
+
+    def _look_for_nodes(self) -> None:
+        """Start what waits for nodes and finds room now, and refuse what has waited long enough."""
+        waiting, self.absent = self.absent, []
+        there = nodes() if waiting else ()
+        for order, until in waiting:
+            lack = lacking(bundles(order.task.kind, order.resources), there, order.task.id)
+            if lack is None:
+                self.emit(Event("started", order.task.id, key=order.key))
+                self.submit(order)
+            elif time.monotonic() < until:
+                self.absent.append((order, until))
+            else:
+                self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
 
     def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
         """Reserve room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
@@ -88,6 +122,7 @@ class Cluster:
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile."""
+        self._look_for_nodes()
         if self.refused:
             refused, self.refused = self.refused, []
             return refused

@@ -13,11 +13,12 @@ from reodsl.graph.task import Task
 from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
 from reodsl.store.accept import add_acceptances
+from reodsl.store.live import read_kept
 from reodsl.store.manifest import Manifest
 from reodsl.store.store import WEIGHTS
 from runners.execute.order import Order, Outcome
 
-# How often another run's task is looked at, and how often a task is tried again whose process died.
+# How often another run's task is looked at, and how often a task is tried whose process died without having kept more.
 _PATIENCE = 0.5
 _ATTEMPTS = 3
 _GOES_ON = "running again goes on where it stopped"
@@ -88,7 +89,8 @@ class _Loop:
         # The key that another run is at, and when to look at it again.
         self.waiting: dict[str, tuple[str, float]] = {}
         self.said: set[str] = set()
-        self.attempts: dict[str, int] = {}
+        # Tries since a task last kept more of its work, and how much that is.
+        self.attempts: dict[str, tuple[int, int]] = {}
         self.ready: list[tuple[int, str]] = []
         for task in run.graph.tasks:
             self._offer(task.id)
@@ -129,7 +131,7 @@ class _Loop:
             case "done":
                 manifest = self.run.store.get(order.key)
                 if manifest is None:
-                    self._again(task_id, "its result is not in the store", _GOES_ON)
+                    self._again(order, "its result is not in the store", _GOES_ON)
                     return
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
@@ -142,7 +144,7 @@ class _Loop:
                 self._rebuild(order, outcome.damaged)
             case "died":
                 died = outcome.diagnostics[0]
-                self._again(task_id, died.message, died.help or _GOES_ON)
+                self._again(order, died.message, died.help or _GOES_ON)
             case "failed":
                 self._fail(task_id, outcome)
                 if any(each.code in _NO_STORE for each in outcome.diagnostics):
@@ -185,9 +187,12 @@ class _Loop:
         }
         self._offer(order.task.id)
 
-    def _again(self, task_id: str, why: str, remedy: str) -> None:
-        self.attempts[task_id] = self.attempts.get(task_id, 1) + 1
-        if self.attempts[task_id] <= _ATTEMPTS:
+    def _again(self, order: Order, why: str, remedy: str) -> None:
+        task_id, kept = order.task.id, read_kept(self.root / "work" / order.key)
+        tries, before = self.attempts.get(task_id, (0, 0))
+        tries = 1 if kept > before else tries + 1
+        self.attempts[task_id] = tries, max(kept, before)
+        if tries < _ATTEMPTS:
             self._offer(task_id)
             return
         diagnostic = error(

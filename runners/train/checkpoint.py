@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from reodsl.diagnostics import first_line, problem
 from reodsl.ir.training import Lora
 from reodsl.store.files import write_atomic
+from reodsl.store.live import mark_kept
 from runners.models.folder import load_model, outline
 from runners.models.stored import Stored
 from runners.models.tensors import weight_files
@@ -50,8 +51,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     """Write one safetensors file with facts as JSON in its header, put in place atomically; `Stored` reads it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # Cloned, so that tensors that share memory are stored each as a whole.
-        copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        # Copied, so that tensors that share memory are stored each as a whole.
+        copies = {name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()}
         save_file(copies, aside, metadata={"facts": json.dumps(facts)})
         with aside.open("rb") as file:
             os.fsync(file.fileno())
@@ -82,6 +83,7 @@ def save_state(
     if ranks.mesh is None:
         work.mkdir(exist_ok=True)
         save_tensors(work / _WHOLE, tensors, facts)
+        mark_kept(work, state.steps)
         return
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,7 @@ def save_state(
     if ranks.first:
         index = {"folder": folder.name, "world": ranks.world, **facts}
         write_atomic(work / _INDEX, json.dumps(index).encode())
+        mark_kept(work, state.steps)
         for old in work.glob("shards-*"):
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)

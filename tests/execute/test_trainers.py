@@ -21,7 +21,7 @@ from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
-from runners.execute.cluster import Cluster
+from runners.execute.cluster import NODE_WAIT, Cluster
 from runners.execute.order import Order, Outcome
 from runners.meeting import this_machine
 from runners.train import launch
@@ -205,7 +205,9 @@ def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, 
 
 
 @pytest.mark.heavy
-def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cluster) -> None:
+def test_two_orders_of_two_processes_each_both_end(
+    ray_bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On two cores they come one after the other, since each takes its room at once; and one is killed and told of."""
     first, second = order(ray_bench, "first", 2), order(ray_bench, "second", 2)
     found = outcomes(cluster, first, second)
@@ -222,6 +224,7 @@ def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cl
     told = outcomes(cluster, order(ray_bench, "killed", 2))["killed"]
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
+    monkeypatch.setenv(NODE_WAIT, "0")
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
     assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
@@ -237,7 +240,7 @@ from tests.execute.bench import Bench
 from ray.cluster_utils import Cluster as Nodes
 from reodsl.graph.job import Resources
 from reodsl.store.store import Store
-from runners.execute.cluster import Cluster
+from runners.execute.cluster import NODE_WAIT, Cluster
 from tests.execute.test_trainers import order, outcomes
 from tests.train import conftest
 from tests.train.test_train import sft

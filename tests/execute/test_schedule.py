@@ -1,0 +1,115 @@
+"""Tasks whose processes die: tried again as long as each attempt keeps more, and waiting for nodes that went away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reodsl.diagnostics import error
+from reodsl.graph.job import Event, Resources
+from reodsl.graph.task import Task
+from reodsl.plan.registry import Execution, Results
+from reodsl.store.live import mark_kept, read_kept
+from runners import execute as module
+from runners.execute import cluster
+from runners.execute.cluster import NODE_WAIT, Cluster
+from runners.execute.local import Local
+from runners.execute.order import Order, Outcome
+from runners.execute.placement import Node
+from runners.execute.schedule import schedule
+from tests.execute.bench import Bench
+from tests.graph import studies as make
+
+TASK = "overthinker.train.s1"
+
+
+class Dying(Local):
+    """A backend whose training dies so many times, each time after it has kept what `keeps` says."""
+
+    def __init__(self, emit: Callable[[Event], None], keeps: list[int]) -> None:
+        super().__init__(emit)
+        self.keeps, self.deaths = keeps, 0
+
+    def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
+        if self.order is None or self.order.task.id != TASK or self.deaths == len(self.keeps):
+            return super().wait(timeout)
+        order, self.order = self.order, None
+        work = order.store / "work" / order.key
+        work.mkdir(parents=True, exist_ok=True)
+        if self.keeps[self.deaths]:
+            mark_kept(work, self.keeps[self.deaths])
+        self.deaths += 1
+        return [(TASK, Outcome("died", diagnostics=(error("E0938", "gone", where=TASK),)))]
+
+
+@pytest.mark.parametrize(
+    ("keeps", "deaths", "fails"),
+    [
+        # A training on nodes that come and go, each of which gets it further.
+        ([1, 2, 3, 3, 4, 4, 5], 7, False),
+        ([0, 0, 0, 0], 3, True),
+        # Nothing more is kept: it began again, and died where it died before.
+        ([2, 1, 2, 2], 3, True),
+    ],
+)
+def test_a_task_that_dies_is_tried_again_while_it_gets_further(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, keeps: list[int], deaths: int, fails: bool
+) -> None:
+    dying: list[Dying] = []
+
+    def run(execution: Execution, start: Any, resources: Any) -> Results:
+        def begin() -> Dying:
+            dying.append(Dying(execution.emit, keeps))
+            return dying[0]
+
+        return schedule(execution, begin, resources)
+
+    monkeypatch.setattr(module, "schedule", run)
+    results = bench.run(make.spec(make.arm("base", make.base())))
+    assert dying[0].deaths == deaths
+    assert (TASK in results.failed) == fails
+    if fails:
+        assert results.failed[TASK][0].message == "the task's process died 3 times: gone"
+
+
+def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    assert read_kept(tmp_path) == 0
+    mark_kept(tmp_path, 12)
+    assert read_kept(tmp_path) == 12
+    (tmp_path / "kept").write_text("")
+    assert read_kept(tmp_path) == 0
+
+
+def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, events = [Node("left", 1, 0)], list[Event]()
+    place = Cluster.__new__(Cluster)
+    place.emit, place.slots, place.looked = events.append, 4, 0.0
+    place.flying, place.refused, place.groups, place.absent = {}, [], {}, []
+    place.remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))
+    monkeypatch.setattr(cluster, "nodes", lambda: there)
+    monkeypatch.setattr(Cluster, "_room", lambda *_: None)
+    order = Order(
+        Task("a.train.s1", "train", {"stage": {"method": {}}}, {}),
+        "toys:toy", "0", {}, {}, Path("."), Path("."), Resources(trainers=2),
+    )  # fmt: skip
+    place.submit(order)
+    assert place.wait(0.0) == []
+    assert [event.kind for event in events] == ["waiting"]
+    assert events[0].why == (
+        "up to 30 minutes for nodes that went away:"
+        " a task takes 2 trainers of 1 core, 2 cores in all, and there are 0 GPUs and 1 core"
+    )
+    there.append(Node("right", 1, 0))
+    place._look_for_nodes()
+    assert list(place.flying.values()) == [order]
+    assert [event.kind for event in events] == ["waiting", "started"]
+    # One that nobody brings back ends the wait.
+    there.pop()
+    monkeypatch.setenv(NODE_WAIT, "1e-9")
+    place.submit(order)
+    ((name, outcome),) = place.wait(0.0)
+    assert (name, outcome.diagnostics[0].code, place.absent) == ("a.train.s1", "E0971", [])
