@@ -141,7 +141,7 @@ def _look_at_store(site: Site) -> str:
         raise Unfit(f"{site.mark.parent} is not there")
     _write(site.mark.parent, 1 << 20)
     free = os.statvfs(site.mark.parent)
-    return f"{site.mark.parent}, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free"
+    return f"seen, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free"
 
 
 def _look_at_disk(site: Site) -> str:

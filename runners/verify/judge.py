@@ -674,8 +674,8 @@ def _words(gold: str, answer: str) -> Plan | None:
     left, right = _said(gold), _said(answer)
     times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
     if times[0] is not None and times[1] is not None and (times[0][3] or (times[1][3] and times[0][2])):
-        one, other = (_minutes(time) for time in times if time)
-        return bool(one & other)
+        first, second = (_minutes(time) for time in times if time)
+        return bool(first & second)
     chosen = _chosen(gold), _chosen(answer)
     if all(chosen):
         return chosen[0] == chosen[1]
