@@ -411,11 +411,14 @@ def test_a_server_is_asked_for_the_longest_prompt_response_and_forced_answer(
 
 
 def test_a_text_that_forces_answers_has_to_be_in_the_vocabulary(
-    job: MakeJob, checkpoint: Path, questions: Path
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """That is found before an engine opens, which may take minutes."""
+    monkeypatch.setattr(run, "open_engine", lambda *given: pytest.fail("an engine was opened"))
     unknown = payload()["suite"]["forcing"] | {"text": "no such words"}
-    with pytest.raises(Problem):
+    with pytest.raises(Problem) as caught:
         done(job, checkpoint, questions, forcing=unknown)
+    assert caught.value.diagnostics[0].code == "E0810"
 
 
 def test_tools_are_refused_where_the_questions_own_benchmark_lets_none_be_called(tmp_path: Path) -> None:
