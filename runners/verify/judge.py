@@ -669,8 +669,7 @@ def _words(gold: str, answer: str) -> Plan | None:
     """Choices and words: whether they are the same ones. None where the reference is neither."""
     opinions = [_OPINION.match(_TEXT.sub(r"\1", text)) for text in (gold, answer)]
     if opinions[0] is not None and opinions[1] is not None and not opinions[0][0].endswith(" "):
-        one, other = (opinion[1].lower() in ("yes", "true") for opinion in opinions if opinion)
-        return one == other
+        return len({opinion[1].lower() in ("yes", "true") for opinion in opinions if opinion}) == 1
     left, right = _said(gold), _said(answer)
     times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
     if times[0] is not None and times[1] is not None and (times[0][3] or (times[1][3] and times[0][2])):
@@ -893,7 +892,9 @@ def _matrix(text: str) -> _Group | None:
     if matrix[1] in ("vmatrix", "Vmatrix") or (matrix[1] == "array" and body == text):
         return None
     rows = [row.split("&") for row in matrix[2].split(r"\\") if row.strip(" ")]
-    return _rows([[rf"{scaled[1]} \cdot ({cell.strip()})" for cell in row] for row in rows] if scaled else rows)
+    return _rows(
+        [[rf"{scaled[1]} \cdot ({cell.strip()})" for cell in row] for row in rows] if scaled else rows
+    )
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> _Group | None:
