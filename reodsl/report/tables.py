@@ -133,7 +133,7 @@ def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFr
             .replace_strict(places, default=len(places), return_dtype=pl.Int64)
             .alias("_place"),
         )
-        .sort("_arm", "_place", *more, nulls_last=False)
+        .sort("_arm", "_place", *more)
         .drop("_arm", "_place")
     )
 

@@ -97,5 +97,7 @@ def test_an_arm_has_one_colour_in_all_of_a_report(material: Material) -> None:
     whole = replace(material, foremost=last)
     part = only(whole, last)
     assert part.drawn == whole.drawn[:2] == last
+    assert {key[0] for key in part.evaluations} == set(last)
+    assert {key[0] for key in part.trainings} == {key[0] for key in whole.trainings} & set(last)
     every = whole.colours
     assert part.colours == {arm: every[arm] for arm in last}

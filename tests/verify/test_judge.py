@@ -270,3 +270,10 @@ def test_a_letter_for_an_added_constant_is_free_and_a_factor_is_not() -> None:
         ("x^2 + c", "x^2 + c")
     ]
     assert decide("c x^2", "C x^2") is False
+
+
+def test_an_equation_that_names_a_number_is_met_by_it_alone() -> None:
+    assert decide("a+b=12", "12") is True
+    assert decide("a+b=12", "b+a=12") is None
+    assert decide("a+b=12", "21") is False
+    assert decide("a+b=12", "a-b=12") is None

@@ -15,6 +15,7 @@ from reodsl.ir.model import Forcing
 from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import Thinking, answer_changes, final_answer, read_answer
+from runners.verify.readers import opens_box
 
 PROSE = Path(__file__).with_name("prose.tsv")
 MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
@@ -345,3 +346,16 @@ def test_what_is_wrong_with_a_pattern_is_said(pattern: str, why: str) -> None:
     fault = pattern_fault(pattern)
     assert fault is not None
     assert why in fault
+
+
+def test_only_what_ends_after_a_place_is_read_after_it() -> None:
+    last = (LastNumber(),)
+    assert read_answer(last, "7 and more", since=0) == "7"
+    assert read_answer(last, "7 and more", since=1) == ""
+    assert read_answer(last, "7 and 8", since=1) == "8"
+
+
+def test_the_last_box_decides_whether_a_text_ends_in_one() -> None:
+    assert opens_box(r"not \boxed{1} but \boxed{2")
+    assert not opens_box(r"\boxed{1 and \boxed{2}")
+    assert not opens_box("no box")

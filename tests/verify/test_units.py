@@ -48,3 +48,36 @@ def test_what_names_no_unit(text: str) -> None:
 
 def test_a_unit_without_a_word_is_none_and_no_error() -> None:
     assert quantity(r"5\mathrm{}") is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "by_others"),
+    [
+        ("N", "kg m / s^2"),
+        ("J", "N m"),
+        ("eV", "N m"),
+        ("cal", "N m"),
+        ("W", "J / s"),
+        ("Pa", "N / m^2"),
+        ("Hz", "s^{-1}"),
+        ("A", "C / s"),
+        ("V", "W / A"),
+        ("\u03a9", "V / A"),
+        ("F", "C / V"),
+        ("T", "N / A / m"),
+        ("L", "m^3"),
+    ],
+)
+def test_a_derived_unit_is_what_the_si_derives_it_from(unit: str, by_others: str) -> None:
+    one, other = unit_of(unit), unit_of(by_others)
+    assert one is not None
+    assert other is not None
+    assert one.dimension == other.dimension
+    assert one.size == other.size or unit in ("eV", "cal", "L")
+
+
+def test_parts_in_several_units_add_up_in_the_first() -> None:
+    for text, value in (("1 hour 30 minutes", "3/2"), ("2 ft 6 in", "5/2"), ("90 minutes", "90")):
+        read = quantity(text)
+        assert read is not None
+        assert read.value == Fraction(value)
