@@ -249,7 +249,7 @@ class Finished:
 
         console = Console(record=True, file=io.StringIO(), width=100)
         if "main" in self.tables():
-            console.print(report_summary(self.report.parent, average_only=True))
+            console.print(report_summary(self.report.parent, average_only=True, width=console.width))
         return console
 
     def tables(self) -> tuple[str, ...]:

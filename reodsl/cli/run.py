@@ -264,22 +264,15 @@ def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: b
 
 
 def _print_table(folder: Path) -> None:
-    """Print the report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe.
-
-    Where intervals do not fit beside the numbers, the numbers stand alone.
-    """
+    """Print the report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe."""
     if not (folder / "tables" / "main.parquet").exists():
         return
     from rich.console import Console
 
     from reodsl.report.terminal import report_summary
 
-    width = None if sys.stdout.isatty() else 100
-    console = Console(width=width)
-    table = report_summary(folder, average_only=True)
-    if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
-        table = report_summary(folder, average_only=True, intervals=False)
-    console.print(table)
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(report_summary(folder, average_only=True, width=console.width))
 
 
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:

@@ -20,20 +20,32 @@ HEADS = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "len
 COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
-def report_summary(folder: Path, *, average_only: bool = False, intervals: bool = True) -> Table:
-    """Return the table of a report's folder (`tables/main.parquet`, `spec.reo.json`, the verdict), for rich to print."""
+def report_summary(folder: Path, *, average_only: bool = False, width: int | None = None) -> Table:
+    """Return the table of a report's folder (`tables/main.parquet`, `spec.reo.json`, the verdict), for rich to print.
+
+    With a `width` in characters, intervals and then the last measures are left to the report until the rest fits.
+    """
     import polars as pl
+    from rich.console import Console
 
     from reodsl.report.verdict_words import said
 
-    spec = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8"))
-    return summary_table(
-        spec.study,
-        pl.read_parquet(folder / "tables" / "main.parquet", glob=False),
-        average_only=average_only,
-        intervals=intervals,
-        verdict=said(folder),
-    )
+    study = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8")).study
+    table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
+    most = len(study.measures)
+    forms = [(True, most), *((False, number) for number in range(most, -1, -1))]
+    for intervals, number in forms if width is not None else forms[:1]:
+        out = summary_table(
+            study,
+            table,
+            average_only=average_only,
+            intervals=intervals,
+            measures=number,
+            verdict=said(folder),
+        )
+        if width is None or Console(width=10_000).measure(out).maximum <= width:
+            break
+    return out
 
 
 def summary_table(
@@ -42,12 +54,14 @@ def summary_table(
     *,
     average_only: bool = False,
     intervals: bool = True,
+    measures: int | None = None,
     verdict: Sequence[str] = (),
 ) -> Table:
     """Return the `verdict`, then REG's difference from the baseline, REG against both frontiers, accuracy and length.
 
     `table` is `tables.main`. The arms that the frontier judges are bold. With one group of columns, each number has its
-    interval beside it, or its spread over seeds where nothing is scored, unless `intervals` is false.
+    interval beside it, or its spread over seeds where nothing is scored, unless `intervals` is false. Of the study's own
+    measures the first `measures` are columns.
     """
     from rich.markup import escape
     from rich.table import Table
@@ -58,7 +72,7 @@ def summary_table(
     from reodsl.report.results import Cell, cell, known_columns, places
 
     baseline = study.score.relative_to if study.score is not None else None
-    shown = known_columns(table, (*MEASURES, *(measure.name for measure in study.measures)))
+    shown = known_columns(table, (*MEASURES, *(each.name for each in study.measures[:measures])))
     compared = "reg" in shown and baseline is not None and "difference" in table.columns
     columns = ("difference", *shown) if compared else shown
     groups = places(table)[-1:] if average_only else places(table)
@@ -69,6 +83,8 @@ def summary_table(
     if "reg_plain" in shown and notes.frontiers(study):
         said.append("REG is against the cross-fitted frontier; plain: against the paper's, which errs high.")
     said.append(notes.approximate(study))
+    if left := study.measures[len(study.measures) if measures is None else measures :]:
+        said.append(f"The report has {', '.join(each.name for each in left)} too.")
     heads = {name: notes.nearly(study) * name.startswith("reg") + head for name, head in HEADS.items()}
     heads["difference"] = f"REG − {escape(baseline or '')}"
     out = Table(

@@ -8,6 +8,9 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
+from reodsl.ir.expression import Number
+from reodsl.ir.reward import Measure
+from reodsl.ir.study import Table
 from reodsl.report import tables
 from reodsl.report.export import report_tables, write_spec, write_tables, write_verdict
 from reodsl.report.material import Material
@@ -48,6 +51,33 @@ def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
     assert lines[2 + len(of_seeds.arms)].startswith(
         "* differs from vanilla with all comparisons counted (Holm)."
     )
+
+
+def test_what_does_not_fit_is_left_to_the_report(material: Material, tmp_path: Path) -> None:
+    """Intervals first, then measures from the last one on; what is named is whole."""
+    names = ("brief(0.5)", "long_name_of_a_measure", "more")
+    shape = Table(
+        name="main",
+        rows=material.arms,
+        columns=("accuracy", *(Measure(name=name, value=Number(value=1)) for name in names)),
+    )
+    spec = material.spec.model_copy(
+        update={"study": material.study.model_copy(update={"tables": (shape,), "charts": ()})}
+    )
+    row = {"benchmark": "mean", "value": 0.25, "low": None, "high": None}
+    row |= dict.fromkeys(("change", "change_low", "change_high"))
+    measured = pl.DataFrame(
+        [row | {"arm": "base", "measure": number} for number in range(len(names))], infer_schema_length=None
+    ).cast({name: pl.Float64() for name in row if name != "benchmark"})
+    changed = replace(material, spec=spec, measures=measured)
+    write_tables(tmp_path / "tables", report_tables(changed))
+    write_spec(tmp_path / "spec.reo.json", changed)
+    for width, left in ((200, ()), (80, ("long_name_of_a_measure", "more")), (20, names)):
+        lines = shown(report_summary(tmp_path, average_only=True, width=width))
+        heads = next(line for line in lines if line.startswith("arm"))
+        assert [name in heads for name in names] == [name not in left for name in names]
+        text = in_a_line(lines)
+        assert (f"The report has {', '.join(left)} too." in text) is bool(left)
 
 
 def test_the_verdict_comes_first(of_seeds: Material, tmp_path: Path) -> None:
