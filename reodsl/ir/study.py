@@ -41,7 +41,7 @@ from reodsl.ir.setting_types import (
 from reodsl.ir.training import ENGINE, Engine, FromResults, FromTraining, Sampling, Source
 
 CONFIDENCE = 0.95
-"""That of intervals where a spec names none."""
+"""The confidence of intervals if a spec names none."""
 MEASURE = A(("measure",), "a measure")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import comb
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Evaluated:
 def measure(job: Job) -> None:
     """Write `measures.parquet`: every measure of every arm, on each benchmark and their mean.
 
-    `value` has the ends of its interval, and `change` is its difference from the baseline's, paired. Nothing stands where
+    `value` has the ends of its interval, and `change` is its difference from the baseline's, paired. There is no row where
     a measure has no value, such as one of forced answers for responses of which none were forced.
     """
     payload = job.task.payload
@@ -178,7 +178,7 @@ def majority(answers: Sequence[str | None], right: Sequence[bool], votes: int) -
     return _vote(hits, tuple(sorted(wrong.values())), blank, min(votes, len(answers)))
 
 
-@cache
+@lru_cache(1 << 16)
 def _vote(hits: int, wrong: tuple[int, ...], blank: int, votes: int) -> float:
     """Count draws by how many are right (`most`), how many others are of each size, and how many of these tie with it."""
     won = 0.0

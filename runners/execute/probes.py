@@ -11,14 +11,14 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from reodsl import __version__
-from reodsl.diagnostics import Diagnostic, error, first_line, warning
+from reodsl.diagnostics import Diagnostic, error, first_line, listed, warning
 from reodsl.plan.registry import Part
 from runners.engine.sglang.interpreter import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
@@ -34,6 +34,10 @@ _WRITTEN, _ADDED = 64 << 20, 4 << 20
 """Bytes of a file, and float32 numbers of a sum."""
 _CLOCK = 5.0
 """Seconds between two clocks that are more than the answer's way."""
+
+
+_NAMED = 4
+"""Nodes or GPUs that a row names; it counts the rest."""
 
 
 class Unfit(Exception):
@@ -131,7 +135,7 @@ def _look_at_gpus(site: Site) -> str:
     if len(set(kinds)) != 1:
         raise Unfit(f"{found}, and all wait for the slowest" if kinds else "nvidia-smi lists none")
     if used:
-        raise Unfit(f"{found}, and others hold memory of {_list(map(str, used))}")
+        raise Unfit(f"{found}, and others hold memory of {listed(list(map(str, used)), _NAMED)}")
     return found
 
 
@@ -365,7 +369,7 @@ def compare(found: Found) -> tuple[Part, ...]:
                 if each.alike and part.name == each.name and part.state == "ok":
                     there.setdefault(part.says, []).append(node)
         if len(there) > 1:
-            words = "; ".join(f"{says} on {_list(nodes)}" for says, nodes in there.items())
+            words = "; ".join(f"{says} on {listed(nodes, _NAMED)}" for says, nodes in there.items())
             rows.append(Part(each.name, "broken", words, "take nodes that have the same", needed=False))
     return tuple(rows)
 
@@ -377,7 +381,7 @@ def diagnose(found: Found) -> list[Diagnostic]:
         for part in parts:
             if part.state != "ok":
                 lacks.setdefault(part, []).append(node)
-    told = [(part, f"{part.name} of {_list(nodes)}: {part.says}") for part, nodes in lacks.items()]
+    told = [(part, f"{part.name} of {listed(nodes, _NAMED)}: {part.says}") for part, nodes in lacks.items()]
     told += [(row, f"{row.name}: {row.says}") for row in compare(found)]
     return [
         warning("W0977", words, help=part.help)
@@ -385,11 +389,6 @@ def diagnose(found: Found) -> list[Diagnostic]:
         else error("E0963" if part.name == "store" else "E0977", words, help=part.help)
         for part, words in told
     ]
-
-
-def _list(nodes: Iterable[str], most: int = 4) -> str:
-    names = list(nodes)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def ask_at(address: str | None) -> Found:

@@ -92,7 +92,7 @@ _AXIS = re.compile(
 )
 _PRIME = re.compile(r"\^ ?(?:\{ ?\\prime ?\}|\\prime(?![A-Za-z]))")
 _WORD_BELOW = re.compile(r"_(\\text\{[a-z]{3,5}\})")
-_DERIVATIVE = re.compile(r"\\frac\{ ?d ?([a-z]) ?\}\{ ?d ?[a-z] ?\}")
+_DERIVATIVE = re.compile(r"\\frac\{ ?d ?([a-z]) ?\}\{ ?d ?x ?\}")
 _JOINT = re.compile(r"\\text\{ ?([\u6216\u548c]) ?\}")
 _NEGATIVE = re.compile(r"\A(?:negative|minus) (?=[0-9\\.])", re.IGNORECASE)
 _CORRECT = re.compile(r"\A(\(?[A-J]\)?) is (?:the )?(?:correct|right)(?: (?:one|answer|option|choice))?\.?\Z")

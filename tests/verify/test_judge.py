@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from math_verify import parse, verify
 
+from runners.verify import notation
 from runners.verify.judge import Ask, Every, Plan, Some, judge, outcome, questions
 
 NUMBERS = [
@@ -247,6 +248,7 @@ def test_hostile_answers_are_taken_apart_in_moments(gold: str) -> None:
         ("True", r"\text{Yes, True}", r"\text{No}"),
         ("023", r"\ 23\ ", r"\ 32\ "),
         ("60千米/时", "60", "66"),
+        ("y^{\\prime} = 3", r"\frac{dy}{dx} = 3", r"\frac{dy}{dx} = 4"),
         (r"50 \Omega", "50", r"50 \text{ W}"),
     ],
 )
@@ -263,6 +265,11 @@ def test_a_factor_before_a_matrix_goes_to_each_cell() -> None:
         ("x", r"\frac{1}{2} \cdot (2x)"),
         ("2", r"\frac{1}{2} \cdot (4)"),
     ]
+
+
+def test_a_derivative_by_another_variable_is_another_one() -> None:
+    assert notation.plain(r"\frac{dy}{dx}") == "y'"
+    assert notation.plain(r"\frac{dy}{dt}") == r"\frac{dy}{dt}"
 
 
 def test_a_letter_for_an_added_constant_is_free_and_a_factor_is_not() -> None:
