@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,14 @@ from reodsl.graph.job import Resources
 
 _NCCL = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
 """Variables that all processes of a group have to set alike. SGLang's servers set them to 0 where nothing is set."""
+
+
+def on_ray() -> bool:
+    """Return whether this process is a worker of Ray; Ray is not imported to find out."""
+    ray = sys.modules.get("ray")
+    return bool(
+        ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
+    )
 
 
 def seat_of_trainer(resources: Resources, rank: int) -> int:

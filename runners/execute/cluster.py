@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,7 @@ class Cluster:
         self.absent: list[tuple[Order, float]] = []
         self.looked = 0.0
         ray = import_ray()
-        # Empty where Ray was there before: whoever started it ends it.
-        self.session = ExitStack() if ray.is_initialized() else start_ray(address)
+        self.session = start_ray(address)
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
         if address:

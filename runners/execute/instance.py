@@ -40,7 +40,7 @@ def import_ray() -> Any:
         raise problem(
             "E0962",
             f"Ray cannot be imported: {caught}",
-            help="install it with `pip install 'reodsl[run]'`, or use --local to run without it",
+            help="install it with `pip install 'reodsl[run]'`; `reodsl run --local` runs without it",
         ) from caught
     return ray
 
@@ -48,9 +48,11 @@ def import_ray() -> Any:
 def start_ray(address: str | None) -> ExitStack:
     """Start Ray on this machine, quietly, small and for this process alone, or join it at `address`.
 
-    Closing what it returns leaves Ray again. Raises E0962.
+    Closing what it returns leaves Ray again, unless this process had joined before. Raises E0962.
     """
     ray = import_ray()
+    if ray.is_initialized():
+        return ExitStack()
     if address:
         answers(address)
     before = signal.getsignal(signal.SIGTERM)
@@ -89,9 +91,17 @@ def _starting(stack: ExitStack) -> dict[str, Any]:
 
 def answers(address: str) -> None:
     """Check that something listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, also for no address."""
-    if address in ("auto", "local"):
-        return
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    place = address
+    if address == "auto":
+        import_ray()
+        from ray._private.services import canonicalize_bootstrap_address
+
+        # At RAY_ADDRESS, or of any cluster on this node, which may be another run's own.
+        try:
+            place = str(canonicalize_bootstrap_address("auto"))
+        except (ConnectionError, ValueError) as caught:
+            raise _no_ray(first_line(caught), address) from caught
+    host, colon, port = place.removeprefix("ray://").rpartition(":")
     if not colon:
         raise problem(
             "E0962",
@@ -115,11 +125,12 @@ def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
 
 def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
     """Return E0962; `heard` is for an address where something listens, which Ray still cannot join."""
-    alone = "`--local` runs the tasks in this process, one after another, without Ray"
     if address is None:
+        alone = "`reodsl run --local` runs the tasks in one process, one after another, without Ray"
         return problem("E0962", f"Ray does not start: {words}", help=alone)
     if not heard:
-        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=alone)
+        start = "start one there with `ray start --head`, or leave out `--address`, which takes this machine"
+        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=start)
     if os.environ.get("RAY_AUTH_MODE") == "token":
         hint = "see that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) holds the cluster's own token"
     else:
@@ -147,9 +158,6 @@ def nodes() -> tuple[Node, ...]:
 
 def nodes_at(address: str) -> tuple[Node, ...]:
     """Return the nodes of the Ray cluster at an address, which is left again. Raises E0962."""
-    ray = import_ray()
-    if ray.is_initialized():
-        return nodes()
     with start_ray(address):
         return nodes()
 

@@ -395,8 +395,6 @@ def ask_at(address: str | None) -> Found:
     """Return what servers need of this machine, or of every node of the Ray cluster at `address`. Raises E0962."""
     if not address:
         return {"this machine": probe(Site(), SERVERS)}
-    if import_ray().is_initialized():
-        return ask_nodes(None, SERVERS)
     with start_ray(address):
         return ask_nodes(None, SERVERS)
 

@@ -27,7 +27,7 @@ from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.graph.job import Job
 from runners.engine.watch import looking
 from runners.meeting import SharedFile, this_machine
-from runners.seats import seat, seat_of_trainer, shared_devices
+from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
 from runners.train.follower import Fault, Part, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
 
@@ -151,14 +151,6 @@ def _blame(others: Others, world: int) -> Exception | None:
         blamed.add_note(fault.trace)
         return blamed
     return None
-
-
-def on_ray() -> bool:
-    """Return whether this process is a worker of Ray; Ray is not imported to find out."""
-    ray = sys.modules.get("ray")
-    return (
-        ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
-    )
 
 
 def cluster_address() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Event
 from runners.execute import cluster
 from runners.execute.cluster import Cluster
-from runners.execute.instance import start_ray
+from runners.execute.instance import report_unanswered
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 
@@ -142,12 +143,21 @@ def test_ray_starts_in_another_thread_and_takes_no_signal() -> None:
     "address", ["127.0.0.1:1", "127.0.0.1:port", "no.such.host.invalid:6379", "127.0.0.1:99999"]
 )
 def test_an_address_without_a_cluster_is_told_at_once(address: str, refusal: Callable[..., None]) -> None:
-    with pytest.raises(Problem) as caught:
-        start_ray(address)
-    (found,) = caught.value.diagnostics
+    (found,) = report_unanswered(address)
     reason = found.message.partition(f"answers at {address}: ")[2]
     assert reason
-    refusal("execute/E0962.txt", caught.value, (reason, "REASON"), (address, "ADDRESS"))
+    refusal("execute/E0962.txt", Problem(found), (reason, "REASON"), (address, "ADDRESS"))
+
+
+def test_auto_is_an_address_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray finds any process of Ray here, also a run's own, which does not listen at this node's address."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    (found,) = report_unanswered("auto")
+    assert found.message.startswith("no Ray cluster answers at auto: ")
+    # Whatever asks for an address has none of the options that `run` alone has.
+    assert set(re.findall(r"--[a-z]+", str(found.help))) == {"--head", "--address"}
+    (found,) = report_unanswered("local")
+    assert found.message == "`local` is not an address of a Ray cluster"
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,7 @@ from runners.engine.sglang.server import Address, Host, Server
 from runners.engine.sglang.settings import Settings, fraction_beside
 from runners.engine.sglang.silence import Lost
 from runners.meeting import LOOPBACK
-from runners.seats import seat, seat_of_engine
+from runners.seats import on_ray, seat, seat_of_engine
 
 _LOG = logging.getLogger("reodsl.engine")
 _KEPT_SHARE = 0.5
@@ -222,12 +221,6 @@ class Actor:
 def _seeing(devices: str) -> dict[str, Any]:
     """Return the environment of an actor that uses GPUs which others hold: Ray itself would show it none."""
     return {"env_vars": {"CUDA_VISIBLE_DEVICES": devices, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
-
-
-def on_ray() -> bool:
-    """Return whether this process works for Ray or has joined it; Ray is not imported to find out."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
 
 
 _CONFIGS = ("config.json", "generation_config.json")
