@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
-from reodsl.cli.output import print_json
+from reodsl.cli.output import print_json, terminal_columns
 from reodsl.cli.place import existing_store, prepare
 from reodsl.diagnostics import misread, problem
 from reodsl.diff.compare import Payload, compare
@@ -86,9 +86,11 @@ def command(
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(difference, names, left.metrics, right.metrics))
+    elif markdown:
+        click.echo(to_markdown(difference, shown, left.metrics, right.metrics, everything))
     else:
-        render = to_markdown if markdown else to_text
-        click.echo(render(difference, shown, left.metrics, right.metrics, everything))
+        columns = terminal_columns()
+        click.echo(to_text(difference, shown, left.metrics, right.metrics, everything, columns))
     if difference.different:
         raise SystemExit(2)
 

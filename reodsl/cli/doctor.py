@@ -12,7 +12,7 @@ import click
 
 from reodsl.cli.fmt import spec_files
 from reodsl.cli.options import store_option
-from reodsl.cli.output import print_json
+from reodsl.cli.output import print_json, print_text
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.lower import lower
@@ -76,7 +76,7 @@ def command(
     if as_json:
         print_json(_json(everything, fits, ready))
     else:
-        click.echo(_text(everything, fits, bool(specs)))
+        print_text(_text(everything, fits, bool(specs)))
     if not ready or (specs and not all(each.well for each in fits)):
         raise SystemExit(1)
 
@@ -92,10 +92,10 @@ def _probe(store: Path, address: str | None, as_json: bool) -> None:
     else:
         width = max((len(part.name) for parts in found.values() for part in parts), default=0)
         for name, parts in found.items():
-            click.echo(name)
+            print_text(name)
             for part in parts:
                 help = f": {part.help}" if part.help is not None else ""
-                click.echo(f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
+                print_text(f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
     if any(part.state != "ok" for parts in found.values() for part in parts):
         raise SystemExit(1)
 

@@ -29,13 +29,15 @@ def command(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
 ) -> None:
     """Show the task graph that a spec lowers to."""
-    from reodsl.cli.output import print_json
+    from reodsl.cli.output import print_json, print_text
 
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
     if as_json:
         print_json({"tasks": [_task(graph, task.id) for task in graph.tasks]})
+    elif dot:
+        click.echo(to_dot(graph))
     else:
-        click.echo(to_dot(graph) if dot else to_text(graph))
+        print_text(to_text(graph))
 
 
 def to_text(graph: Graph) -> str:

@@ -6,7 +6,7 @@ import click
 
 
 @click.command(
-    short_help="Serve editors: diagnostics, hover, definitions, completion, formatting.",
+    short_help="Serve an editor: diagnostics, hover, completion, formatting.",
     epilog="""\b
 Examples:
   reodsl lsp       as an editor starts it; docs/TOOLS.md has settings for some

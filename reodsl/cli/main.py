@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import io
 import os
-import pkgutil
 import re
 import signal
 import sys
@@ -24,6 +23,14 @@ from reodsl.diagnostics import Problem, error, first_line
 from reodsl.extras import missing_extra
 
 _NAME = re.compile(r"[a-z]+")
+_GROUPS = {
+    "Start": ("new", "check", "fmt", "reward", "budgets", "explain", "doctor", "lsp"),
+    "Run": ("fetch", "plan", "rehearse", "run", "watch", "graph", "why"),
+    "Look": ("report", "view", "reg", "frontier", "diff", "ls"),
+    "Share": ("import", "export", "push"),
+    "Store": ("accept", "gc"),
+}
+"""The commands in the order of `--help`, by what one does with them."""
 _SHORT = frozenset({"check", "diff", "fmt", "graph", "plan", "why"})
 """Commands that keep nearly all that they make until they end: looking for garbage would take a fifth of their time."""
 _LONG = frozenset({"rehearse", "run"})
@@ -31,14 +38,20 @@ _LONG = frozenset({"rehearse", "run"})
 
 
 class Commands(click.Group):
-    """The commands are the modules of `reodsl.cli` that have a `command`; each is imported when it is called."""
+    """The commands: modules of `reodsl.cli` that have a `command`, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        import reodsl.cli as package
+        """Return the names of all commands in the order of `--help`."""
+        return [name for names in _GROUPS.values() for name in names]
 
-        names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-        return [name for name in names if name != "main" and self.get_command(ctx, name) is not None]
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each group of commands with its name."""
+        for group, names in _GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name.ljust(8), command.get_short_help_str(90)) for name, command in commands if command]
+                )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name."""

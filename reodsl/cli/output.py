@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from reodsl.diagnostics import Diagnostic, Problem, listed, problem
+from reodsl.diagnostics import Diagnostic, Problem, fold, listed, problem
 from reodsl.diagnostics.render import render, sort_diagnostics
 
 MOST_SHOWN = 100
@@ -57,6 +58,20 @@ def _name_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
     if not diagnostic.labels and diagnostic.where is None:
         return replace(diagnostic, where=words)
     return replace(diagnostic, notes=(*diagnostic.notes, f"in {words}"))
+
+
+def terminal_columns() -> int | None:
+    """Return the width of the terminal that stdout is, in characters; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_text(text: str) -> None:
+    """Print lines to stdout; in a terminal, those that are too long on several, and no word is broken."""
+    columns = terminal_columns()
+    lines = text.split("\n")
+    click.echo(
+        "\n".join(lines if columns is None else [part for line in lines for part in fold(line, columns)])
+    )
 
 
 def print_json(value: Any) -> None:

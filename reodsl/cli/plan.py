@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -54,7 +52,7 @@ def command(
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
-    from reodsl.cli.output import file_to_write, print_json, show
+    from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
     from reodsl.plan.render import to_json, to_markdown, to_text
     from reodsl.plan.saved import PlanRequest, save_plan
     from reodsl.price.show import refusals
@@ -71,8 +69,7 @@ def command(
     elif markdown:
         click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(to_text(plan, everything, prices=prices, columns=columns))
+        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns()))
     if place is not None:
         asked = PlanRequest(spec, str(ready.store.root), sets, amends, target)
         save_plan(place, plan, prices, asked)

@@ -19,7 +19,7 @@ _TITLES = {
 
 
 @click.command(
-    short_help="The Reasoning Efficiency Gap of models, from their curves.",
+    short_help="Compute the Reasoning Efficiency Gap of models from their curves.",
     epilog="""\b
 Examples:
   reodsl reg curves.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B

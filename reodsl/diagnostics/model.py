@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
@@ -159,6 +160,17 @@ def listed(names: Sequence[str], most: int, joint: str = ", ", total: int | None
     """Return the first `most` names, and how many more there are of all or of `total`: `a, b and 3 more`."""
     rest = (len(names) if total is None else total) - min(len(names), most)
     return joint.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def fold(line: str, columns: int) -> list[str]:
+    """Return a line as several of at most so many columns, the later ones further in; no word is broken."""
+    if len(line) <= columns:
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    below = indent if indent >= 6 else indent + 4
+    return textwrap.wrap(
+        line, columns, subsequent_indent=" " * below, break_long_words=False, break_on_hyphens=False
+    ) or [line]
 
 
 def shorten_text(text: str, most: int = 60) -> str:

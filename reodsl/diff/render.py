@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from reodsl.diagnostics import fold
 from reodsl.diagnostics.markdown import code, document, table
 from reodsl.diff.compare import Compared, Diff, Row, Same
 from reodsl.diff.metrics import METRICS, Metrics
 from reodsl.ir.value_text import ABSENT, value_text
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
-_LABEL, _COLUMN, _NAMES = 20, 44, 6
+_LABEL, _COLUMN, _NARROWEST, _NAMES = 20, 44, 20, 6
 _GROUP = 4
 _MORE = " (--all)"
 """The end of a line in a terminal, which names the option that shows the rest."""
@@ -44,15 +45,25 @@ def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dic
     }
 
 
-def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False) -> str:
-    """Return the difference for people, side by side; `everything` adds equal settings."""
+def to_text(
+    diff: Diff,
+    sides: tuple[str, str],
+    a: Measured,
+    b: Measured,
+    everything: bool = False,
+    columns: int | None = None,
+) -> str:
+    """Return the difference for people, side by side; `everything` adds equal settings.
+
+    In a terminal of so many `columns`, cells are narrower, and below a setting's name where there is no room beside it.
+    """
     blocks = []
     for part in _parts(diff, sides, a, b, everything):
         cells, label = part.cells, _label(part.cells)
-        lines = _columns(cells) if part.wrapped else _pad_cells(cells)
+        lines = _columns(cells, columns) if part.wrapped else _pad_cells(cells)
         for head, words in part.notes:
-            lines += _paragraph(head, words, label) if head else [words]
-        blocks.append("\n".join(lines))
+            lines += _paragraph(head, words, label, columns) if head else [words]
+        blocks.append("\n".join(each for line in lines for each in fold(line, columns or len(line))))
     return "\n\n".join(blocks)
 
 
@@ -202,11 +213,12 @@ def _label(cells: Sequence[tuple[str, ...]]) -> int:
     return max([_LABEL - 2, *(len(row[0]) for row in cells)]) + 2
 
 
-def _paragraph(head: str, text: str, label: int = _LABEL) -> list[str]:
+def _paragraph(head: str, text: str, label: int, columns: int | None) -> list[str]:
     """Return a head in the first column and text in the others, over several lines."""
+    label = label if columns is None or label < columns // 2 else len(head) + 2
     return textwrap.wrap(
         text,
-        110,
+        min(110, columns or 110),
         initial_indent=f"{head:<{label}}",
         subsequent_indent=" " * label,
         break_on_hyphens=False,
@@ -219,15 +231,24 @@ def _text(setting: str, value: Any) -> str:
     return value_text(setting, value)
 
 
-def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
+def _columns(cells: Sequence[tuple[str, ...]], columns: int | None) -> list[str]:
     """Format rows of three cells, long cells over several lines."""
     label = _label(cells)
-    rows = [([first], _wrap_cell(second), _wrap_cell(third)) for first, second, third in cells]
+    room = _COLUMN if columns is None else (columns - label - 2) // 2
+    beside = room >= _NARROWEST
+    if not beside and columns is not None:
+        label, room = 4, (columns - 6) // 2
+    width = min(room, _COLUMN)
+    rows = [(first, _wrap_cell(second, width), _wrap_cell(third, width)) for first, second, third in cells]
     left = max((max(map(len, row[1]), default=0) for row in rows), default=0) + 2
     lines = []
-    for row in rows:
-        for first, second, third in zip_longest(*row, fillvalue=""):
-            lines.append(f"{first:<{label}}{second:<{left}}{third}".rstrip())
+    for first, *values in rows:
+        heads = [first]
+        if not beside:
+            lines += [first] if first else []
+            heads = []
+        for head, second, third in zip_longest(heads, *values, fillvalue=""):
+            lines.append(f"{head:<{label}}{second:<{left}}{third}".rstrip())
     return lines
 
 
@@ -240,10 +261,13 @@ def _pad_cells(cells: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _wrap_cell(cell: str) -> list[str]:
+def _wrap_cell(cell: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in cell.split("\n"):
-        lines += textwrap.wrap(line, _COLUMN, subsequent_indent="  ", break_on_hyphens=False) or [""]
+        wrapped = textwrap.wrap(
+            line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        )
+        lines += wrapped or [""]
     return lines
 
 

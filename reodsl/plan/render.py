@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from reodsl.diagnostics import listed
+from reodsl.diagnostics import fold, listed
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.markdown import code, document, table
 from reodsl.graph.lower import split_of
@@ -172,7 +171,7 @@ def to_text(
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
     lines += _beneath(plan, everything, prices, unseen, columns)
-    return "\n".join(lines if columns is None else [part for line in lines for part in _fold(line, columns)])
+    return "\n".join(lines if columns is None else [part for line in lines for part in fold(line, columns)])
 
 
 def to_markdown(
@@ -238,17 +237,6 @@ def _stack_task(row: _Row, columns: int) -> list[str]:
     else:
         reason = row.reason
     return [head, *(f"      {line}" for line in (reason, *row.below) if line)]
-
-
-def _fold(line: str, columns: int) -> list[str]:
-    """Fold a line into as many as needed; the later ones are indented as it is, and a little more."""
-    if len(line) <= columns:
-        return [line]
-    indent = len(line) - len(line.lstrip())
-    below = indent if indent >= 6 else indent + 4
-    return textwrap.wrap(
-        line, columns, subsequent_indent=" " * below, break_long_words=False, break_on_hyphens=False
-    ) or [line]
 
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
