@@ -369,7 +369,10 @@ def _numbers(
     """Return the numbers that --given names: those of each response, and those of the step, as `Group.tracks` has them."""
     each_has = {node.field for node in walk(reward) if isinstance(node, Given)} | set(reward.functions)
     tracks = {track.name for track in reward.tracks}
-    if any(node.name == STEP for track in reward.tracks for node in walk(track) if isinstance(node, Name)):
+    reads_step = any(
+        node.name == STEP for each in reward.tracks for node in walk(each) if isinstance(node, Name)
+    )
+    if reads_step or any(track.start is not None for track in reward.tracks):
         tracks.add(STEP)
     numbers: dict[str, list[float]] = {}
     for text in texts:

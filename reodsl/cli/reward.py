@@ -23,8 +23,8 @@ from reodsl.cli.options import amend_option, assignments, known_store_option, se
 from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
-from reodsl.ir.reward import Reward
-from reodsl.ir.reward_text import as_written, expression_text, let_names
+from reodsl.ir.reward import Reward, Track
+from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text
 from reodsl.ir.rollout import Tried
 from reodsl.ir.training import Advantage
 from reodsl.plan.registry import load_registry
@@ -212,6 +212,7 @@ def _facts(shown: _Shown) -> dict[str, Any]:
         "question": shown.group.question,
         "step": shown.group.step,
         "questions": shown.group.questions,
+        "tracks": dict(zip((each.name for each in reward.tracks), shown.tried[0].tracks, strict=True)),
         "advantage": rule,
         "responses": responses,
     }
@@ -254,8 +255,8 @@ def _lines(shown: _Shown) -> list[str]:
     lines += [
         f"track {each.name} = {given[each.name]:g}, as given"
         if each.name in given
-        else f"track {each.name} = {expression_text(each.value)}, of this group alone{done}"
-        for each in reward.tracks
+        else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
+        for each, value in zip(reward.tracks, shown.tried[0].tracks, strict=True)
     ]
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
@@ -272,6 +273,13 @@ def _lines(shown: _Shown) -> list[str]:
     names = let_names(reward.lets)
     formulas = [as_written(line, names) for line in lines]
     return [_title(shown), "", *table, "", *formulas, f"advantage: {_rule(shown)}"]
+
+
+def _whence(track: Track, done: str) -> str:
+    """Return where the value of a track comes from, where none is given."""
+    if track.start is None:
+        return f"of this group alone{done}"
+    return "one step after its start, of this group alone" if done else "its start"
 
 
 def _splits(shown: _Shown) -> list[str]:

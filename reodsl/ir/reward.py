@@ -107,11 +107,14 @@ class Let(IR):
 class Track(IR):
     """A number that moves with training: found before each step from what came before it, or from the monitor set.
 
-    A reward reads it as the name `track.NAME`, and so do later tracks. `step` is the number of steps that are done.
+    A reward reads it as the name `track.NAME`, and so do later tracks. `step` is the number of steps that are done. One with
+    a `start` reads itself: its own name is its value at the step before, and `start` its value at the first.
     """
 
+    later = frozenset({"start"})
     name: str
     value: Expression
+    start: Expression | None = None
 
 
 class Metric(IR):

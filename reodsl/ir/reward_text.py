@@ -27,7 +27,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
 )
-from reodsl.ir.reward import Let, Reward
+from reodsl.ir.reward import Let, Reward, Track
 
 # How tightly each form binds, loosest first, as the grammar has it.
 _IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10)
@@ -62,7 +62,7 @@ def reward_lines(reward: Reward) -> list[str]:
 
     These are its tracks, lets and metrics, then its value, its dense line without the split, or its parts.
     """
-    lines = [f"track {each.name} = {expression_text(each.value)}" for each in reward.tracks]
+    lines = [f"track {each.name} = {track_text(each)}" for each in reward.tracks]
     lines += [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
     if reward.outcome is not None:
@@ -75,6 +75,14 @@ def reward_lines(reward: Reward) -> list[str]:
         where = "" if part.on == "response" else f", on: {part.on}"
         terms.append(f"{weight}z({expression_text(part.value)}{where})")
     return [*lines, " + ".join(terms)] if terms else lines
+
+
+def track_text(track: Track) -> str:
+    """Return the number that a track is, as a spec writes it."""
+    text = expression_text(track.value)
+    return (
+        text if track.start is None else f"{text.removesuffix(')')}, start: {expression_text(track.start)})"
+    )
 
 
 def number_text(value: float, tokens: bool = False) -> str:

@@ -43,7 +43,7 @@ class Tried:
     """One response. `rewards` are one at each split, one a part, or one in all.
 
     `advantages` and `tokens` are those of the sections that the splits end; with parts the advantages are those of a
-    prefix and of the rest, whose tokens are not known here.
+    prefix and of the rest, whose tokens are not known here. `tracks` are the values of tracks, the same for all.
     """
 
     lets: tuple[float, ...]
@@ -52,3 +52,4 @@ class Tried:
     advantages: tuple[float, ...]
     tokens: tuple[int, ...]
     metrics: tuple[float, ...] = ()
+    tracks: tuple[float, ...] = ()

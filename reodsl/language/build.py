@@ -443,7 +443,7 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
     return Reward(
         name=record.name,
         lets=_lets(typed.lets, record),
-        tracks=tuple(Track(name=name, value=value) for name, value in typed.tracks),
+        tracks=tuple(Track(name=name, value=value, start=start) for name, value, start in typed.tracks),
         metrics=tuple(Metric(name=name, value=value) for name, value in typed.metrics),
         outcome=typed.outcome,
         dense=dense,

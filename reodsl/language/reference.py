@@ -76,6 +76,10 @@ REWARD_WORDS = (
     ),
     ("`track warm = min(1, step / 100 steps)`", "`step` is the number of the stage's steps that are done"),
     (
+        "`track price = max(price + mean(len(z) for z in steps(1 step), empty: 1K tokens) / 1K tokens - 1, 0, start: 0)`",
+        "one that reads itself, its value at the step before; `start` is its value at the stage's first step",
+    ),
+    (
         "`metric spread = std(len(z) for z in group)`",
         "a line of its own: logged each step as the mean over responses, in `metric_spread`, and learnt from by none",
     ),

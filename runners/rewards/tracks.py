@@ -31,10 +31,13 @@ def track_values(
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
     known: Mapping[str, float] = MappingProxyType({}),
+    before: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Return the value of each track before step `step` (from 0), by name; of one that is `known`, that value.
 
     `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
+    `before` are the values at the step before. A track that reads itself has its start at step 0, and where it has no value
+    before.
     """
     values: dict[str, float] = {}
     for track in reward.tracks:
@@ -44,6 +47,12 @@ def track_values(
         numbers = {f"{TRACK}{name}": value for name, value in values.items()}
 
         numbers[STEP] = float(step)
+        if track.start is not None:
+            start = measure(reward.name, track.start, Group("", ()), {}, numbers)
+            if step == 0:
+                values[track.name] = start
+                continue
+            numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
 
         def put(node: Node, numbers: Mapping[str, float] = numbers) -> Number | None:
             if not isinstance(node, History):

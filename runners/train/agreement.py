@@ -39,11 +39,6 @@ def old_logprobs(
     probabilities are those before any change. The gap is None while the trainer has not yet computed them. `drawn` says
     that the engine drew all of the step's trained tokens, `shown` that the first minibatch has tokens to learn from, so
     that its passes show the trainer's own in time.
-
-    The trainer's own log-probabilities are those before any change. How far it is apart from the engine is None where it
-    has not yet computed them. `drawn` says that the engine drew all of the step's trained tokens, `shown` that the first
-    minibatch has tokens to learn from, so that its passes show the trainer's own in time. The numbers are for
-    `metrics.parquet`.
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0

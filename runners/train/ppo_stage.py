@@ -65,7 +65,10 @@ class PpoStage(StageRunner):
             self.tracks = Tracks(
                 method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
             )
+            if context.rows:
+                self.tracks.recall(context.rows[-1])
             for number, step in waiting.items():
+                self.tracks.recall(step.metrics)
                 self.tracks.keep(number, step.table)
             self.queue: StepQueue[StepData] = StepQueue(self._make, waiting, self.overlap)
             opening.callback(self.queue.close)

@@ -93,7 +93,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_state(job.work, learner.model, learner.optimizers, ranks)
     frozen = _freeze_start(stage, job, learner) if stage.method.frozen else None
-    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, standing.steps))
+    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, tuple(standing.rows)))
     stage = _limit_steps(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps)

@@ -121,7 +121,8 @@ Numbers = tuple[Row, Row]
 class StageContext:
     """The settings and parts that every stage is opened with.
 
-    `begun` steps are done already. `reference` is the frozen start, where the method compares with one.
+    `rows` are the metrics of the steps that are done already, `begun` of them. `reference` is the frozen start, where the
+    method compares with one.
     """
 
     stage: Stage
@@ -131,7 +132,12 @@ class StageContext:
     learner: Learner
     seed: int
     reference: Learner | None = None
-    begun: int = 0
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def begun(self) -> int:
+        """Return how many steps are done already."""
+        return len(self.rows)
 
 
 class StageRunner:

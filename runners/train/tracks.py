@@ -30,7 +30,10 @@ PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
 
 @dataclass(slots=True)
 class Tracks:
-    """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept."""
+    """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept.
+
+    `last` are their values at the last step that was made.
+    """
 
     method: Ppo
     sampler: RolloutSampler
@@ -39,6 +42,7 @@ class Tracks:
     folder: Path
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)
     asked: tuple[int, pl.DataFrame] | None = None
+    last: Mapping[str, float] = field(default_factory=dict)
 
     def at(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
         """Return a sampler that knows the values before step `number` (from 0), these as metrics, and the seconds it took.
@@ -52,10 +56,15 @@ class Tracks:
         if monitor is not None and reward.monitors:
             table = self._monitored(monitor, number)
         recent = [self._table(each) for each in range(max(0, number - reward.window), number)]
-        values = track_values(reward, number, recent, table)
+        values = self.last = track_values(reward, number, recent, table, before=self.last)
         seconds = spent("monitor", (began, now())) if table is not None else {}
         row = {f"{PREFIX}{name}": value for name, value in values.items()}
         return replace(self.sampler, tracks=values), row, seconds
+
+    def recall(self, metrics: Mapping[str, float]) -> None:
+        """Take the values of the last step that was made from its metrics: the next step's tracks may read them."""
+        names = [track.name for track in self.method.reward.tracks]
+        self.last = {name: metrics[f"{PREFIX}{name}"] for name in names}
 
     def keep(self, number: int, table: pl.DataFrame) -> None:
         """Keep the rollouts of a step, and drop those that no track looks at any more."""

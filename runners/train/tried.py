@@ -25,8 +25,9 @@ def try_reward(
 
     `places` are each response's splits in tokens; none for a reward without.
 
-    A track is found from this group alone, unless the group has its value; no step is done, unless it says so. `batch`
-    normalises over this group alone. The advantages of parts are two: of a prefix, and of the rest.
+    A track is found from this group alone, unless the group has its value; no step is done, unless it says so. One that
+    reads itself is one step past its start then. `batch` normalises over this group alone. The advantages of parts are two:
+    of a prefix, and of the rest.
     """
     size = len(group.rollouts)
     if reward.tracks:
@@ -61,6 +62,7 @@ def try_reward(
             places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 2 if reward.parts else len(values[index])].tolist()),
             tokens=() if reward.parts else tuple(tokens[0, index, : len(values[index])].tolist()),
+            tracks=tuple(group.tracks[track.name] for track in reward.tracks),
         )
         for index in range(size)
     )

@@ -204,6 +204,10 @@ MOVING = """reward moving {
   track usual = mean(len(z) for z in steps(20 steps), empty: 40 tokens)
   correct(y) - pressure * len(y) / max(usual, 1 tokens)
 }
+reward priced_by_track {
+  track price = clip(price + 0.5 * (mean(len(z) for z in steps(1 step), empty: 10 tokens) / 10 tokens - 1), 0, 1, start: 0.1)
+  correct(y) - price
+}
 reward hungry {
   correct(y) * x.level / max(x.hardness, 1) + mode(y) - mean(correct(z) for z in ref) + 0.5 * python("style.py:score", y)
 }
@@ -231,6 +235,25 @@ def test_a_reward_is_tried_after_steps_and_at_values_of_its_tracks(said: Said) -
     text = said("moving.reo", "moving", *HAND, "--given", "step=50", "--given", "usual=40")
     assert "of this group alone after 50 steps" in text
     assert "track usual = 40, as given" in text
+
+
+def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) -> None:
+    """Of 10 and 20 tokens the mean is half as much again as 10."""
+    Path("moving.reo").write_text(MOVING)
+
+    def price(*given: str) -> tuple[float, str]:
+        facts = json.loads(said("moving.reo", "priced_by_track", *HAND, *given, "--json"))
+        assert facts["responses"][0]["sections"][0]["reward"] == pytest.approx(1 - facts["tracks"]["price"])
+        return facts["tracks"]["price"], said("moving.reo", "priced_by_track", *HAND, *given)
+
+    (first, at_first), (later, after), (given, _) = (
+        price(),
+        price("--given", "step=3"),
+        price("--given", "price=0.7"),
+    )
+    assert (first, later, given) == (0.1, pytest.approx(0.35), 0.7)
+    assert "0, 1, start: 0.1) = 0.1, its start" in at_first
+    assert "= 0.35, one step after its start, of this group alone" in after
 
 
 @pytest.mark.parametrize(

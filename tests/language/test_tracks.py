@@ -18,7 +18,8 @@ TEXT = """reward laser(low: tokens = 16 tokens) {
   track usual = mean(len(z) for z in steps(5 steps) if correct(z), empty: 64 tokens)
   track limit = max(low, quantile(len(z) for z in monitor if solved(z) >= 0.5, at: 0.2, empty: usual))
   track warm  = min(1, step / 100 steps)
-  correct(y) + warm * (0.5 if correct(y) and len(y) <= limit else 0)
+  track price = clip(price + 0.1 * (mean(len(z) for z in steps(1 step), empty: low) / low - 1), 0, 1, start: 0.5)
+  correct(y) - price * len(y) / low + warm * (0.5 if correct(y) and len(y) <= limit else 0)
 }
 """
 
@@ -32,14 +33,16 @@ def chosen(path: Path, text: str) -> Reward:
 
 def test_a_reward_is_written_as_it_was_read(tmp_path: Path) -> None:
     reward = chosen(tmp_path / "own.reo", TEXT)
-    assert [track.name for track in reward.tracks] == ["usual", "limit", "warm"]
+    assert [track.name for track in reward.tracks] == ["usual", "limit", "warm", "price"]
     assert (reward.window, reward.monitors) == (5, True)
     lines = reward_lines(reward)
-    assert lines[:3] == [
+    assert lines[:4] == [
         "track usual = mean(len(z) for z in steps(5 steps) if correct(z), empty: 64 tokens)",
         "track limit = max(16 tokens, quantile(len(z) for z in monitor"
         " if mean(correct(z1) for z1 in group) >= 0.5, at: 0.2, empty: usual))",
         "track warm = min(1, step / 100)",
+        "track price = clip(price + 0.1 * (mean(len(z) for z in steps(1 step), empty: 16 tokens) / 16 tokens - 1),"
+        " 0, 1, start: 0.5)",
     ]
 
 
@@ -53,6 +56,13 @@ def test_the_formatter_knows_tracks() -> None:
     [
         ("track a = 0.5 * a + mean(correct(z) for z in steps(2 steps), empty: 0)", "E0320"),
         ("track a = mean(correct(z) for z in steps(a * 1 step), empty: 0)", "E0320"),
+        ("track a = a + clip(a, 0, 1, start: 1)", "E0320"),
+        ("track a = clip(a + 1, 0, 1, start: 1 tokens)", "E0302"),
+        ("track a = clip(step / 1 step, 0, 1, start: 0)", "E0310"),
+        ("track a = clip(a, 0, 1, start: 0, start: 1)", "E0310"),
+        ("track a = clip(a, 0, 1, start: len(y))", "E0301"),
+        ("track a = max(1 / a, 0, start: 1)", "E0307"),
+        ("let a = clip(correct(y), 0, 1, start: 0)", "E0310"),
         ("track a = mean(correct(z) for z in group)", "E0301"),
         ("track a = mean(correct(z) for z in ref)", "E0301"),
         ("track a = mean(correct(z) for z in steps(0 steps), empty: 0)", "E0301"),
@@ -83,7 +93,24 @@ def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> No
     assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
 
 
-def test_a_track_that_nothing_reads_is_told_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["step / 1 step", "min(warm + 0.1, 1, start: 0)"])
+def test_a_track_that_nothing_else_reads_is_told_of(tmp_path: Path, value: str) -> None:
     path = tmp_path / "own.reo"
-    path.write_text("reward r {\n  track warm = step / 1 step\n  correct(y)\n}\n")
+    path.write_text(f"reward r {{\n  track warm = {value}\n  correct(y)\n}}\n")
     assert [each.code for each in check_file(path).diagnostics] == ["W0203"]
+
+
+@pytest.mark.parametrize(
+    ("track", "sound"),
+    [
+        ("clip(a - 1, 1, 8, start: 4)", True),
+        ("clip(a - 1, 1, 8, start: 0)", False),
+        ("max(a - 1, 1, start: 4)", True),
+    ],
+)
+def test_what_a_track_can_become_is_known_by_its_bounds_and_its_start(
+    tmp_path: Path, track: str, sound: bool
+) -> None:
+    path = tmp_path / "own.reo"
+    path.write_text(f"reward r {{\n  track a = {track}\n  correct(y) / a\n}}\n")
+    assert [each.code for each in check_file(path).diagnostics] == ([] if sound else ["E0307"])

@@ -120,6 +120,34 @@ def test_a_warm_up_and_a_track_that_reads_an_earlier_one():
     assert track_values(reward, 300, [], monitor) == {"warm": 1, "cap": 50, "a": 30}
 
 
+@given(GROUPS, st.integers(1, 5))
+def test_a_track_that_reads_itself_is_a_loop_over_steps(groups, steps):
+    """A dual variable: the price rises by what the mean length is past 10, between 0 and 5, from 1 on."""
+    here = Name(name=f"{TRACK}a")
+    rise = Binary(
+        fn="/", left=Binary(fn="-", left=over("mean"), right=Number(value=10)), right=Number(value=10)
+    )
+    ends = (Number(value=0), Number(value=5))
+    reward = Reward(
+        name="r",
+        outcome=Correct(of="y"),
+        tracks=(
+            Track(
+                name="a",
+                value=Call(fn="clip", args=(Binary(fn="+", left=here, right=rise), *ends)),
+                start=Number(value=1),
+            ),
+            Track(name="twice", value=Binary(fn="*", left=Number(value=2), right=here)),
+        ),
+    )
+    price, values = 1.0, {}
+    mean = np.mean([tokens for group in groups for tokens, _, _ in group])
+    for step in range(steps):
+        values = track_values(reward, step, [table(groups)] if step else [], None, before=values)
+        price = min(max(price + (mean - 10) / 10, 0), 5) if step else 1.0
+        assert values == {"a": pytest.approx(price), "twice": pytest.approx(2 * price)}
+
+
 def test_a_reward_reads_its_tracks_wherever_it_is_computed():
     """1 for a right response no longer than the track, which a let has doubled."""
     limit = Let(name="let1", value=Binary(fn="*", left=Number(value=2), right=Name(name=f"{TRACK}a")))

@@ -13,6 +13,12 @@ from tests.train.test_train import ppo, same
 USUAL = History(fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Number(value=20))
 LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Number(value=0.75))
 WARM = Call(fn="min", args=(Number(value=1), Binary(fn="/", left=Name(name=STEP), right=Number(value=4))))
+HALF = Number(value=0.5)
+EASED = Binary(
+    fn="+",
+    left=Binary(fn="*", left=HALF, right=Name(name=f"{TRACK}eased")),
+    right=Binary(fn="*", left=HALF, right=History(fn="mean", var="z", over="steps", value=Length(of="z"))),
+)
 WITHIN = Binary(
     fn="and",
     left=Binary(fn="<=", left=Length(of="y"), right=Name(name=f"{TRACK}usual")),
@@ -28,6 +34,7 @@ REWARD = Reward(
         Track(name="usual", value=USUAL),
         Track(name="limit", value=LIMIT),
         Track(name="warm", value=WARM),
+        Track(name="eased", value=EASED, start=Number(value=16)),
     ),
 )
 STEPS, EVERY = 5, 2
@@ -45,9 +52,13 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
     metrics = pl.read_parquet(out / "metrics.parquet")
     rollouts, monitor = (pl.read_parquet(out / f"{name}.parquet") for name in ("rollouts", "monitor"))
     assert metrics["track_warm"].to_list() == [0, 0.25, 0.5, 0.75, 1]
+    eased = 16.0
     for number, row in enumerate(metrics.iter_rows(named=True)):
         before = rollouts.filter(pl.col("step").is_between(number - 1, number))["tokens"]
         assert row["track_usual"] == pytest.approx(before.mean() if number else 20)
+        mine = rollouts.filter(pl.col("step") == number)["tokens"]
+        eased = 16 if number == 0 else 0.5 * eased + 0.5 * mine.mean()
+        assert row["track_eased"] == pytest.approx(eased)
         last = monitor.filter(pl.col("step") == number - number % EVERY + 1)["tokens"].sort()
         # Of six the fifth is the least that 75% do not exceed.
         assert (len(last), row["track_limit"]) == (6, last[4])

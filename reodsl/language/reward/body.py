@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,17 +30,19 @@ from reodsl.language.evaluate import bind_argument, evaluate, read_type
 from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import (
     FUNCTIONS,
+    INF,
     Body,
     LocalFunction,
     ResponseLimits,
     RewardNames,
     Typed,
+    check_unit,
     fail,
     make_constant,
 )
 from reodsl.language.reward.operators import name_value
 from reodsl.language.reward.places import find_splits
-from reodsl.language.reward.typing import OVER_STEPS, type_expression
+from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
 from reodsl.language.schema import read_unit
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
 from reodsl.language.values import Definition, Record, Scope, Value
@@ -53,6 +56,8 @@ TAKEN = {
     "ref": "those of the starting model",
     "monitor": "the responses to the monitor set",
 }
+TypedTrack: TypeAlias = tuple[str, Expression, Expression | None]
+"""The name of a track, its value, and its start where it reads itself."""
 KEPT = 6
 """The further cost of a name that is kept: a copy takes 100 bytes for each."""
 
@@ -82,7 +87,7 @@ class TypedReward:
     uses: frozenset[str]
     parts: tuple[TypedPart, ...] = ()
     cuts: tuple[tuple[float, Span], ...] = ()
-    tracks: tuple[tuple[str, Expression], ...] = ()
+    tracks: tuple[TypedTrack, ...] = ()
     metrics: tuple[tuple[str, Expression], ...] = ()
 
 
@@ -158,7 +163,7 @@ class _Read:
     """The items of a body that were read so far. `ends` are the places of its values; there should be one."""
 
     lets: list[tuple[str, Expression]] = field(default_factory=list)
-    tracks: list[tuple[str, Expression]] = field(default_factory=list)
+    tracks: list[TypedTrack] = field(default_factory=list)
     metrics: list[tuple[str, Expression]] = field(default_factory=list)
     outcome: Expression | None = None
     dense: Expression | None = None
@@ -306,16 +311,16 @@ def define_let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -
         raise Failed
 
 
-def _define_track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) -> None:
+def _define_track(body: Body, item: tree.Decl, tracks: list[TypedTrack]) -> None:
     """Take a track into the names of the body, before whose responses it is found. Raises `Failed`."""
-    env, name = body.env, item.name.name
+    env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
         helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
         env.broken.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
     functions = {key: replace(each, env=_before(each.env)) for key, each in env.functions.items()}
-    inner = replace(_before(env), functions=functions)
-    value = attempt(partial(type_expression, replace(body, env=inner, track=name), item.value))
+    inner = replace(body, env=replace(_before(env), functions=functions), track=name)
+    value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     if value is None:
         env.broken.add(name)
@@ -329,9 +334,38 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expressio
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
     env.values[name] = Typed(Name(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition)
-    tracks.append((name, value.data))
+    tracks.append((name, value.data, start.data if start is not None else None))
     if not free:
         raise Failed
+
+
+def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
+    """Return the number that a track is, and what it is at first where it reads itself. Raises `Failed`.
+
+    Its range is what its bounds leave of any number before: no value before lies outside.
+    """
+    name = str(body.track)
+    starts = [arg for arg in written.args if is_start(arg)] if isinstance(written, tree.Call) else []
+    if not starts or not isinstance(written, tree.Call):
+        return type_expression(body, written), None
+    at = starts[0]
+    if not any(each == tree.Name(name, each.span) for each in walk(written) if isinstance(each, tree.Name)):
+        helps = f"read `{name}`, its value at the step before, or take `start` out"
+        fail(body, "E0310", f"the track `{name}` does not read itself, and has a start", at, helps)
+    if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
+        fail(body, "E0310", "a track has one start", starts[-1], "write `start: 0`")
+    start = type_expression(body, at.value)
+    moved = replace(written, args=tuple(arg for arg in written.args if arg is not at))
+
+    def type_from(low: float, high: float, ctx: Context) -> Typed:
+        before = Typed(Name(name=f"{TRACK}{name}"), start.unit, low, high)
+        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
+
+    widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
+    low, high = widest.interval if widest is not None else (-INF, INF)
+    value = type_from(min(low, start.low), max(high, start.high), body.ctx)
+    check_unit(body, start, value, at.span, moved.span, "`start`")
+    return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
 def _before(env: RewardNames) -> RewardNames:
@@ -396,19 +430,23 @@ def _report_unread(ctx: Context, reward: Definition) -> None:
         return
     ctx.read.add(item.name.span)
     named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
-    named += [
-        ("track", part.name)
-        for part in reward.body.items
-        if isinstance(part, tree.Decl) and part.kind.name == "track"
-    ]
-    read = {node.name for node in walk(reward.body) if isinstance(node, tree.Name)}
+    read = _count_names(reward.body)
+    for part in reward.body.items:
+        if isinstance(part, tree.Decl) and part.kind.name == "track":
+            named.append(("track", part.name))
+            # What reads itself alone is read by nothing.
+            read[part.name.name] -= _count_names(part)[part.name.name]
     named += [("parameter", param.name) for param in item.params or ()]
     for what, name in named:
-        if name.name not in read:
+        if read[name.name] <= 0:
             helps = "use it, or take it out"
             ctx.report(
                 warning("W0203", f"the {what} `{name.name}` is never used", name.span, "unused", help=helps)
             )
+
+
+def _count_names(node: tree.Block | tree.Decl) -> Counter[str]:
+    return Counter(each.name for each in walk(node) if isinstance(each, tree.Name))
 
 
 def _type_dense(body: Body, part: tree.Dense) -> Typed:

@@ -170,12 +170,13 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     if name in env.broken:
         raise Failed
     if body.track is not None and name == body.track:
+        env.broken.add(name)
         fail(
             body,
             "E0320",
-            f"the track `{name}` reads itself",
+            f"the track `{name}` reads itself, and has no start",
             expr,
-            f"a track is found anew before each step: let it run over more steps, as in `mean(… for z in {OVER_STEPS})`",
+            f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
         )
     if body.track is not None and name == STEP and not body.measures:
         return Typed(Name(name=STEP), STEPS, 0.0, INF)
@@ -566,9 +567,19 @@ def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
     return argument
 
 
+def is_start(arg: tree.Arg) -> bool:
+    """Return whether an argument is what a track that reads itself is at first."""
+    return arg.name is not None and arg.name.name == "start"
+
+
 def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     values: list[tuple[tree.Expr, Typed | None]] = []
     for arg in expr.args:
+        if is_start(arg):
+            if body.track in body.env.broken:
+                raise Failed
+            helps = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
+            fail(body, "E0310", "only a track has a start, in its outermost call", arg, helps)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
         values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
