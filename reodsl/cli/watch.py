@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,7 +156,8 @@ def _row(each: Going, paces: dict[str, Pace], now: float) -> Row:
     pace.waiting, pace.steps = each.waiting, list(each.steps)
     if each.progress is not None:
         pace.advance(each.progress, now)
-    return pace.row(each.task, now)
+    row = pace.row(each.task, now)
+    return replace(row, rest=f"{row.rest}, weights {each.weights}") if each.weights else row
 
 
 def _tell_ends(console: Console, state: State, seen: set[str]) -> None:

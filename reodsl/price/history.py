@@ -19,6 +19,7 @@ from reodsl.store.manifest import Manifest
 from reodsl.store.plain import LARGEST_RECORD, read_object, read_plain
 from reodsl.store.runs import Record
 from reodsl.store.store import Store
+from reodsl.store.versions import WEIGHTS
 
 PROMPT = 150.0
 """Tokens of a question in its prompt, where it is not generated: about what competition mathematics has."""
@@ -85,7 +86,7 @@ class Past:
     of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
     not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 if
     not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and trainer differed in the median
-    token.
+    token. `by_disk` says that new weights reached engines through files.
     """
 
     task: str
@@ -104,6 +105,7 @@ class Past:
     training: int = 0
     tensor_parallel: int = 1
     mismatch: float | None = None
+    by_disk: bool = False
 
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
@@ -228,6 +230,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         training=int(provenance.get("trainers", 0)),
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
         mismatch=mismatch,
+        by_disk="by disk" in str((provenance.get("versions") or {}).get(WEIGHTS, "")),
     )
 
 

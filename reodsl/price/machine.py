@@ -40,6 +40,8 @@ the dealing to on exponential lengths.
 """
 SYNC_RATE = 2.65e9
 """Bytes of weights a second from a trainer to all engines: verl publishes 5.5 to 6.0 s for 7B, 15.2 GB, by NCCL."""
+DISK_RATE = 1e9
+"""Bytes of weights a second to or from a shared disk, all nodes together: an assumption, which `doctor --node` measures."""
 HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6}
 """Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
 the client hold. Engines wait for it only where it takes longer than they do.
@@ -57,7 +59,7 @@ class Devices:
     (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
     this machine. `beside` are bytes that training keeps on a device while the engine
     that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
-    they are exact.
+    they are exact. `by_disk`: new weights reach engines through files, which each of `nodes` reads.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Devices:
     beside: float = 0.0
     narrow: float = 0.0
     slowdown: float = 1.0
+    nodes: int = 1
+    by_disk: bool = False
 
     @property
     def engines(self) -> int:
@@ -181,4 +185,5 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         recompute=True,
         apart=cluster.placement == "apart" and gpus > 1,
         slowdown=SLOWDOWN[cluster.determinism],
+        nodes=cluster.nodes,
     )

@@ -14,7 +14,15 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
 from reodsl.price.history import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
-from reodsl.price.machine import HOST_RATE, SYNC_RATE, Devices, adapt_to_precision, adapt_to_width, lockstep
+from reodsl.price.machine import (
+    DISK_RATE,
+    HOST_RATE,
+    SYNC_RATE,
+    Devices,
+    adapt_to_precision,
+    adapt_to_width,
+    lockstep,
+)
 from reodsl.price.rollout import (
     Lengths,
     Load,
@@ -327,7 +335,12 @@ def _update(flops: float, devices: Devices) -> float:
 
 
 def _transfer(sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower."""
+    """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower.
+
+    By disk they are written once, and read once on each node.
+    """
+    if devices.by_disk:
+        return sizes.parameters * devices.width * (1 + devices.nodes) / DISK_RATE
     if devices.gpus == 1:
         return 0.0
     return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)

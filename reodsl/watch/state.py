@@ -15,6 +15,7 @@ from reodsl.graph.job import Progress
 from reodsl.store.live import Live, read_live, read_steps
 from reodsl.store.runs import Record, alive, events
 from reodsl.store.store import Store
+from reodsl.store.versions import PLACE, WEIGHTS, read_record
 
 Status = Literal["running", "finished", "failed", "interrupted", "stopped"]
 """`stopped`: the run's process is gone and wrote no end."""
@@ -27,7 +28,7 @@ class Going:
     """A task that has begun and not ended.
 
     `began` is in epoch seconds; `waiting` says that it waits for another run or for nodes. `steps` are the metrics of a
-    training, a row a step.
+    training, a row a step. `weights` says how servers get new ones, where it is not the fastest way.
     """
 
     task: str
@@ -37,6 +38,7 @@ class Going:
     node: str
     waiting: bool
     steps: tuple[Mapping[str, float], ...] = ()
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ def read_state(store: Store, record: Record, *, steps: bool = True) -> State:
 def _going(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps: bool) -> Going:
     key = str(event.get("key", ""))
     live = read_live(root, key) if key else None
-    rows = tuple(read_steps(root / "work" / key)) if key and steps else ()
+    work = root / "work" / key
+    rows = tuple(read_steps(work)) if key and steps else ()
     return Going(
         task=task,
         key=key,
@@ -115,6 +118,7 @@ def _going(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps
         node=live.node if live is not None else "",
         waiting=waiting,
         steps=rows,
+        weights=" and ".join(read_record(work / PLACE).get(WEIGHTS, ())) if key else "",
     )
 
 
@@ -165,6 +169,7 @@ def going_json(each: Going) -> dict[str, Any]:
         "step": progress.done if progress else None,
         "steps": progress.total or None if progress else None,
         "numbers": finite(progress.numbers) if progress else {},
+        "weights": each.weights or None,
     }
 
 

@@ -22,12 +22,12 @@ from reodsl.ir.model import Forcing, Model
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
+from reodsl.store.versions import PLACE
 from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
 from runners.engine.protocol import Forced, Request, Response
-from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.tables import UNSETTLED, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer

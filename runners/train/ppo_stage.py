@@ -13,13 +13,13 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Python
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
+from reodsl.store.versions import PLACE
 from runners.answers import thinking_of
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn
 from runners.engine.open import open_engine
 from runners.engine.protocol import Weights
-from runners.engine.versions import PLACE
 from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rollout.ahead import GradeAhead

@@ -18,6 +18,7 @@ from reodsl.store.files import sha256
 from reodsl.store.live import add_step
 from reodsl.store.runs import events, records, save
 from reodsl.store.store import Store
+from reodsl.store.versions import PLACE, WEIGHTS, record
 from reodsl.watch.state import read_state
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -79,11 +80,14 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     assert task["steps"] == 100000
     assert {"reward", "accuracy", "length"} <= task["numbers"].keys()
     assert state["done"] < state["total"]
+    assert task["weights"] is None
 
+    record(Path(".reodsl/work") / task["key"] / PLACE, WEIGHTS, "by disk, not broadcast")
     code, out, _ = output(capsys, "watch", "tiny", "--once")
     assert code == 2
     assert "tiny.train.s1" in out
     assert "/100000" in out
+    assert ", weights by disk, not broadcast" in out
 
     code, out, _ = output(capsys, "ls")
     assert "running" in out

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from reodsl.diagnostics import first_line, problem
+from reodsl.store.versions import DETERMINISM, WEIGHTS, record
 from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, call_all
@@ -17,7 +18,6 @@ from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import hand
-from runners.engine.versions import DETERMINISM, WEIGHTS, record
 from runners.models.tensors import tensor_shapes
 
 _LOG = logging.getLogger("reodsl.engine")

@@ -15,6 +15,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import Problem
+from reodsl.store.versions import read_record
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.fleet import Fleet
@@ -22,7 +23,6 @@ from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import by_identity, hand
-from runners.engine.versions import read_record
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

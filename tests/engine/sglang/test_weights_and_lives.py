@@ -19,6 +19,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
+from reodsl.store.versions import DETERMINISM, WEIGHTS, read_record
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import silence, weights
@@ -26,7 +27,6 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
 from runners.engine.sglang.weights import buckets
-from runners.engine.versions import DETERMINISM, WEIGHTS, read_record
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 

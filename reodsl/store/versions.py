@@ -1,4 +1,4 @@
-"""Note the versions of what generates outside the task's process, until the task is done."""
+"""Note the versions of what generates outside the task's process, and how weights reach it, until the task is done."""
 
 from __future__ import annotations
 
