@@ -53,7 +53,7 @@ class _TokenLogprobs(Function):
             flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
             if d_weight is not None:
-                d_weight += _wide_product(flow.t(), hidden[rows].t())
+                _add_product(d_weight, flow, hidden[rows])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None
 
 
@@ -70,9 +70,22 @@ def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
     """Return `x @ weight.T` in float32. Of half-precision tensors on CUDA the sums are never rounded to half precision."""
-    if x.device.type == "cuda" and x.dtype in (torch.bfloat16, torch.float16):
+    if _sums_wide(x):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return product(x, weight).float()
+
+
+def _add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:
+    """Add `flow.T @ hidden` to a float32 matrix: in place on CUDA, where the product is as large as the matrix."""
+    if _sums_wide(flow):
+        torch.addmm(total, flow.t(), hidden, out_dtype=torch.float32, out=total)
+    else:
+        total += product(flow.t(), hidden.t()).float()
+
+
+def _sums_wide(x: Tensor) -> bool:
+    """Return whether products of such tensors are made in half precision and summed in float32."""
+    return x.device.type == "cuda" and x.dtype in (torch.bfloat16, torch.float16)
 
 
 def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

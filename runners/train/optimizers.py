@@ -17,7 +17,8 @@ from runners.train.sharding import local, whole, wrap_rows
 class HostOptimizer(torch.optim.Optimizer):
     """An optimizer of copies on the host, for parameters on another device.
 
-    `step` copies this process's part of each weight and gradient to the host, steps there, and copies the weights back.
+    `step` copies this process's part of each weight and gradient to the host, steps there, and copies the weights back,
+    by buffers that stay: memory that a GPU reaches is dear to make.
     `state` is that of the inner optimizer, by the parameters of the device; its tensors are on the host, and of sharded
     parameters they are this process's rows.
     """
@@ -31,6 +32,7 @@ class HostOptimizer(torch.optim.Optimizer):
         """`build` is given the copies and `settings` by name. Its step must look at single numbers, as AdamW's does."""
         super().__init__(parameters, dict(settings))
         self._copies = [_copy_for(local(parameter)) for parameter in parameters]
+        self._slopes = [_copy_for(local(parameter)) for parameter in parameters]
         self._inner = build(self._copies, **settings)
         for parameter, copy in zip(parameters, self._copies, strict=True):
             # One dictionary, of which both optimizers know.
@@ -42,13 +44,19 @@ class HostOptimizer(torch.optim.Optimizer):
         assert closure is None
         (group,), (inner,) = self.param_groups, self._inner.param_groups
         inner["lr"] = group["lr"]
-        for parameter, copy in zip(group["params"], self._copies, strict=True):
-            copy.copy_(local(parameter))
-            copy.grad = None if parameter.grad is None else local(parameter.grad).to("cpu")
+        devices = {local(parameter).device for parameter in group["params"]}
+        for parameter, copy, slope in zip(group["params"], self._copies, self._slopes, strict=True):
+            copy.copy_(local(parameter), non_blocking=True)
+            if parameter.grad is not None:
+                copy.grad = slope.copy_(local(parameter.grad), non_blocking=True)
+        for device in devices:
+            # All are on their way together, and waited for once.
+            torch.get_device_module(device).synchronize()
         self._inner.step()
         for parameter, copy in zip(group["params"], self._copies, strict=True):
             copy.grad = None
-            local(parameter).copy_(copy)
+            # The device's next step comes after this copy, and the host's next one after that.
+            local(parameter).copy_(copy, non_blocking=True)
 
 
 class ProcessorMuon(torch.optim.Muon):

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
 from runners.train.forward import keep_little, lean_forward, lean_supported, make_forward, plain_forward
-from runners.train.logprobs import token_logprobs
+from runners.train.logprobs import _add_product, token_logprobs
 from tests.train.models import small_model
 
 CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]
@@ -142,6 +142,15 @@ def test_chunks_lose_nothing_in_bfloat16(monkeypatch, chunk):
         token_logprobs(hidden.to(dtype), leaf, targets).sum().backward()
         found.append(leaf.grad.float())
     assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.01
+
+
+def test_a_gpu_adds_a_chunks_share_in_place(monkeypatch):
+    """A tensor without memory stands for one of a GPU: torch has the sum in float32 of products in half precision."""
+    monkeypatch.setattr("runners.train.logprobs._sums_wide", lambda x: x.dtype == torch.bfloat16)
+    total = torch.zeros(7, 4, device="meta")
+    half = {"dtype": torch.bfloat16, "device": "meta"}
+    _add_product(total, torch.zeros(5, 7, **half), torch.zeros(5, 4, **half))
+    assert (total.shape, total.dtype) == ((7, 4), torch.float32)
 
 
 def test_activations_that_are_computed_again_give_the_same_gradients():
