@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -12,9 +13,11 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from reodsl import __version__
@@ -23,13 +26,14 @@ from reodsl.plan.registry import Part
 from runners.engine.sglang.interpreter import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
 
-PATIENCE = 60.0
-"""Seconds that nodes have to answer, and again to meet: both together are less than two minutes."""
-_LOOK = 30.0
+PATIENCE = 50.0
+"""Seconds that nodes have to answer, and again to meet: both and joining Ray take less than two minutes."""
+_LOOK = 40.0
+"""Seconds of all rows of a node, which are looked at together, and of any step of a meeting."""
 _DRIVER, _GLIBC, _GCC = 580, (2, 34), 11
 """The oldest that do."""
 _SLOW = 50e6
-"""Bytes per second of a disk on which checkpoints would keep GPUs waiting."""
+"""Bytes per second of a disk, or from node to node, with which checkpoints or new weights would keep GPUs waiting."""
 _WRITTEN, _ADDED = 64 << 20, 4 << 20
 """Bytes of a file, and float32 numbers of a sum."""
 _CLOCK = 5.0
@@ -275,15 +279,26 @@ EVERYTHING = frozenset(row.name for row in PROBES)
 
 
 def probe(site: Site, names: frozenset[str]) -> tuple[Part, ...]:
-    """Return the rows of a node that have these names and are about it."""
-    return tuple(_look(row, site) for row in PROBES if row.name in names and row.about <= site.has)
+    """Return the rows of a node that have these names and are about it; one that does not end in time says so."""
+    has = site.has
+    rows = [row for row in PROBES if row.name in names and row.about <= has]
+    late = f"not done after {_LOOK:g} seconds"
+    found = {row.name: Part(row.name, "broken", late, row.help, row.needed) for row in rows}
+    # A disk that hangs keeps its thread for ever, and nobody waits for it.
+    looks = [Thread(target=_look, args=(row, site, found), daemon=True) for row in rows]
+    for look in looks:
+        look.start()
+    until = time.monotonic() + _LOOK
+    for look in looks:
+        look.join(max(0.0, until - time.monotonic()))
+    return tuple(found.values())
 
 
-def _look(row: Probe, site: Site) -> Part:
+def _look(row: Probe, site: Site, found: dict[str, Part]) -> None:
     try:
-        return Part(row.name, "ok", row.look(site), needed=row.needed)
-    except Unfit as lack:
-        return Part(row.name, "broken", str(lack), row.help, row.needed)
+        found[row.name] = Part(row.name, "ok", row.look(site), needed=row.needed)
+    except Exception as lack:  # Whatever it is, the other rows are worth having.
+        found[row.name] = Part(row.name, "broken", first_line(lack), row.help, row.needed)
 
 
 Found = Mapping[str, Sequence[Part]]
@@ -411,11 +426,14 @@ def probe_nodes(store: Path, address: str | None) -> Found:
         mark = Path(folder) / "mark"
         mark.touch()
         found = dict(ask_nodes(mark, EVERYTHING))
-        return found | {"all nodes": (*compare(found), _meet(found, Path(folder)))}
+        return found | {"all nodes": (*compare(found), *_meet(found, Path(folder)))}
 
 
-def _meet(found: Found, folder: Path) -> Part:
-    """Return the row of a group as trainers make it: of two processes of a node, each with a GPU if nodes have any."""
+def _meet(found: Found, folder: Path) -> tuple[Part, ...]:
+    """Return the row of a group as trainers make it: of two processes of a node, each with a GPU if nodes have any.
+
+    Of several nodes there is also the row of the slowest way from one to the next.
+    """
     ray = import_ray()
     help = "let nodes reach each other at all ports, and name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
     seen = {
@@ -428,27 +446,37 @@ def _meet(found: Found, folder: Path) -> Part:
     with_gpus = {name: at for name, at in places.items() if devices[at.node_id]}
     seats = [at for at in (with_gpus or places).values() for _ in range(min(2, devices[at.node_id] or 2))]
     if not seats:
-        return Part("group", "broken", "no node sees the store, in which processes meet", help)
+        return (Part("group", "broken", "no node sees the store, in which processes meet", help),)
+    following = [
+        next((other for other in range(rank + 1 - len(seats), rank) if seats[other] is not at), None)
+        for rank, at in enumerate(seats)
+    ]
     join = ray.remote(max_retries=0, num_cpus=0, num_gpus=1 if with_gpus else 0)(add_up)
     file, many = folder / "group", len(places) > 1
     refs = [
-        join.options(scheduling_strategy=at).remote(rank, len(seats), file, bool(with_gpus), many)
-        for rank, at in enumerate(seats)
+        join.options(scheduling_strategy=at).remote(rank, len(seats), file, bool(with_gpus), many, other)
+        for rank, (at, other) in enumerate(zip(seats, following, strict=True))
     ]
     try:
-        speed = min(ray.get(refs, timeout=PATIENCE))
+        speed, way = map(min, zip(*ray.get(refs, timeout=PATIENCE), strict=True))
     except ray.exceptions.RayError as caught:
         for ref in refs:
             ray.cancel(ref, force=True)
         fault = first_line(getattr(caught, "cause", None) or caught)
-        return Part("group", "broken", f"{len(seats)} processes do not meet: {fault}", help)
-    return Part("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
+        return (Part("group", "broken", f"{len(seats)} processes do not meet: {fault}", help),)
+    group = Part("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
+    words = f"{way / 1e9:.2g} GB/s from node to node by one connection"
+    slow = way < _SLOW
+    network = Part("network", "broken" if slow else "ok", words, help if slow else None, needed=False)
+    return (group,) if math.isinf(way) else (group, network)
 
 
-def add_up(rank: int, world: int, file: Path, on_gpus: bool, many: bool) -> float:
-    """Join a group as trainers do, add a tensor with all, and return its bytes per second.
+def add_up(
+    rank: int, world: int, file: Path, on_gpus: bool, many: bool, other: int | None
+) -> tuple[float, float]:
+    """Join a group as trainers do, add a tensor with all, and send bytes to the process of rank `other`.
 
-    Raises Unfit where the sum is wrong or another process cannot be reached.
+    Return the bytes per second of both. Raises Unfit where the sum is wrong or another process cannot be reached.
     """
     import torch
     from torch import distributed as dist
@@ -465,11 +493,15 @@ def add_up(rank: int, world: int, file: Path, on_gpus: bool, many: bool) -> floa
         socket.create_server((host or LOOPBACK, 0)) as own,
     ):
         # Servers are asked at a port of their node.
-        for address in ranks.gather(own.getsockname()):
+        Thread(target=_drain, args=(own,), daemon=True).start()
+        addresses = ranks.gather(own.getsockname())
+        for address in addresses:
             try:
-                socket.create_connection(address, timeout=_LOOK).close()
+                _send(address, 1)
             except OSError as caught:
                 raise Unfit(f"{host} does not reach {address[0]}: {caught}") from caught
+        ranks.wait()
+        way = math.inf if other is None else _send(addresses[other], _WRITTEN)
         for _ in range(2):
             tensor = torch.ones(_ADDED * (16 if on_gpus else 1), device=device)
             ranks.wait()
@@ -478,4 +510,31 @@ def add_up(rank: int, world: int, file: Path, on_gpus: bool, many: bool) -> floa
             total = float(tensor[-1])
         if total != world:
             raise Unfit(f"the sum of {world} ones is {total:g}")
-        return tensor.nbytes / (time.perf_counter() - began)
+        speed = tensor.nbytes / (time.perf_counter() - began)
+        # Nobody's port is closed while another sends to it.
+        ranks.wait()
+        own.shutdown(socket.SHUT_RDWR)
+        return speed, way
+
+
+def _drain(own: socket.socket) -> None:
+    """Read what others send until the port is closed, and answer each once it has sent all."""
+    with suppress(OSError):
+        while True:
+            line, _ = own.accept()
+            with line, suppress(OSError):
+                while line.recv(1 << 20):
+                    pass
+                line.sendall(b".")
+
+
+def _send(address: tuple[str, int], size: int) -> float:
+    """Return at how many bytes a second `size` bytes reach an address. Raises OSError."""
+    data = memoryview(bytes(min(size, 1 << 20)))
+    began = time.perf_counter()
+    with socket.create_connection(address, timeout=_LOOK) as line:
+        for _ in range(-(-size // len(data))):
+            line.sendall(data)
+        line.shutdown(socket.SHUT_WR)
+        line.recv(1)
+    return size / (time.perf_counter() - began)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -161,6 +162,29 @@ def test_why_another_process_reads_nothing_is_its_last_line(tmp_path: Path) -> N
         probes.ask_command("sh", "-c", "echo one >&2; echo two >&2; exit 3")
 
 
+def test_what_does_not_end_in_time_says_so_and_the_rest_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hanging disk or driver costs its own row, and what fails as nobody foresaw has its words in one."""
+    monkeypatch.setattr(probes, "_LOOK", 0.2)
+    slow, over = node(tmp_path), Event()
+
+    def ask(*command: str) -> str:
+        if command[0] == "nvidia-smi":
+            over.wait(60)
+        if command[0] == "gcc":
+            raise MemoryError("no room")
+        return slow.ask(*command)
+
+    found = rows(replace(slow, ask=ask))
+    over.set()
+    assert {name: says for name, (state, says) in found.items() if state == "broken"} == {
+        "gpus": "not done after 0.2 seconds",
+        "compiler": "no room",
+    }
+    assert {"driver", "hand-over"} <= found.keys()
+
+
 def of(node: str, **rows: str) -> dict[str, tuple[Part, ...]]:
     return {node: tuple(Part(name, "ok", says) for name, says in rows.items())}
 
@@ -195,7 +219,7 @@ def test_a_node_of_another_version_or_without_an_answer_has_one_row(monkeypatch:
     assert row.says == f"is {__version__}, and this command is of 9.9"
     monkeypatch.setattr(probes, "PATIENCE", 0.0)
     assert ask_nodes(None, SERVERS)[node][0].says == "no answer within 0 seconds"
-    assert probes._meet({}, Path()).says == "no node sees the store, in which processes meet"
+    assert probes._meet({}, Path())[0].says == "no node sees the store, in which processes meet"
     ray = SimpleNamespace(get=lambda answer: answer, exceptions=SimpleNamespace(RayError=OSError))
     (late,) = probes._hear(ray, ("9.9", (), 100.0), 160.0)
     assert (late.state, late.says, late.needed) == ("broken", "60 seconds behind", False)
@@ -221,14 +245,16 @@ def test_both_nodes_of_a_cluster_are_asked_and_meet(
         assert cluster.stdout is not None
         address = cluster.stdout.readline().strip()
         code = call("doctor", "--node", "--address", address, "--store", str(tmp_path / "store"), "--json")
-    told = json.loads(capsys.readouterr().out)["nodes"]
-    assert code == 0, told
+    printed = capsys.readouterr()
+    assert code == 0, printed
+    told = json.loads(printed.out)["nodes"]
     *nodes, every = told
     assert every["name"] == "all nodes"
     assert [
         [part["state"] for part in each["parts"] if part["name"] in ("clock", "store", "disk")]
         for each in nodes
     ] == [["ok"] * 3] * 2
-    assert [part["name"] for part in every["parts"]] == ["group"]
+    assert [part["name"] for part in every["parts"]] == ["group", "network"]
+    assert every["parts"][1]["says"].endswith(" GB/s from node to node by one connection")
     assert every["parts"][0]["says"].startswith("4 processes add up tensors at ")
     assert list(tmp_path.iterdir()) == []
