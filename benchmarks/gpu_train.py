@@ -1,9 +1,10 @@
 """Training speed of the GPU path: shapes of Qwen3 with random weights in; tokens a second, MFU and memory out, as JSON.
 
 `python -m benchmarks.gpu_train` on a machine with a CUDA device runs whole optimizer steps (forward, backward, clipping,
-AdamW) on sequences of 16K tokens in bfloat16 over float32 weights, with the loss in chunks and activations computed again.
+AdamW) in bfloat16 over float32 weights, with the loss in chunks and activations computed again. As in a run, sequences of
+mixed lengths are packed into passes of at most 16K, 32K and 48K tokens.
 MFU counts the model's own FLOPs, 3 forward passes a token, over the device's peak for dense bfloat16 products. For
-comparison prime-rl publishes 11.1% for a 0.6B and 14.7% for a 4B Qwen3.
+comparison prime-rl publishes 11.1% for a 0.6B and 14.7% for a 4B Qwen3 at 16K.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +43,37 @@ QWEN3: dict[str, Any] = {
 }
 SHAPES = {
     "qwen3-0.6b": Architecture(**QWEN3, layers=28, hidden=1024, heads=16, intermediate=3072),
+    "qwen3-1.7b": Architecture(**QWEN3, layers=28, hidden=2048, heads=16, intermediate=6144),
     "qwen3-4b": Architecture(**QWEN3, layers=36, hidden=2560, heads=32, intermediate=9728),
     "tiny": Architecture(
         family="qwen3", layers=2, hidden=32, heads=4, kv_heads=2, head_dim=8, intermediate=48, context=4096
     ),
 }
-"""The layers of the published configurations (config.json of Qwen/Qwen3-0.6B and Qwen/Qwen3-4B)."""
+"""The layers of the published configurations (config.json of Qwen/Qwen3-0.6B, Qwen3-1.7B and Qwen3-4B)."""
 VOCABULARY = {"tiny": 512}
 QWEN_VOCABULARY = 151_936
 SETTINGS = Optimizer(algorithm="adamw", lr=1e-6)
 
 
+def mixed_lengths(tokens: int, passes: int, draw: np.random.Generator) -> list[int]:
+    """Lengths of responses that fill so many passes of `tokens` tokens: exponential, and none longer than a pass."""
+    lengths: list[int] = []
+    while (left := passes * tokens - sum(lengths)) > 0:
+        lengths.append(min(max(2, int(draw.exponential(tokens / 4))), tokens - 1, max(2, left)))
+    return lengths
+
+
 def measure(
-    shape: str, device: torch.device, tokens: int, rows: int, steps: int, recompute: bool
+    shape: str, device: torch.device, tokens: int, rows: int, steps: int, recompute: bool, on: str = "device"
 ) -> dict[str, Any]:
-    """One line of figures: `steps` steps on `rows` sequences of `tokens` tokens each, after two that are left out."""
+    """One line of figures: `steps` steps of `rows` passes of `tokens` tokens each, after two that are left out."""
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     draw = np.random.default_rng(1)
-    ids = draw.integers(2, vocabulary, (rows, tokens + 1)).tolist()
+    ids = [draw.integers(2, vocabulary, length + 1).tolist() for length in mixed_lengths(tokens, rows, draw)]
     batch = TrainBatch.of([row[:1] for row in ids], [row[1:] for row in ids])
     batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / (rows * tokens)))
-    figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
+    figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": len(ids), "checkpointing": recompute}
+    figures["optimizer"] = on
     figures |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
     with joined(0, 1, HashStore(), device) as ranks:
         with device:
@@ -69,7 +81,8 @@ def measure(
         if recompute:
             keep_little(model)
         scorer = shard(model, ranks, torch.bfloat16)
-        learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0, ranks, scorer, tokens)
+        settings = SETTINGS.model_copy(update={"on": on})
+        learner = Learner.of(model, build_optimizers(model, settings), 1.0, ranks, scorer, tokens)
         sizes = learner.sizes
         if device.type != "cpu":
             torch.get_device_module(device).reset_peak_memory_stats(device)
@@ -125,15 +138,16 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=["qwen3-0.6b", "qwen3-4b"])
     parser.add_argument("--device", type=numbered, default="cuda")
-    parser.add_argument("--tokens", type=int, default=16384, help="of a sequence")
-    parser.add_argument("--rows", type=int, default=4, help="sequences a step, one after another")
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16384, 32768, 49152], help="of a pass")
+    parser.add_argument("--rows", type=int, default=4, help="passes a step, one after another")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--on", choices=["device", "host"], default="device", help="where the optimizer is")
     parser.add_argument("--without-checkpointing", action="store_true")
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
-    for shape in args.shapes:
+    for shape, tokens in product(args.shapes, args.tokens):
         figures = measure(
-            shape, args.device, args.tokens, args.rows, args.steps, not args.without_checkpointing
+            shape, args.device, tokens, args.rows, args.steps, not args.without_checkpointing, args.on
         )
         add(json.dumps(figures), args.out)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_engine, gpu_forcing, gpu_train
+from benchmarks import carried, gpu, gpu_engine, gpu_forcing, gpu_train
 from benchmarks.gpu import Found, Part, page, parts
 from reodsl.language import compile_file
 from reodsl.price.machine import generating_and_training
@@ -59,6 +61,24 @@ def test_forced_answers_of_a_server_are_measured(python: Path, capsys: pytest.Ca
     part = parts(torch.device("cpu"), True, SPEC, Path("there"))["forcing on sglang"]
     assert part.command[-4:] == ("--engine", "sglang", "--responses", "3")
     assert "| tiny, sglang, float32 | 3 of 64 tokens |" in page("here", [Found(part, 0, (line,), "")])
+
+
+def test_another_process_reads_all_weights(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if device == "sim":
+        pytest.skip("a simulated device's memory is this process's alone")
+    gpu_engine.main(["--device", device, "--engine", "receiver", "--shapes", "tiny", "--syncs", "2"])
+    line = json.loads(capsys.readouterr().out)
+    assert min(line["seconds_sync"], line["seconds_first_sync"]) > 0
+    assert line["gib_lost"] < 0.1
+    part = parts(torch.device(device), True, SPEC, Path("there"))["sync to another process"]
+    assert "| tiny, receiver | handles |" in page("here", [Found(part, 0, (line,), "")])
+
+
+def test_passes_are_full_of_mixed_lengths() -> None:
+    lengths = gpu_train.mixed_lengths(16384, 4, np.random.default_rng(1))
+    assert len(set(lengths)) > 10
+    assert max(lengths) < 16384
+    assert 0 <= sum(lengths) - 4 * 16384 < 2
 
 
 def test_a_sync_and_a_mismatch_are_measured(device: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,31 +133,84 @@ def test_budgets_are_spread_evenly() -> None:
 
 @pytest.mark.heavy
 def test_parts_run_and_the_page_tells_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = ["--device", "cpu", "--tiny", "--only", "forcing", "--out", str(tmp_path)]
+    short = ["training tiny", "sync to another process", "sync in one process, mismatch at 16K", "forcing"]
+    wanted = ["--device", "cpu", "--tiny", "--only", *short, "--out", str(tmp_path)]
     assert gpu.main(wanted) == 0
     text = (tmp_path / "GPU.md").read_text()
     assert text.strip() == capsys.readouterr().out.strip()
     assert "- study: not begun" in text
     assert "| tiny, embedded, float32 | 3 of 64 tokens |" in text
     assert "| 32 |" in text
+    assert "| tiny | 64 |" in text
+    assert (
+        text.index("## Training tiny") < text.index("## Sync to another process") < text.index("## Forcing")
+    )
 
 
 def test_every_part_of_the_real_form_names_the_device() -> None:
     found = parts(torch.device("cuda"), False, SPEC, Path("there"))
     assert list(found) == [
         *(
-            "tests of devices",
-            "tests of engine",
-            "tests of train",
-            "training qwen3-0.6b",
+            "training qwen3-1.7b",
             "training qwen3-4b",
+            "training qwen3-0.6b",
+            "sync to another process",
+            "tests of devices",
+            "tests of train",
+            "sync in one process, mismatch at 16K",
         ),
-        *("forcing", "forcing on sglang", "sync, memory given back, mismatch", "rehearsal"),
+        *(
+            "forcing",
+            "tests of engine",
+            "sync, memory given back, mismatch",
+            "forcing on sglang",
+            "rehearsal",
+        ),
         *("three colocated steps on ray", "three steps on two GPUs", "study"),
     ]
     assert found["tests of engine"].command[-3:] == ("tests/engine", "-k", "cuda")
-    assert found["training qwen3-4b"].command[-4:] == ("--device", "cuda", "--shapes", "qwen3-4b")
+    assert found["training qwen3-4b"].command[-4:] == ("--shapes", "qwen3-4b", "--on", "host")
     assert str(SPEC) in found["study"].command
+
+
+def test_where_something_is_missing_a_smaller_thing_is_run_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = ("json", "no_such_package")
+    less = Part(
+        "rehearsal", ("no such program",), False, needs=gone, smaller=(sys.executable, "-c", "print('small')")
+    )
+    none = Part("servers", ("no such program",), False, needs=gone)
+    monkeypatch.setattr(gpu, "parts", lambda *_: {"rehearsal": less, "servers": none})
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "GPU.md").read_text()
+    assert "A smaller thing in its place, because no_such_package is not here." in text
+    assert "`python -c print('small')`: small" in text
+    assert "- servers: takes no_such_package, which is not here" in text
+
+
+def test_packages_are_carried_and_laid_out_where_they_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = tmp_path / "packages.tar.xz"
+    assert carried.pack(archive, ["iniconfig", "pluggy", "no-such-package"]) < 1 << 20
+    assert "no-such-package is not installed here" in capsys.readouterr().err
+    monkeypatch.setattr(carried, "_is_installed", lambda name: name == "pluggy")
+    assert carried.unpack(archive, tmp_path / "there") == ["iniconfig"]
+    out = subprocess.run(
+        [sys.executable, "-S", "-c", "import iniconfig; print(iniconfig.__file__)"],
+        env={"PYTHONPATH": str(tmp_path / "there")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.startswith(str(tmp_path / "there"))
+    monkeypatch.setattr(carried, "VERSION", "3.99")
+    with pytest.raises(SystemExit, match=r"and this is 3\.99"):
+        carried.unpack(archive, tmp_path)
+    monkeypatch.setattr(carried, "MOST", 10)
+    with pytest.raises(SystemExit, match="10 can be carried"):
+        carried.pack(archive, ["iniconfig"])
 
 
 def test_what_fails_is_told_and_the_rest_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
