@@ -29,7 +29,15 @@ SPEC=$quoted
 # On a file system that every node sees at this path.
 STORE=$${STORE:-$$PWD/.reodsl}
 PORT=$${PORT:-6379}
+# The environment of all nodes: one that is activated here, or a container of the image for GPUs, where Slurm has pyxis:
+# IMAGE=reodsl:cuda sbatch $file
 # source .venv/bin/activate
+IMAGE=$${IMAGE:-}
+inside=()
+if [ -n "$$IMAGE" ]; then
+  inside=(--container-image="$$IMAGE" --container-name=reodsl --container-workdir="$$PWD")
+  inside+=(--container-mounts="$$PWD,$${STORE%/*}")
+fi
 
 # Nothing is imported from the folder that the job is in.
 export PYTHONSAFEPATH=1
@@ -41,25 +49,28 @@ head=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | sed -n 1p)
 ip=$$(srun --nodes=1 --ntasks=1 --nodelist="$$head" hostname --ip-address | awk '{print $$1}')
 address=$$ip:$$PORT
 
-srun --nodes=1 --ntasks=1 --nodelist="$$head" \\
-  ray start --head --node-ip-address="$$ip" --port="$$PORT" --num-gpus=$gpus --block &
+on_head=(srun --nodes=1 --ntasks=1 --nodelist="$$head" --overlap "$${inside[@]}")
+"$${on_head[@]}" ray start --head --node-ip-address="$$ip" --port="$$PORT" --num-gpus=$gpus --block &
 sleep 10
 if [ "$$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   others=$$((SLURM_JOB_NUM_NODES - 1))
-  srun --nodes="$$others" --ntasks="$$others" --exclude="$$head" \\
+  srun --nodes="$$others" --ntasks="$$others" --exclude="$$head" "$${inside[@]}" \\
     ray start --address="$$address" --num-gpus=$gpus --block &
 fi
 
+here=()
+[ -z "$$IMAGE" ] || here=("$${on_head[@]}")
 # Where a node does not join, the run says what the cluster lacks.
 joined() {
-  python -P -c 'import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(len(ray.nodes()))' "$$address" 2>/dev/null
+  "$${here[@]}" python -P -c 'import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(len(ray.nodes()))' \\
+    "$$address" 2>/dev/null
 }
 for _ in $$(seq 60); do
   [ "$$(joined)" = "$$SLURM_JOB_NUM_NODES" ] && break
   sleep 5
 done
 
-reodsl run --address "$$address" --store "$$STORE" -- "$$SPEC" &
+"$${here[@]}" reodsl run --address "$$address" --store "$$STORE" -- "$$SPEC" &
 run=$$!
 trap 'kill -TERM "$$run"' TERM
 code=0

@@ -77,6 +77,29 @@ def test_both_profiles_are_targets_of_make(profile: str) -> None:
     assert ("lib64/libcudart.so" in done.stdout) == (profile == "cuda")
 
 
+@pytest.mark.parametrize("profile", ["cpu", "cuda"])
+def test_its_steps_run_one_after_another(profile: str, tmp_path: Path) -> None:
+    """Each as a script, where the commands that change a machine only say that they were called."""
+    for name in ("apt-get", "make", "rm", "useradd", "mkdir", "chown"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$1" "$2" >> "$LOG"\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": str(tmp_path), "LOG": str(tmp_path / "log"), "PROFILE": profile}
+    for script in all_of("RUN"):
+        script = script.replace("/var/lib/apt/lists/*", "lists")
+        subprocess.run(["/bin/sh", "-e", "-c", script], env=environment, check=True)
+    gpus = profile == "cuda"
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "apt-get update ",
+        *["apt-get install -y"] * (1 + gpus),
+        "rm -rf lists",
+        f"make ready PROFILE={profile}",
+        *["make sglang PROFILE=cuda"] * gpus,
+        "useradd --create-home reo",
+        "mkdir /work ",
+        "chown reo /work",
+    ]
+
+
 @pytest.mark.parametrize("script", all_of("RUN"))
 def test_its_shell_is_sound(script: str) -> None:
     assert subprocess.run(["sh", "-n", "-c", script], capture_output=True).returncode == 0

@@ -66,17 +66,30 @@ def test_the_slurm_job_starts_ray_on_all_nodes_and_runs_the_spec(tmp_path: Path)
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
     }
-    done = subprocess.run(
-        ["bash", "job.sbatch"], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 3, done.stderr  # that of the run
-    log = Path("log").read_text()
+
+    def run(**more: str) -> str:
+        Path("log").unlink(missing_ok=True)
+        given = {**os.environ, **environment, **more}
+        done = subprocess.run(["bash", "job.sbatch"], env=given, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 3, done.stderr  # that of the run
+        return Path("log").read_text()
+
+    log = run()
     assert (
         "ray start --head --node-ip-address=10.0.0.1 --port=6379 --num-gpus=4 --block mode token token 64"
         in log
     )
     assert "srun --nodes=1 --ntasks=1 --exclude=node1 ray start --address=10.0.0.1:6379 --num-gpus=4" in log
-    assert f"reodsl --address 10.0.0.1:6379 --store {tmp_path}/.reodsl -- [a spec.reo] safe 1" in log
+    ran = f"reodsl --address 10.0.0.1:6379 --store {tmp_path}/.reodsl -- [a spec.reo] safe 1"
+    assert ran in log
+    assert "--container" not in log
+    # In containers, all of one name on a node: the run's own is beside Ray's head.
+    log = run(IMAGE="reodsl:cuda")
+    assert ran in log
+    image = f"--container-image=reodsl:cuda --container-name=reodsl --container-workdir={tmp_path}"
+    steps = [line for line in log.splitlines() if line.startswith("srun") and " hostname " not in line]
+    assert all(f"{image} --container-mounts={tmp_path},{tmp_path}" in line for line in steps)
+    assert [line for line in steps if " --overlap " in line and "reodsl run" in line]
 
 
 def test_the_kuberay_job_has_a_worker_for_each_node() -> None:
