@@ -171,7 +171,8 @@ def _facts(shown: _Shown) -> dict[str, Any]:
     reward = shown.reward
     names = let_names(reward.lets)
     rule = {
-        name: getattr(shown.rule, name) for name in ("credit", "normalise", "std", "absent", "batch", "bound")
+        name: getattr(shown.rule, name)
+        for name in ("credit", "normalise", "std", "absent", "batch", "equal", "bound")
     }
     responses = []
     for response, tried in zip(shown.group.group.rollouts, shown.tried, strict=True):
@@ -308,6 +309,7 @@ def _rule(shown: _Shown) -> str:
         {
             "group": f"z-scored over the group ({rule.std} deviation)",
             "center": "less the group's mean",
+            "leave_one_out": "less the mean of the others",
             "none": "the reward as it is",
         }[rule.normalise]
     ]

@@ -206,17 +206,18 @@ class Aggregate(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(Node):
-    """A statistic of `value` over other responses, in a track or a measure; `empty` where none meets `where`.
+    """A statistic of `value` over responses beyond a question's, the same for all; `empty` where none meets `where`.
 
-    `steps` are those of the last `window` steps before the one at hand, `monitor` those that the monitor set was answered
-    with last, `arm` those of an arm and `base` those of the baseline. A `group` inside is of the question of `var`.
+    In a track or a measure it is over other responses: `steps` are those of the last `window` steps before the one at hand,
+    `monitor` those that the monitor set was answered with last, `arm` those of an arm and `base` those of the baseline. In a
+    reward it is over `batch`, all responses of the step. A `group` inside is of the question of `var`.
     `quantile` is the least value that the share `at` of all do not exceed.
     """
 
     op: Literal["history"] = "history"
     fn: Statistic | Literal["quantile"]
     var: str
-    over: Literal["steps", "monitor", "arm", "base"]
+    over: Literal["steps", "monitor", "arm", "base", "batch"]
     window: int = 1
     value: Expression
     at: Expression | None = None

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 Ends: TypeAlias = tuple[float, float]
 Function: TypeAlias = Literal[
-    "sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip", "miss"
+    "sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip", "choose"
 ]
 
 
@@ -94,8 +94,8 @@ FUNCTIONS: dict[Function, Signature] = {
     "min": Signature(lambda *xs: (min(x[0] for x in xs), min(x[1] for x in xs)), 2, more=True),
     "max": Signature(lambda *xs: (max(x[0] for x in xs), max(x[1] for x in xs)), 2, more=True),
     "clip": Signature(_clip, 3, written="clip(x, low, high)"),
-    "miss": Signature(
-        lambda hits, count, draws: (0.0, 1.0), 3, plain=True, written="miss(hits, count, draws)"
+    "choose": Signature(
+        lambda n, k: (float(k[0] >= 0 and k[1] <= n[0]), math.inf), 2, plain=True, written="choose(n, k)"
     ),
     "exp": Signature(lambda x: (0.0, math.exp(x[1])), plain=True, written="e^x"),
 }

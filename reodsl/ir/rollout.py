@@ -29,13 +29,15 @@ class Rollout:
 class Group:
     """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
 
-    Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done.
+    Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done. `batch` are the groups
+    of all questions of the step, this one among them; left out, there is no other.
     """
 
     question: str
     rollouts: tuple[Rollout, ...]
     reference: tuple[Rollout, ...] = ()
     tracks: Mapping[str, float] = field(default_factory=dict)
+    batch: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,14 @@ class Advantage(IR):
     """The rule that makes advantages from rewards at splits.
 
     `normalise` z-scores each split over the question's rollouts (`group`; a standard deviation of 0 gives 0), subtracts the
-    mean alone (`center`), or does neither.
+    mean alone (`center`) or the mean of the others (`leave_one_out`), or does neither.
     """
 
-    normalise: Literal["group", "center", "none"] = setting(
-        WORDS, "z-score, centre, or leave rewards within a group", default="group"
+    normalise: Literal["group", "center", "leave_one_out", "none"] = setting(
+        WORDS,
+        "z-score, centre, or leave rewards within a group; or take the mean of the others away (RLOO: Ahmadian"
+        " et al. 2024)",
+        default="group",
     )
     std: Literal["population", "sample"] = setting(
         WORDS, "which standard deviation; the paper does not say", default="population"
@@ -170,6 +173,14 @@ class Advantage(IR):
         later=True,
     )
     batch: bool = setting(Flag(), "z-score once more over all tokens of the step", default=False)
+    equal: Literal["left_out", "counted"] = setting(
+        WORDS,
+        "with `batch`, a question none of whose responses has an advantage: leave it out of the z-score, or count"
+        " it, so that it may get one (REINFORCE++: Hu et al. 2025)",
+        "equal = counted",
+        default="left_out",
+        later=True,
+    )
     bound: float | None = setting(
         POSITIVE,
         "cut advantages at this size on both sides, after every normalisation; left out, they stay",
@@ -199,11 +210,12 @@ class Loss(IR):
         default="token",
         later=True,
     )
-    clip: Literal["two_sided", "weight", "dual", "none"] = setting(
+    clip: Literal["two_sided", "weight", "dual", "factors", "gate", "none"] = setting(
         WORDS,
         "what `clip` bounds: the ratio, where it would gain more; a weight of the log-probability, which"
         " keeps its gradient (CISPO: MiniMax 2025); the ratio, and by `cap` that of bad responses too (Ye"
-        " et al. 2020); or nothing",
+        " et al. 2020); with `ratio = sequence` each token's factor of it (GMPO: Zhao et al. 2025); or"
+        " nothing, with a `gate` that closes softly (SAPO: Gao et al. 2025) or without",
         "clip = weight",
         default="two_sided",
         later=True,
@@ -212,6 +224,35 @@ class Loss(IR):
         Num(low=1, above=True),
         "with `clip = dual`, the largest ratio of a token with a negative advantage",
         default=3.0,
+        later=True,
+    )
+    gate_up: float = setting(
+        POSITIVE,
+        "with `clip = gate`, how sharply it closes where the advantage is above 0",
+        default=1.0,
+        later=True,
+    )
+    gate_down: float = setting(POSITIVE, "the same where it is below 0", default=1.05, later=True)
+    importance: Literal["token", "sequence", "mean"] = setting(
+        WORDS,
+        "what the weight of the trainer over the engine is of: each token's probabilities, the product over its"
+        " response, or that product's geometric mean",
+        "importance = sequence",
+        default="token",
+        later=True,
+    )
+    past_cap: Literal["cut", "drop"] = setting(
+        WORDS,
+        "a weight past `importance_cap` is cut to it, or the token is dropped with a weight of 0",
+        "past_cap = drop",
+        default="cut",
+        later=True,
+    )
+    importance_floor: float | None = setting(
+        Num(low=0, high=1, above=True),
+        "a token with a weight below this is dropped (IcePop: Ling Team 2025)",
+        "importance_floor = 0.5",
+        default=None,
         later=True,
     )
     estimator: Literal["k1", "k2", "k3"] = setting(

@@ -41,8 +41,10 @@ METHODS: Mapping[str, str] = {
     "dapo": "DAPO is `resample = 10`, `clip { low = 0.2, high = 0.28 }` and `loss_mean = token`, with the reward "
     "`std.rewards.soft_overlong`",
     "dr_grpo": "Dr. GRPO is `advantage { normalise = center }` and `loss_mean = constant`",
-    "rloo": "RLOO is `advantage { normalise = none }`, with the mean of the others taken away in the reward; "
-    "docs/COOKBOOK.md has the formula",
+    "rloo": "RLOO is `advantage { normalise = leave_one_out }`",
+    "sapo": "SAPO is a soft gate, `loss { clip = gate }`, with `loss_mean = response`",
+    "gmpo": "GMPO is `loss { ratio = sequence, clip = factors }`, `clip { low = 0.33, high = 0.49 }` and "
+    "`loss_mean = response`",
     "reinforce": "REINFORCE is `loss { ratio = none, clip = none }`",
     "dler": "DLER is `resample = 10`, `clip { low = 0.2, high = 0.28 }` and "
     "`advantage { normalise = center, batch = true }`, with the reward `std.rewards.outcome` and a short `max_tokens`",

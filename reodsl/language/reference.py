@@ -52,6 +52,10 @@ REWARD_WORDS = (
         "over the question's responses (`ref`: the starting model's)",
     ),
     (
+        "`std(correct(z) - mean(correct(w) for w in group) for z in batch)`",
+        "over all responses of the step, the same number for each; `group` is the responses to the question of `z`",
+    ),
+    (
         "`sum(correct(answer(y[:M])) for M in splits if M <= L)`",
         "over the places of the response's splits",
     ),

@@ -189,7 +189,7 @@ def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]
     words = [token.type for token in here.before]
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
-        for name in ("group", "ref") if runs == "FOR" else ():
+        for name in ("group", "batch", "ref") if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
         for name in ("steps", "monitor") if runs == "FOR" and tracked else ():

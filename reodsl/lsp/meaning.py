@@ -105,7 +105,19 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
 
 def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    if word not in (*FUNCTIONS, *HISTORIES, *MEASURES, "y", "x", "group", "ref", "dense", "track", "metric"):
+    if word not in (
+        *FUNCTIONS,
+        *HISTORIES,
+        *MEASURES,
+        "y",
+        "x",
+        "group",
+        "batch",
+        "ref",
+        "dense",
+        "track",
+        "metric",
+    ):
         return None
     both = (*REWARD_WORDS, *MEASURE_WORDS)
     forms = [f"- {code}: {means}" for code, means in both if re.search(rf"\b{word}\b", code + means)]

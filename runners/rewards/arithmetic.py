@@ -76,23 +76,19 @@ def clip(x: float, low: float, high: float) -> float:
     return least((greatest((x, low)), high))
 
 
-def miss(hits: float, count: float, draws: float) -> float:
-    """Return the chance that `draws` of `count` things, none put back, are no `hits`: C(n - c, k) / C(n, k).
-
-    No more are drawn, and no more are hits, than there are.
-    """
-    if not all(map(math.isfinite, (hits, count, draws))):
+def choose(n: float, k: float) -> float:
+    """Return C(n, k), how many ways there are to take k of n things, 0 below k of 0 and past n; fractions round down."""
+    if not (math.isfinite(n) and math.isfinite(k)):
         return math.nan
-    count = max(count, 0.0)
-    hits, draws = clip(hits, 0.0, count), clip(draws, 0.0, count)
-    if hits == 0 or draws == 0:
-        return 1.0
-    left = count - hits - draws
-    if left < 0:
+    things, taken = math.floor(n), math.floor(k)
+    if not 0 <= taken <= things:
         return 0.0
-    ways = (count - hits, count - draws, left, count)
-    logs = [math.lgamma(each + 1) for each in ways]
-    return min(1.0, math.exp(logs[0] + logs[1] - logs[2] - logs[3]))
+    taken = min(taken, things - taken)
+    try:
+        # C(n, k) is at least 2^k where n is at least 2 k: past this no float holds it, and counting would take long.
+        return float(math.comb(things, taken)) if taken < 1024 else math.inf
+    except OverflowError:
+        return math.inf
 
 
 def mean(values: Sequence[float]) -> float:
@@ -112,6 +108,13 @@ def median(values: Sequence[float]) -> float:
         return math.nan
     ordered, half = sorted(values), len(values) // 2
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def quantile(values: Sequence[float], at: float) -> float:
+    """Return the least of some values that the share `at` of them do not exceed."""
+    # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
+    place = math.ceil(at * len(values) - 1e-9)
+    return float(sorted(values)[min(max(place, 1), len(values)) - 1])
 
 
 BINARY: dict[str, Callable[[float, float], float]] = {
@@ -150,5 +153,5 @@ FUNCTIONS: dict[Function, Callable[..., float]] = {
     "min": lambda *values: least(values),
     "max": lambda *values: greatest(values),
     "clip": clip,
-    "miss": miss,
+    "choose": choose,
 }

@@ -33,7 +33,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.numbers.budgets import coefficients
-from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS
+from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS, quantile
 from runners.rewards.problems import given_missing
 
 
@@ -131,6 +131,8 @@ def _value(node: Expression, scope: _Scope) -> float:
             return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
         case Aggregate():
             return _aggregate(node, scope)
+        case History(over="batch"):
+            return _over_batch(node, scope)
         case History():
             raise ValueError("what happened before is measured before a reward is")
 
@@ -155,10 +157,26 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
     else:
         members = scope.group.rollouts if node.over == "group" else scope.group.reference
         inners = [replace(scope, responses={**scope.responses, node.var: each}) for each in members]
+    return _summarise(node, inners, scope)
+
+
+def _over_batch(node: History, scope: _Scope) -> float:
+    """Return a statistic over all responses of the step, each with its own question's group around it."""
+    groups = scope.group.batch or (scope.group,)
+    inners = [
+        replace(scope, group=group, responses={node.var: each}) for group in groups for each in group.rollouts
+    ]
+    return _summarise(node, inners, scope)
+
+
+def _summarise(node: Aggregate | History, inners: Sequence[_Scope], scope: _Scope) -> float:
+    """Return the statistic of what the scopes that meet `where` have; over none what `_aggregate` says."""
     values = []
     for inner in inners:
         if node.where is None or _value(node.where, inner) != 0:
             values.append(1.0 if node.fn == "count" else _value(node.value, inner))
+    if values and isinstance(node, History) and node.at is not None:
+        return quantile(values, _value(node.at, scope))
     if values:
         return float(len(values)) if node.fn == "count" else STATISTICS[node.fn](values)
     if node.empty is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reodsl.ir.functions import Function
-from runners.rewards.arithmetic import miss
+from runners.rewards.arithmetic import choose, quantile
 from runners.rewards.inputs import Bools, Floats, Ints
 
 
@@ -39,6 +39,14 @@ def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> 
     return np.sqrt(_sum((value - mean) * (value - mean), keep, axis) / counted)
 
 
+def summarise(fn: str, values: Floats, at: float) -> float:
+    """Return a statistic over some values, one at least; `at` is the share of a quantile."""
+    if fn == "quantile":
+        return quantile(values.tolist(), at)
+    kept, counted = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
+    return float(statistic(fn, values, kept, counted, 0)[0])
+
+
 BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -64,7 +72,7 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
     "floor": np.floor,
     "min": lambda *values: reduce(np.minimum, values),
     "max": lambda *values: reduce(np.maximum, values),
-    "miss": lambda *counts: np.frompyfunc(miss, 3, 1)(*counts).astype(float),
+    "choose": lambda n, k: np.asarray(np.frompyfunc(choose, 2, 1)(n, k), dtype=float),
     "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
 }
 

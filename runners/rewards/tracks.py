@@ -18,7 +18,7 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
-from runners.rewards.on_arrays import statistic
+from runners.rewards.on_arrays import summarise
 from runners.rewards.vectorise import measure_each
 
 COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
@@ -79,13 +79,6 @@ def inputs_of(table: pl.DataFrame) -> RewardInputs:
     )
 
 
-def quantile(values: Floats, at: float) -> float:
-    """Return the least of some values that the share `at` of them do not exceed."""
-    # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
-    place = math.ceil(at * len(values) - 1e-9)
-    return float(np.sort(values)[min(max(place, 1), len(values)) - 1])
-
-
 def _measured(
     node: History,
     recent: Sequence[pl.DataFrame],
@@ -119,8 +112,5 @@ def _measured(
         if node.empty is not None:
             return measure(reward, node.empty, nobody, {}, numbers)
         return 0.0 if node.fn in ("sum", "count") else math.nan
-    if node.fn == "quantile":
-        assert node.at is not None
-        return quantile(values, measure(reward, node.at, nobody, {}, numbers))
-    kept, counted = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
-    return float(statistic(node.fn, values, kept, counted, 0)[0])
+    at = measure(reward, node.at, nobody, {}, numbers) if node.at is not None else math.nan
+    return summarise(node.fn, values, at)

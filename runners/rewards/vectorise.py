@@ -40,7 +40,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Reward
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
-from runners.rewards.on_arrays import BINARY, FUNCTIONS, statistic
+from runners.rewards.on_arrays import BINARY, FUNCTIONS, statistic, summarise
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
 
 Verdicts = Callable[[Ints, Ints], Bools]
@@ -198,8 +198,26 @@ class _Evaluator:
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
             case Aggregate():
                 return self.aggregate(node, scope)
+            case History(over="batch"):
+                return self.over_batch(node, scope)
             case History():
                 raise ValueError("what happened before is measured before a reward is")
+
+    def over_batch(self, node: History, scope: _Scope) -> Floats:
+        """Return a statistic over all responses of the step, the same for each."""
+        inner = replace(scope, responses={node.var: _Response("group", 1)}, depth=0)
+        where = np.ones((1,) * self.axes) if node.where is None else self.value(node.where, inner)
+        value = np.ones((1,) * self.axes) if node.fn == "count" else self.value(node.value, inner)
+        shape = self.inputs.length.shape
+        kept, values = (
+            np.broadcast_to(each.reshape(each.shape[:2]), shape).ravel() for each in (where != 0, value)
+        )
+        if kept.any():
+            at = self.value(node.at, scope).item() if node.at is not None else np.nan
+            return np.full((1,) * self.axes, summarise(node.fn, values[kept], at))
+        if node.empty is not None:
+            return self.value(node.empty, scope)
+        return np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
 
     def along(self, table: Floats, axis: int) -> Floats:
         """Return [questions, responses] with the responses along `axis`."""

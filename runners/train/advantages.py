@@ -41,12 +41,13 @@ def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floa
 def normalised(
     values: Floats,
     present: Bools,
-    normalise: Literal["group", "center", "none"],
+    normalise: Literal["group", "center", "leave_one_out", "none"],
     std: Literal["population", "sample"],
 ) -> Floats:
     """Return each split over the question's rollouts that have it: z-scores, centred values, or as they are.
 
-    Values that are all equal have a z-score of 0, and so has a lone one.
+    A value less the mean of the n - 1 others is n / (n - 1) times the centred one. Values that are all equal have a z-score
+    of 0, and so has a lone one.
     """
     if normalise == "none":
         return np.where(present, values, 0.0)
@@ -57,6 +58,8 @@ def normalised(
     centred = np.where(equal, 0.0, centred)
     if normalise == "center":
         return centred
+    if normalise == "leave_one_out":
+        return centred * count / np.maximum(count - 1, 1)
     freedom = count - 1 if std == "sample" else count
     variance = (centred * centred).sum(axis=1, keepdims=True) / np.maximum(freedom, 1)
     return np.where(equal, 0.0, centred / np.where(variance > 0, np.sqrt(variance), 1.0))
@@ -77,13 +80,16 @@ def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
     return np.diff(ends, axis=2, prepend=0).astype(np.int64)
 
 
-def batch_normalised(advantages: Floats, tokens: Ints) -> Floats:
+def batch_normalised(
+    advantages: Floats, tokens: Ints, equal: Literal["left_out", "counted"] = "left_out"
+) -> Floats:
     """Normalise advantages over the trained tokens of the step, each counting as one (population deviation).
 
     Trained are the sections whose advantages differ among a question's rollouts from 0; where all are 0, a section
-    gives no gradient, stays at 0 and does not count.
+    gives no gradient, stays at 0 and does not count, unless `equal` ones are counted too.
     """
-    trained = np.broadcast_to((advantages != 0).any(axis=1, keepdims=True), advantages.shape)
+    moved = (advantages != 0).any(axis=1, keepdims=True) | (equal == "counted")
+    trained = np.broadcast_to(moved, advantages.shape)
     weight = np.where(trained, tokens, 0)
     total = weight.sum()
     if total == 0:
@@ -119,7 +125,9 @@ def advantages_of_parts(scored: Floats, parts: Sequence[Part], rule: Advantage) 
 
 def over_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
     """Normalise advantages over the step's tokens and bound them, if the rule has it."""
-    return bounded(batch_normalised(advantages, tokens), rule.bound) if rule.batch else advantages
+    if not rule.batch:
+        return advantages
+    return bounded(batch_normalised(advantages, tokens, rule.equal), rule.bound)
 
 
 def bounded(advantages: Floats, bound: float | None) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from reodsl.diagnostics import Problem, error
 from reodsl.ir.training import Ppo
 from runners.train.batch import TrainBatch
+from runners.train.losses import FARTHEST
 from runners.train.update import Learner
 
 Gaps = NDArray[np.float32]
@@ -59,12 +61,11 @@ def old_logprobs(
     compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
     apart = _gaps(compared, batch.logprobs if plain else batch.behaviour, batch)
     if method.weighs:
-        cap = math.inf if method.importance_cap is None else method.importance_cap
-        ratios = np.exp(_gaps(mine, batch.behaviour, batch))
+        ratios = np.exp(_of_responses(_gaps(mine, batch.behaviour, batch), batch, method.loss.importance))
+        kept, numbers = weigh(ratios, method)
         # What the engine was given it did not draw.
         weights = torch.ones_like(mine)
-        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, cap))
-        numbers = _weighing(ratios, cap)
+        weights[batch.drawn] = torch.from_numpy(kept)
         return replace(batch, old=scored, weights=weights), apart, numbers
     if rule == "engine":
         scored = torch.where(batch.drawn, batch.behaviour, scored)
@@ -83,14 +84,31 @@ def opened_by_share(batch: TrainBatch, logprobs: Tensor, modes: int) -> Tensor:
     return sampled
 
 
-def _weighing(ratios: NDArray[np.floating], cap: float) -> dict[str, float]:
-    """Return the mean weight, and the share of tokens whose weight was cut to the cap."""
+def _of_responses(gaps: Gaps, batch: TrainBatch, level: Literal["token", "sequence", "mean"]) -> Gaps:
+    """Return the gap of each drawn token, or the sum or mean of those of its response; no further than a number can be."""
+    if level == "token":
+        return gaps
+    rows = np.repeat(np.arange(len(batch)), batch.trained.numpy())[batch.drawn.numpy()]
+    sums = np.bincount(rows, gaps, len(batch)).astype(np.float64)
+    if level == "mean":
+        sums /= np.maximum(np.bincount(rows, minlength=len(batch)), 1)
+    return sums.clip(-FARTHEST, FARTHEST)[rows].astype(np.float32)
+
+
+def weigh(ratios: Gaps, method: Ppo) -> tuple[Gaps, dict[str, float]]:
+    """Return the weights that ratios of trainer over engine have by the method's bounds, and numbers about them.
+
+    Past `importance_cap` a weight is cut to it (Yao et al. 2025) or dropped, which is 0, and below `importance_floor` it is
+    dropped. The numbers are the mean weight, and the share of tokens past a bound.
+    """
+    cap = math.inf if method.importance_cap is None else method.importance_cap
+    floor = method.loss.importance_floor or 0.0
+    far, low = ratios > cap, ratios < floor
+    kept = np.minimum(ratios, cap)
+    kept = np.where(low | (far & (method.loss.past_cap == "drop")), np.zeros_like(kept), kept)
     if not len(ratios):
-        return {}
-    return {
-        "importance_mean": float(np.minimum(ratios, cap).mean()),
-        "importance_capped": float((ratios > cap).mean()),
-    }
+        return kept, {}
+    return kept, {"importance_mean": float(kept.mean()), "importance_capped": float((far | low).mean())}
 
 
 def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:

@@ -51,11 +51,19 @@ def policy_loss(
     - `dual`: for A < 0 it is at most `-w cap A` (Ye et al. 2020, Mastering Complex Control in MOBA Games, eq. 5).
     - `weight`: `-sum w c A logprobs` with c the clipped ratio, without a gradient (MiniMax 2025,
       MiniMax-M1, eq. 4: CISPO).
+    - `factors`: r is the geometric mean over a response of factors clipped like `two_sided`'s (Zhao et al. 2025,
+      Geometric-Mean Policy Optimization).
+    - `gate`: `-sum w 4 / tau sigmoid(tau (r - 1)) A`, with tau by the sign of A (Gao et al. 2025, Soft Adaptive Policy
+      Optimization).
     - `none`: `-sum w r A`, and without a ratio `-sum w A logprobs`.
     """
     if form.ratio == "none":
         return Clipped(-(weights * advantages * logprobs).sum(), torch.zeros_like(advantages).sum())
     change = logprobs - old
+    if form.clip == "factors":
+        ends = math.log1p(high), math.log1p(-low) if low < 1 else -math.inf
+        bounded = torch.where(advantages > 0, change.clamp(max=ends[0]), change.clamp(min=ends[1]))
+        change, cut = bounded, (bounded != change) & (advantages != 0)
     if form.ratio == "sequence":
         change = _sequence_change(change, lengths)
     if form.clip == "dual":
@@ -68,8 +76,13 @@ def policy_loss(
         weight = ratio.clamp(1.0 - low, 1.0 + high)
         cut = (weight != ratio) & (advantages != 0)
         return Clipped(-(weights * weight * advantages * logprobs).sum(), cut.sum())
+    if form.clip == "gate":
+        tau = form.gate_down + (form.gate_up - form.gate_down) * (advantages > 0).to(ratio)
+        ratio = torch.sigmoid(tau * (ratio - 1.0)) * 4.0 / tau
     plain = ratio * advantages
-    if form.clip == "none":
+    if form.clip == "factors":
+        return Clipped(-(weights * plain).sum(), cut.sum())
+    if form.clip in ("gate", "none"):
         return Clipped(-(weights * plain).sum(), torch.zeros_like(advantages).sum())
     within = ratio.clamp(1.0 - low, 1.0 + high) * advantages
     clipped = within.detach() < plain.detach()

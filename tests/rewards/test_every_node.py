@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import getmembers, isclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -187,9 +187,7 @@ CASES["exp(a)"] = Case(f"exp(-({N}) / 4)", lambda s: math.exp(-s.n / 4))
 CASES["abs(a)"] = Case(f"abs(9 - ({N}))", lambda s: abs(9 - s.n))
 CASES["min(a, b, c)"] = Case(f"min({N}, 9, 12)", lambda s: min(s.n, 9))
 CASES["max(a, b)"] = Case(f"max({N}, 6)", lambda s: max(s.n, 6))
-CASES["miss(a, b, c)"] = Case(
-    f"miss(3, {N} + 5, 2)", lambda s: math.comb(int(s.n) + 2, 2) / math.comb(int(s.n) + 5, 2)
-)
+CASES["choose(a, b)"] = Case(f"choose({N} + 5, 3)", lambda s: math.comb(int(s.n) + 5, 3))
 CASES["clip(a, b, c)"] = Case(f"clip({N}, 3, 8)", lambda s: min(max(s.n, 3), 8))
 for name in get_args(Statistic):
     for over, of in (("group", "len(w)"), ("ref", "len(w)"), (AT, "w")):
@@ -280,6 +278,39 @@ def agree(rule: Reward, expected: Callable[[Group, Rollout, int], float], dense:
                 values = np.broadcast_to(lets[let.name].reshape(lets[let.name].shape[:2]), (2, 3))
                 assert values[number, index] == pytest.approx(slow[0])
                 assert tried[index].lets[-1] == pytest.approx(slow[0])
+
+
+def test_over_the_batch(tmp_path: Path) -> None:
+    """Lengths of right responses less their own group's mean, over both questions, and of no response."""
+    value = "(len(z) - mean(len(w) for w in group)) / 1 token"
+    names = [*get_args(Statistic), "quantile"]
+    lines, slow = [], []
+    every = [
+        a.length - statistics.fmean(g.length for g in group.rollouts)
+        for group in GROUPS
+        for a in group.rollouts
+    ]
+    right = [
+        each for each, a in zip(every, (a for g in GROUPS for a in g.rollouts), strict=True) if a.correct
+    ]
+    for name in names:
+        at = ", at: 40%" if name == "quantile" else ""
+        empty = "" if name in ("sum", "count") else ", empty: 7"
+        for condition, values in (("", every), (" if correct(z)", right), (" if len(z) > 99 tokens", [])):
+            lines.append(f"let v{len(lines)} = {name}({value} for z in batch{condition}{at}{empty})")
+            fast = SLOW.get(name, lambda values: sorted(values)[math.ceil(0.4 * len(values)) - 1])
+            slow.append(fast(values) if values else 7 if empty else 0)
+    rule = reward("\n".join([*lines, " + ".join(f"v{i}" for i in range(len(lines))), ""]), tmp_path)
+    made = arrays(GROUPS, [[PLACES] * 3] * 2)
+    whole, lets = evaluate(rule, made.inputs, made.forced.look_up, made.bare.look_up)
+    for number, group in enumerate(GROUPS):
+        for index in range(len(group.rollouts)):
+            found = [
+                np.broadcast_to(each.reshape(each.shape[:2]), (2, 3))[number, index] for each in lets.values()
+            ]
+            assert found == pytest.approx(slow)
+            assert interpret(rule, replace(group, batch=GROUPS), index) == pytest.approx([sum(slow)])
+            assert whole[number, index] == pytest.approx(sum(slow))
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -469,6 +500,7 @@ def test_every_expression_has_a_source(tmp_path: Path) -> None:
                 wanted |= {(kind.__name__, each.name, word) for word in literals(hints[each.name])}
     bodies = [written(case, "f(y)") for case in CASES.values()]
     bodies += [written(case, "f(y, L)", dense=True) for case in DENSE.values()]
+    bodies.append("correct(y) - mean(correct(z) for z in batch)")
     bodies += [f"track t = {case.source}\nt" for case in HISTORIES.values()]
     covered = {
         (type(node).__name__, each.name, getattr(node, each.name))

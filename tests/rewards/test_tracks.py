@@ -28,9 +28,10 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Let, Reward, Track
 from reodsl.ir.rollout import Group, Rollout
+from runners.rewards.arithmetic import quantile
 from runners.rewards.inputs import RewardInputs
 from runners.rewards.interpret import interpret
-from runners.rewards.tracks import quantile, track_values
+from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
 
 Row = tuple[int, bool, int]
@@ -98,7 +99,7 @@ def test_a_statistic_over_steps_is_a_loop_over_their_rows(steps, window, fn):
 @example([3, 2, 1], 2)
 def test_a_quantile_is_the_least_value_that_so_many_do_not_exceed(values, parts):
     covered = [x for x in values if sum(v <= x for v in values) * parts >= len(values)]
-    assert quantile(np.array(values, dtype=float), 1 / parts) == min(covered)
+    assert quantile(values, 1 / parts) == min(covered)
 
 
 def test_over_nothing_before_the_first_step():

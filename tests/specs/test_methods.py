@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
+from reodsl.language.chosen_reward import choose_reward
 from runners.rewards.interpret import interpret
+from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of
 from tests.rewards.reward_groups import arrays
@@ -284,3 +289,48 @@ def test_one_methods_split_with_anothers_modes_and_a_third_ones_reward() -> None
         for index in range(4):
             expected = interpret(method.reward, each, index, places[number][index])
             np.testing.assert_allclose(values[number, index], expected, rtol=1e-12)
+
+
+def library(call: str, tmp: Path) -> Reward:
+    """A reward of `std.methods` with its arguments."""
+    path = tmp / "own.reo"
+    path.write_text("reward any { correct(y) }\n")
+    found = choose_reward(str(path), f"std.methods.{call}")
+    assert found.reward is not None, found.diagnostics
+    return found.reward
+
+
+@pytest.mark.parametrize("right", range(7))
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_pass_at_k_is_the_mean_over_all_draws_with_a_response(right: int, k: int, tmp_path: Path) -> None:
+    """Chen et al. 2025: each draw of k is worth 1 where one is right, z-scored over all draws, and shared by its members."""
+    verdicts = [index < right for index in range(6)]
+    found = outcomes(library(f"pass_at_k(k: {k})", tmp_path), group(*((9, each) for each in verdicts)))
+    draws = list(combinations(range(6), k))
+    worth = [float(any(verdicts[each] for each in draw)) for draw in draws]
+    mean, sigma = np.mean(worth), np.std(worth)
+    for index in range(6):
+        own = [value for draw, value in zip(draws, worth, strict=True) if index in draw]
+        assert found[index] == pytest.approx((np.mean(own) - mean) / sigma if sigma > 1e-9 else 0)
+
+
+def test_leash_prices_tokens_past_the_target(tmp_path: Path) -> None:
+    """The price is 0.2, then rises by 0.5 (30 / 20 - 1), then falls to 0 at most."""
+    rule, lengths = (
+        library("leash(target: 20 tokens, rate: 0.5)", tmp_path),
+        [(30, 0.45), (2, 0.0), (20, 0.0)],
+    )
+    asked = group((10, True), (50, True), (90, False))
+    values = track_values(rule, 0, [], None)
+    assert outcomes(rule, replace(asked, tracks=values)) == pytest.approx([1, 1 - 0.2 * 1.5, -0.2 * 3.5])
+    for step, (length, price) in enumerate(lengths, 1):
+        rows = {
+            "rollout": [0, 1],
+            "tokens": [length] * 2,
+            "correct": [True] * 2,
+            "mode": None,
+            "budget": None,
+        }
+        values = track_values(rule, step, [pl.DataFrame(rows)], None, before=values)
+        assert values == {"price": pytest.approx(price)}
+    assert outcomes(rule, replace(asked, tracks={"price": 0.9})) == pytest.approx([1, 1 - 0.9 * 1.5, -1])

@@ -39,6 +39,9 @@ def slow(rewards, present, length, places, rule):
             deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / below) if below else 0.0
             if rule.normalise == "none":
                 scored[j, i] = credit[j, i]
+            elif rule.normalise == "leave_one_out":
+                others = [credit[k, i] for k in members if k != j]
+                scored[j, i] = credit[j, i] - sum(others) / len(others) if others else 0.0
             elif rule.normalise == "center":
                 scored[j, i] = credit[j, i] - mean
             elif deviation > 1e-9:
@@ -75,7 +78,7 @@ def groups(draw):
 @given(
     groups(),
     st.sampled_from(["causal", "as_printed", "own"]),
-    st.sampled_from(["group", "center", "none"]),
+    st.sampled_from(["group", "center", "leave_one_out", "none"]),
     st.sampled_from(["population", "sample"]),
     st.sampled_from(["left_out", "zero"]),
     st.sampled_from([None, 0.5, 1.2]),
@@ -150,6 +153,10 @@ def test_batch_normalisation_weighs_tokens_and_leaves_silent_groups_alone():
     mean, deviation = 1 / 3, math.sqrt(2 - 1 / 9)
     expected = [[[1.0], [-1.0]], [[mean], [mean]], [[2.0], [-2.0]]]
     np.testing.assert_allclose(found, (np.array(expected) - mean) / deviation)
+    # REINFORCE++: those of the silent group count as what they are, 0, and get less than the mean of 2 / 16.
+    every = np.repeat(advantages.ravel(), tokens.ravel())
+    counted = batch_normalised(advantages, tokens, "counted")
+    np.testing.assert_allclose(counted, (advantages - 1 / 8) / every.std())
     assert not batch_normalised(np.zeros((1, 2, 1)), np.ones((1, 2, 1), dtype=int)).any()
     assert batch_normalised(np.full((1, 2, 1), 3.0), np.ones((1, 2, 1), dtype=int)).tolist() == [[[0], [0]]]
 

@@ -34,6 +34,25 @@ def dual(new, old, mask, advantages):
     return -(mask * kept).sum() / mask.sum()
 
 
+def gmpo(new, old, mask, advantages):
+    """Zhao et al. 2025: the geometric mean of min(|r A|, |clip(r) A|), with the sign of A."""
+    total, logs = 0.0, (new - old)
+    for i, advantage in enumerate(advantages):
+        r = torch.exp(logs[i][mask[i].bool()])
+        factors = torch.minimum(r * advantage.sign(), r.clamp(1 - LOW, 1 + HIGH) * advantage.sign()).abs()
+        if advantage != 0:
+            total = total + factors.prod() ** (1 / len(r)) * advantage
+    return -total / len(advantages) + 0.0 * (mask * new).sum()
+
+
+def sapo(new, old, mask, advantages):
+    """Gao et al. 2025: 4 / tau sigmoid(tau (r - 1)) A, with 1.0 for good responses and 1.05 for bad ones."""
+    a = advantages[:, None]
+    tau = torch.where(a > 0, torch.tensor(1.0, dtype=a.dtype), torch.tensor(1.05, dtype=a.dtype))
+    gate = 4 / tau / (1 + torch.exp(-tau * (torch.exp(new - old) - 1)))
+    return -((mask * gate * a).sum(1) / mask.sum(1)).mean()
+
+
 def unclipped(new, old, mask, advantages):
     """Importance sampling as it is."""
     return -(mask * torch.exp(new - old) * advantages[:, None]).sum() / mask.sum()
@@ -48,6 +67,8 @@ FORMS = {
     "sequence": (Loss(ratio="sequence"), gspo, "response"),
     "weight": (Loss(clip="weight"), cispo, "token"),
     "dual": (Loss(clip="dual", cap=CAP), dual, "token"),
+    "factors": (Loss(ratio="sequence", clip="factors"), gmpo, "response"),
+    "gate": (Loss(clip="gate"), sapo, "response"),
     "unclipped": (Loss(clip="none"), unclipped, "token"),
     "no ratio": (Loss(ratio="none", clip="none"), reinforce, "token"),
 }
@@ -109,7 +130,7 @@ def test_with_equal_policies_the_gradient_is_the_policy_gradient(name):
     assert found.clipped == 0
 
 
-@pytest.mark.parametrize("name", ["token", "weight", "dual", "sequence", "unclipped"])
+@pytest.mark.parametrize("name", ["token", "weight", "dual", "sequence", "factors", "gate", "unclipped"])
 @pytest.mark.parametrize("far", [-500.0, -30.0, 30.0, 500.0])
 def test_a_ratio_far_out_leaves_numbers(name, far):
     form = Loss() if name == "token" else FORMS[name][0]

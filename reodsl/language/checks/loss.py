@@ -9,11 +9,26 @@ from reodsl.diagnostics.model import Diagnostic
 from reodsl.language.checks.cases import Case, StageCase, list_wordings, ppo_check
 
 NEEDS = {
-    "cap": ("loss { clip = dual }", "bounds the ratio of negative advantages where the clip is `dual` alone"),
-    "estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
-    "entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
+    "loss.cap": (
+        "loss { clip = dual }",
+        "bounds the ratio of negative advantages where the clip is `dual` alone",
+    ),
+    "loss.estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
+    "loss.entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
+    "loss.gate_up": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
+    "loss.gate_down": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
+    "loss.importance": (
+        "importance_cap = 2",
+        "is of weights of the trainer over the engine, and there are none",
+    ),
+    "loss.importance_floor": (
+        "importance_cap = 2",
+        "bounds weights of the trainer over the engine, and there are none",
+    ),
+    "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
+    "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
-"""Needs of some settings of `loss`, each with its reason."""
+"""Needs of some settings of a loss and of advantages, each with its reason."""
 WIDE = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 
@@ -43,16 +58,21 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
+    weighed = stage.record.data("importance_cap") is not None or stage["loss.decoupled"].is_true
     used = {
-        "cap": clip.word == "dual",
-        "estimator": bool(stage.record.data("kl")),
-        "entropy_share": bool(stage.record.data("entropy")),
+        "loss.cap": clip.word == "dual",
+        "loss.estimator": bool(stage.record.data("kl")),
+        "loss.entropy_share": bool(stage.record.data("entropy")),
+        **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
+        **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
+        "loss.past_cap": stage.record.data("importance_cap") is not None,
+        "advantage.equal": stage["advantage.batch"].is_true,
     }
-    for name, (needed, why) in NEEDS.items():
-        part = stage[f"loss.{name}"]
-        if part.given and not used[name]:
+    for path, (needed, why) in NEEDS.items():
+        part = stage[path]
+        if part.given and not used[path]:
             helps = f"take it out, or write `{needed}`"
-            yield part.error("E0521", f"`{name}` {why}", "has no effect", help=helps)
+            yield part.error("E0521", f"`{path.rpartition('.')[2]}` {why}", "has no effect", help=helps)
     yield from _check_modes(stage)
     if ratio.word == "none" and clip.word != "none":
         yield ratio.error(
@@ -62,7 +82,10 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             *clip.setting_labels(f"`{clip.word}`"),
             help="write `loss { ratio = none, clip = none }`, or take `ratio` out",
         )
-    for name in ("low", "high") if clip.word == "none" and clip.given else ():
+    if clip.word == "factors" and ratio.word != "sequence":
+        helps = "write `loss { ratio = sequence, clip = factors }`"
+        yield clip.error("E0521", "`factors` are those of a response's ratio", "there are none", help=helps)
+    for name in ("low", "high") if clip.word in ("gate", "none") and clip.given else ():
         bound = stage[f"clip.{name}"]
         # A recipe's bounds, on which an experiment builds, are not taken back.
         if bound.given and bound.file == clip.file:
@@ -105,7 +128,7 @@ def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     # A mode's first token may be far from its share, and short responses with it.
     if (
         ratio.word != "sequence"
-        or stage["loss.clip"].word == "none"
+        or stage["loss.clip"].word in ("factors", "gate", "none")
         or stage["loss.mode_tokens"].word == "shares"
     ):
         return

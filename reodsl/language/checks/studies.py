@@ -280,9 +280,9 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, at: Span) -
         float(each.field.partition("@")[2]) for each in nodes if isinstance(each, Given) and "@" in each.field
     ]
     draws += [
-        each.args[2].value
+        each.args[1].value
         for each in nodes
-        if isinstance(each, Call) and each.fn == "miss" and isinstance(each.args[2], Number)
+        if isinstance(each, Call) and each.fn == "choose" and isinstance(each.args[1], Number)
     ]
     if samples is not None and max(draws, default=0) > samples:
         message = (

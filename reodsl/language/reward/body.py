@@ -55,6 +55,7 @@ TAKEN = {
     "group": "a question's responses",
     "ref": "those of the starting model",
     "monitor": "the responses to the monitor set",
+    "batch": "all responses of the step",
 }
 TypedTrack: TypeAlias = tuple[str, Expression, Expression | None]
 """The name of a track, its value, and its start where it reads itself."""
@@ -318,8 +319,7 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[TypedTrack]) -> None
         helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
         env.broken.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
-    functions = {key: replace(each, env=_before(each.env)) for key, each in env.functions.items()}
-    inner = replace(body, env=replace(_before(env), functions=functions), track=name)
+    inner = replace(body, env=env.before_responses(), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     if value is None:
@@ -366,18 +366,6 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
     check_unit(body, start, value, at.span, moved.span, "`start`")
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
-
-
-def _before(env: RewardNames) -> RewardNames:
-    """Return the names of numbers that are known before there is a response."""
-    numbers = {
-        key: value
-        for key, value in env.values.items()
-        if value.constant
-        or value.open
-        or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
-    }
-    return replace(env, values=numbers, responses={})
 
 
 def _define_metric(body: Body, item: tree.Decl, metrics: list[tuple[str, Expression]]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, get_args
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.expression import Expression, Number, Own, Statistic, WeightRule
+from reodsl.ir.expression import TRACK, Expression, Name, Number, Own, Statistic, WeightRule
 from reodsl.ir.functions import Function
 from reodsl.language.context import Context
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
@@ -178,10 +178,25 @@ class RewardNames:
             self.places,
         )
 
+    def before_responses(self) -> RewardNames:
+        """Return the names of numbers that do not depend on a response, and the functions, which know no others."""
+        functions = {key: replace(each, env=each.env._numbers()) for key, each in self.functions.items()}
+        return replace(self._numbers(), functions=functions)
+
+    def _numbers(self) -> RewardNames:
+        numbers = {
+            key: value
+            for key, value in self.values.items()
+            if value.constant
+            or value.open
+            or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
+        }
+        return replace(self, values=numbers, responses={})
+
     def names(self) -> list[str]:
         """Everything that has a name."""
         known = (*self.values, *self.responses, *self.others, *self.functions)
-        return [*(name for name in known if name[0] != "?"), "group", "ref", "x"]
+        return [*(name for name in known if name[0] != "?"), "group", "batch", "ref", "x"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +229,8 @@ class Body:
 
     `variable` is the name of the split at hand in a `dense` line. `facts` holds the range that conditions around an
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
-    body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure,
-    and `tracked` the response of its statistic. `cuts` are
+    body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
+    and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
     the places at which responses are cut, each with the fewest tokens. `terms` are the first of the user's functions.
     """
 
@@ -305,6 +320,9 @@ FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *N
 
 MEASURES = ("arm", "base", "grid")
 """Words of a measure alone: the responses of an arm, those of the baseline, and the budgets of the suite."""
+
+BATCH = "batch"
+"""All responses of the step, which a reward's statistic may run over."""
 
 HISTORIES = ("quantile", "steps", "monitor", "step")
 """Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""

@@ -37,6 +37,7 @@ from reodsl.language.context import Failed, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
 from reodsl.language.hints import FUNCTIONS_ELSEWHERE
 from reodsl.language.reward.names import (
+    BATCH,
     FUNCTIONS,
     HISTORIES,
     INF,
@@ -178,10 +179,10 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             expr,
             f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
         )
-    if body.track is not None and name == STEP and not body.measures:
+    if body.track not in (None, BATCH) and name == STEP and not body.measures:
         return Typed(Name(name=STEP), STEPS, 0.0, INF)
-    if name in env.responses or name in ("group", "ref", "x"):
-        hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
+    if name in env.responses or name in ("group", BATCH, "ref", "x"):
+        hint = {each: f"mean(len(z) for z in {each})" for each in ("group", BATCH, "ref")} | {"x": "x.budget"}
         fail(
             body,
             "E0301",
@@ -214,8 +215,10 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     if declared is None and name not in body.scope.module.imports:
         place, near = "reward", suggest(name, [*env.names(), *FUNCTIONS], "there is")
         if body.track is not None:
-            place = "measure" if body.measures else "track"
-            steps = "" if body.measures else "`step`, tracks above it, "
+            place = "statistic over `batch`" if body.track == BATCH else _place(body).removeprefix("a ")
+            steps = (
+                "" if body.measures else "tracks, " if body.track == BATCH else "`step`, tracks above it, "
+            )
             near = f"it knows constants, {steps}and what its statistic runs over"
         body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
     if declared is None:
@@ -246,9 +249,9 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     name = expr.function.name
     first = expr.args[0].value if expr.args else None
     if (
-        body.track is not None
-        and body.tracked is None
+        body.tracked is None
         and isinstance(first, tree.Comprehension)
+        and (body.track is not None or _is_batch(body, first.over))
         and name in (*STATISTICS, "quantile")
     ):
         return _type_history(body, expr, first, name)
@@ -426,6 +429,8 @@ def _limit(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> 
 
 def _place(body: Body) -> str:
     """Return what a body is of that is no reward."""
+    if body.track == BATCH:
+        return "`batch`"
     return "a measure" if body.measures else "a selection" if body.selects else "a track"
 
 
@@ -585,9 +590,10 @@ def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
         values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
-        counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
+        counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
+        counts[2] += " or more" * NUMBERS[name].more
         helps = f"give it {counts[wanted]}"
-        if wanted == 2:
+        if NUMBERS[name].more:
             helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
         fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
     typed = [(each, value) for each, value in values if value is not None]
@@ -676,9 +682,18 @@ def _append_argument(call: tree.Call, text: str) -> Edit:
 OVER_STEPS = "steps(20 steps)"
 
 
+def _is_batch(body: Body, over: tree.Expr) -> bool:
+    """Return whether a statistic of a reward is over all responses of the step."""
+    return over == tree.Name(BATCH, over.span) and not body.selects and not body.measures
+
+
 def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
-    """Return a statistic of a track or a measure, over the responses of other times or of whole arms."""
+    """Return a statistic that is the same for all responses: over those of the step, of other times or of whole arms."""
     whose, window = _read_arm(body, over.over, name), 0
+    if body.track is None:
+        # A variable here has the name of one around it, of which facts may be known.
+        body = replace(body, env=body.env.before_responses(), track=BATCH, facts={})
+        whose = "batch"
     if whose is None:
         window = _read_window(body, over.over)
         whose = "steps" if window else "monitor"
@@ -731,7 +746,9 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
-def _read_arm(body: Body, over: tree.Expr, name: str) -> Literal["arm", "base", "steps", "monitor"] | None:
+def _read_arm(
+    body: Body, over: tree.Expr, name: str
+) -> Literal["arm", "base", "steps", "monitor", "batch"] | None:
     """Return whose responses a statistic of a measure runs over; None in a track. Raises `Failed` otherwise."""
     if not body.measures:
         return None
@@ -802,7 +819,7 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
 
 def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
     """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
-    helps = "`group` is the question's responses, `ref` the starting model's"
+    helps = "`group` is the question's responses, `batch` the step's, `ref` the starting model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.measures else ""
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
