@@ -13,7 +13,7 @@ from typing import Any
 from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import STEP, Aggregate, Given, Name
+from reodsl.ir.expression import MEMORY, STEP, Aggregate, Given, Name
 from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.language.suggest import suggest
@@ -178,7 +178,13 @@ def read_group(
     )
     # A step from 1 is sampled when those before it are done.
     tracks = {STEP: float(step - 1), **tracks}
-    group = Group(chosen[0]["question"], rollouts, _reference(*reference), tracks)
+    question = chosen[0]["question"]
+    mine = table.filter((pl.col("question") == question) & (pl.col("step") < step)).sort(
+        "step", maintain_order=True
+    )
+    before = mine.select("tokens", "correct").collect().rows() if reward.remembers else []
+    history = tuple(Rollout(tokens, right) for tokens, right in before[-MEMORY:])
+    group = Group(question, rollouts, _reference(*reference), tracks, history=history)
     return Asked(group, unanswered, chosen[0]["question"], step, len(groups))
 
 

@@ -23,6 +23,8 @@ Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "med
 OWN_OPS = ("python", "limited_python")
 """The `op` of terms that call the user's functions."""
 _LIMITS = Python.model_fields
+MEMORY = 1024
+"""The most earlier responses to a question that are remembered: the last ones."""
 TRACK, STEP = "track.", "step"
 """The start of the names of tracks inside expressions, and the name of the number of steps that are done."""
 
@@ -190,15 +192,16 @@ class If(Node):
 class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
 
-    `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `splits` the places of
-    the response's splits: there `var` is a name, a number of tokens.
+    `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `history` those of the
+    stage's steps before, at most the last `MEMORY` of them. `splits` are the places of the response's splits: there `var` is
+    a name, a number of tokens.
     `std` is the population's; `count` counts.
     """
 
     op: Literal["aggregate"] = "aggregate"
     fn: Statistic
     var: str
-    over: Literal["group", "ref", "splits"]
+    over: Literal["group", "ref", "history", "splits"]
     value: Expression
     where: Expression | None = None
     empty: Expression | None = None

@@ -13,6 +13,7 @@ from reodsl.ir import expression
 from reodsl.ir.base import IR, walk
 from reodsl.ir.expression import (
     TRACK,
+    Aggregate,
     Expression,
     Forced,
     History,
@@ -226,6 +227,11 @@ class Reward(IR):
     def monitors(self) -> bool:
         """Return whether one of its tracks is of the monitor set."""
         return any(each.over == "monitor" for each in self._histories)
+
+    @property
+    def remembers(self) -> bool:
+        """Return whether it reads a question's own earlier responses."""
+        return any(isinstance(each, Aggregate) and each.over == "history" for each in walk(self))
 
     @property
     def _histories(self) -> list[History]:

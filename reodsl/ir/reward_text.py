@@ -146,7 +146,7 @@ def _written(value: Expression) -> tuple[str, int]:
             test = expression_text(value.test, _OR)
             return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
-            return _aggregate(value, value.over), _ATOM
+            return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
         case History():
             steps = f"steps({value.window} step{'s' * (value.window != 1)})"
             return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM

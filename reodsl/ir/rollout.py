@@ -29,6 +29,7 @@ class Rollout:
 class Group:
     """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
 
+    `history` are its own responses in the steps before, the last one last.
     Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done. `batch` are the groups
     of all questions of the step, this one among them; left out, there is no other.
     """
@@ -38,6 +39,7 @@ class Group:
     reference: tuple[Rollout, ...] = ()
     tracks: Mapping[str, float] = field(default_factory=dict)
     batch: tuple[Group, ...] = ()
+    history: tuple[Rollout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

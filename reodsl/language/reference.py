@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from reodsl.ir.expression import MEMORY
 from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
@@ -54,6 +55,10 @@ REWARD_WORDS = (
     (
         "`std(correct(z) - mean(correct(w) for w in group) for z in batch)`",
         "over all responses of the step, the same number for each; `group` is the responses to the question of `z`",
+    ),
+    (
+        "`min(len(z) for z in history(x) if correct(z), empty: 4K tokens)`",
+        f"over the question's own responses in the stage's steps before, the last {MEMORY:,} at most; at first none",
     ),
     (
         "`sum(correct(answer(y[:M])) for M in splits if M <= L)`",

@@ -113,6 +113,7 @@ def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
         "x",
         "group",
         "batch",
+        "history",
         "ref",
         "dense",
         "track",

@@ -13,6 +13,7 @@ from reodsl.diagnostics.markdown import code, document, table
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin
+from reodsl.ir.expression import MEMORY
 from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
@@ -59,6 +60,19 @@ def schedules(study: Study) -> tuple[Trained, ...]:
     return tuple(
         Trained(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
         for (budgets, l_max, rule), arms in users.items()
+    )
+
+
+def remembering(study: Study) -> tuple[str, ...]:
+    """Return the arms whose rewards read a question's own earlier responses."""
+    return tuple(
+        arm.name
+        for arm in study.arms
+        if isinstance(arm.checkpoint, FromTraining)
+        and any(
+            isinstance(stage.method, Ppo) and stage.method.reward.remembers
+            for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
+        )
     )
 
 
@@ -213,6 +227,10 @@ def _beneath(
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
         lines += schedule_text(schedule, columns)
+    if arms := remembering(plan.spec.study):
+        lines.append(
+            f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"
+        )
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _estimate_elapsed(plan, prices))

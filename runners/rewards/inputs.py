@@ -44,8 +44,26 @@ class CutVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """Responses of the steps before to each question, [questions, samples], and which of them there are."""
+
+    length: Floats
+    correct: Floats
+    present: Bools
+
+    @staticmethod
+    def of(questions: Sequence[Sequence[tuple[float, float]]]) -> Earlier:
+        """Make it from the lengths and verdicts (1 or 0) of each question's."""
+        width = max(1, *map(len, questions))
+        rows = [[*each, *[(0.0, 0.0)] * (width - len(each))] for each in questions]
+        table = np.array(rows, dtype=float)
+        present = np.array([[k < len(each) for k in range(width)] for each in questions], dtype=np.bool_)
+        return Earlier(table[:, :, 0], table[:, :, 1], present)
+
+
+@dataclass(frozen=True, slots=True)
 class RewardInputs:
-    """The responses of a step. Arrays are [questions, rollouts]; the reference's [questions, samples].
+    """The responses of a step. Arrays are [questions, rollouts]; the reference's and earlier ones' [questions, samples].
 
     `places` [questions, rollouts, splits] in tokens, or with 1 for an axis that it does not vary along; `present`
     likewise says which splits a response has. An outcome reward has one split. `tracks` are their values at the step.
@@ -59,6 +77,7 @@ class RewardInputs:
     given: Mapping[str, Floats] = field(default_factory=dict)
     reference_length: Floats | None = None
     reference_correct: Floats | None = None
+    earlier: Earlier | None = None
     tracks: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -155,7 +155,8 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
             for number, each in enumerate(scope.places)
         ]
     else:
-        members = scope.group.rollouts if node.over == "group" else scope.group.reference
+        group = scope.group
+        members = {"group": group.rollouts, "ref": group.reference, "history": group.history}[node.over]
         inners = [replace(scope, responses={**scope.responses, node.var: each}) for each in members]
     return _summarise(node, inners, scope)
 

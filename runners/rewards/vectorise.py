@@ -39,7 +39,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Reward
 from reodsl.numbers.budgets import coefficients
-from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
+from runners.rewards.inputs import Bools, Earlier, Floats, Ints, RewardInputs
 from runners.rewards.on_arrays import BINARY, FUNCTIONS, statistic, summarise
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
 
@@ -126,6 +126,7 @@ class _Evaluator:
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
+        self.earlier = inputs.earlier or Earlier.of([()] * len(inputs.questions))
 
     def lets(self) -> tuple[_Scope, dict[str, Floats]]:
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
@@ -219,7 +220,7 @@ class _Evaluator:
             return self.value(node.empty, scope)
         return np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
 
-    def along(self, table: Floats, axis: int) -> Floats:
+    def along(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
         """Return [questions, responses] with the responses along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[axis] = table.shape
@@ -229,6 +230,8 @@ class _Evaluator:
         response = scope.responses[name]
         if response.over == "group":
             return self.along(self.inputs.length if what == "length" else self.inputs.correct, response.axis)
+        if response.over == "history":
+            return self.along(getattr(self.earlier, what), response.axis)
         table = self.inputs.reference_length if what == "length" else self.inputs.reference_correct
         if table is None or table.shape[1] == 0:
             raise reference_missing(self.reward.name)
@@ -293,6 +296,8 @@ class _Evaluator:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}
             inner = replace(scope, responses=responses, depth=scope.depth + 1)
             members, there = self.measured(node.var, inner, "length"), np.full((1,) * self.axes, True)
+            if node.over == "history":
+                there = self.along(self.earlier.present, axis)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
         keep = there if node.where is None else there & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)

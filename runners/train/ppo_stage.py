@@ -65,11 +65,7 @@ class PpoStage(StageRunner):
             self.tracks = Tracks(
                 method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
             )
-            if context.rows:
-                self.tracks.recall(context.rows[-1])
-            for number, step in waiting.items():
-                self.tracks.recall(step.metrics)
-                self.tracks.keep(number, step.table)
+            self.tracks.resume(context.rows, waiting)
             self.queue: StepQueue[StepData] = StepQueue(self._make, waiting, self.overlap)
             opening.callback(self.queue.close)
             self.opened = opening.pop_all()

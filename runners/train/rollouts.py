@@ -25,7 +25,7 @@ from runners.draws import exit_places, purpose
 from runners.engine.protocol import Forced, Request, Response
 from runners.own.function import Failed, OwnFunction
 from runners.rewards.cuts import needed_cuts
-from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
+from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places
 from runners.rewards.splits import step_places
 from runners.rollout.ahead import GradeAhead, Group
 from runners.rollout.generator import Generator
@@ -55,7 +55,8 @@ class RolloutSampler:
 
     `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
-    `tracks` are the values of its tracks at the step. With a `talk` responses may call tools, and have several turns.
+    `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
+    responses, if the reward reads them. With a `talk` responses may call tools, and have several turns.
     """
 
     generator: Generator
@@ -70,6 +71,7 @@ class RolloutSampler:
     wordings: Wordings | None = None
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
+    history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     talk: Talk | None = None
 
     def ask(self, question: Question, draw: int, position: int) -> list[tuple[Question, Request]]:
@@ -218,6 +220,7 @@ def reward_inputs(
         given=given,
         reference_length=np.array([r.lengths for r in references]) if references else None,
         reference_correct=np.array([r.correct for r in references]) if references else None,
+        earlier=Earlier.of([sampler.history.get(q.id, ()) for q in questions]),
         tracks=sampler.tracks,
     )
 

@@ -5,13 +5,14 @@ Both are on the disk before a step counts as done, so that an interrupted stage 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
-from reodsl.ir.expression import Correct
+from reodsl.ir.expression import MEMORY, Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
@@ -19,10 +20,12 @@ from runners.clock import now, spent
 from runners.draws import permutation, purpose
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import Question
-from runners.train.gather import ROLLOUTS, rollout_columns, score
+from runners.train.gather import ROLLOUTS, StepData, rollout_columns, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step
 
+REMEMBERED = ("question", "tokens", "correct")
+"""The columns that are remembered of a question's responses."""
 PREFIX = "track_"
 """The start of the names of columns of `metrics.parquet` for the values of tracks."""
 PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
@@ -32,7 +35,8 @@ PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
 class Tracks:
     """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept.
 
-    `last` are their values at the last step that was made.
+    `last` are their values at the last step that was made. `history` are the lengths and verdicts of each question's
+    responses in the steps that were made, the last `MEMORY` of them, if the reward reads them.
     """
 
     method: Ppo
@@ -43,6 +47,7 @@ class Tracks:
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)
     asked: tuple[int, pl.DataFrame] | None = None
     last: Mapping[str, float] = field(default_factory=dict)
+    history: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
 
     def at(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
         """Return a sampler that knows the values before step `number` (from 0), these as metrics, and the seconds it took.
@@ -50,8 +55,9 @@ class Tracks:
         The monitor set is answered by the weights that the engine has. Steps come in their order.
         """
         reward, monitor = self.method.reward, self.method.monitor
+        sampler = replace(self.sampler, history=self.history)
         if not reward.tracks:
-            return self.sampler, {}, {}
+            return sampler, {}, {}
         began, table = now(), None
         if monitor is not None and reward.monitors:
             table = self._monitored(monitor, number)
@@ -59,15 +65,24 @@ class Tracks:
         values = self.last = track_values(reward, number, recent, table, before=self.last)
         seconds = spent("monitor", (began, now())) if table is not None else {}
         row = {f"{PREFIX}{name}": value for name, value in values.items()}
-        return replace(self.sampler, tracks=values), row, seconds
+        return replace(sampler, tracks=values), row, seconds
 
-    def recall(self, metrics: Mapping[str, float]) -> None:
-        """Take the values of the last step that was made from its metrics: the next step's tracks may read them."""
-        names = [track.name for track in self.method.reward.tracks]
-        self.last = {name: metrics[f"{PREFIX}{name}"] for name in names}
+    def resume(self, rows: Sequence[Mapping[str, float]], waiting: Mapping[int, StepData]) -> None:
+        """Take up what was known after the steps with these metrics, and those that wait for their turn."""
+        if self.method.reward.remembers:
+            for number in range(len(rows)):
+                self._remember(pl.read_parquet(self.part(number), columns=list(REMEMBERED), glob=False))
+        for number, step in waiting.items():
+            self.keep(number, step.table)
+        metrics = [*rows[-1:], *(step.metrics for step in waiting.values())]
+        if metrics:
+            names = [track.name for track in self.method.reward.tracks]
+            self.last = {name: metrics[-1][f"{PREFIX}{name}"] for name in names}
 
     def keep(self, number: int, table: pl.DataFrame) -> None:
         """Keep the rollouts of a step, and drop those that no track looks at any more."""
+        if self.method.reward.remembers:
+            self._remember(table)
         window = self.method.reward.window
         if window:
             self.tables[number] = table.select(COLUMNS)
@@ -80,6 +95,11 @@ class Tracks:
         if monitor is not None and self.method.reward.monitors:
             paths = [self._path(number) for number in range(0, steps, monitor.every)]
             join_parquet(paths, ROLLOUTS, folder / "monitor.parquet")
+
+    def _remember(self, table: pl.DataFrame) -> None:
+        for question, tokens, correct in table.select(REMEMBERED).iter_rows():
+            earlier = self.history.setdefault(question, deque(maxlen=MEMORY))
+            earlier.append((float(tokens), float(correct)))
 
     def _table(self, number: int) -> pl.DataFrame:
         if number not in self.tables:

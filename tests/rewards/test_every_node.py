@@ -26,8 +26,9 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Selection
 from reodsl.ir.training import Advantage, FromTraining
-from reodsl.language import compile_file
+from reodsl.language import check_file, compile_file
 from reodsl.language.chosen_reward import choose_reward
+from runners.rewards.inputs import Earlier
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import evaluate, vectorise_metrics
@@ -313,6 +314,71 @@ def test_over_the_batch(tmp_path: Path) -> None:
             assert whole[number, index] == pytest.approx(sum(slow))
 
 
+def test_over_earlier_responses(tmp_path: Path) -> None:
+    """None to the first question, three to the second; each statistic reads the response at hand beside them."""
+    earlier = (Rollout(4, True), Rollout(12, False), Rollout(7, True))
+    groups = (GROUPS[0], replace(GROUPS[1], history=earlier))
+    lines = []
+    for name in get_args(Statistic):
+        empty = "" if name in ("sum", "count") else ", empty: 5"
+        lines.append(
+            f"let v{len(lines)} = {name}((len(z) + len(y)) / 1 token for z in history(x) if correct(z){empty})"
+        )
+    rule = reward("\n".join([*lines, " + ".join(f"v{i}" for i in range(len(lines)))]), tmp_path)
+    assert rule.remembers
+    made = arrays(groups, [[PLACES] * 3] * 2)
+    remembered = Earlier.of(
+        [[(float(each.length), float(each.correct)) for each in group.history] for group in groups]
+    )
+    whole, _ = evaluate(
+        rule, replace(made.inputs, earlier=remembered), made.forced.look_up, made.bare.look_up
+    )
+    for number, group in enumerate(groups):
+        for index, y in enumerate(group.rollouts):
+            values = [each.length + y.length for each in group.history if each.correct]
+            slow = sum(
+                SLOW[name](values) if values else 0 if name in ("sum", "count") else 5
+                for name in get_args(Statistic)
+            )
+            assert interpret(rule, group, index) == pytest.approx([slow])
+            assert whole[number, index] == pytest.approx(slow)
+    # A first step remembers nothing.
+    first, _ = evaluate(rule, made.inputs, made.forced.look_up, made.bare.look_up)
+    assert first == pytest.approx(np.full((2, 3, 1), 5.0 * 5))
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("let a = mean(correct(z) for z in history(x))", "E0306"),
+        ("let a = mean(correct(z) for z in history(y), empty: 1)", "E0301"),
+        ("let a = mean(correct(z) for z in history, empty: 1)", "E0301"),
+        ("let a = history(x)", "E0301"),
+        ("let a = mean(mode(z) for z in history(x), empty: 1)", "E0301"),
+        ("let a = mean(correct(z[:3 tokens]) for z in history(x), empty: 1)", "E0301"),
+        ("let a = 1 / count(z for z in history(x))", "E0307"),
+        ("track a = mean(correct(z) for z in history(x), empty: 1)", "E0301"),
+        ("let a = mean(mean(correct(w) for w in history(x), empty: 0) for z in batch)", "E0301"),
+        ("let a = mean(len(y) for z in batch)", "E0301"),
+        ("let a = mean(correct(z) for z in batch if len(z) > 3 tokens)", "E0306"),
+        ("let a = mean(mean(correct(w) for w in batch) for z in batch)", "E0301"),
+        ("track a = mean(correct(z) for z in batch)", "E0301"),
+        ("let a = mean(correct(answer(z[:4 tokens])) for z in batch)", "E0301"),
+    ],
+)
+def test_a_mistake_about_whose_responses_is_told_once(line: str, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.reo"
+    path.write_text(f"reward r {{\n  {line}\n  correct(y) * a\n}}\n")
+    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+
+
+def test_a_measure_of_an_evaluation_has_no_history(tmp_path: Path) -> None:
+    path = tmp_path / "own.reo"
+    for value in ("mean(len(z) for z in history(x))", "mean(mean(len(w) for w in history(x)) for z in arm)"):
+        path.write_text(f"measure m {{ {value} }}\n")
+        assert [each.message for each in check_file(path).diagnostics] == ["a measure has no steps before"]
+
+
 @pytest.mark.parametrize("what", CASES)
 def test_of_a_response(what: str, tmp_path: Path) -> None:
     """As a reward, as a let and as a metric."""
@@ -500,7 +566,8 @@ def test_every_expression_has_a_source(tmp_path: Path) -> None:
                 wanted |= {(kind.__name__, each.name, word) for word in literals(hints[each.name])}
     bodies = [written(case, "f(y)") for case in CASES.values()]
     bodies += [written(case, "f(y, L)", dense=True) for case in DENSE.values()]
-    bodies.append("correct(y) - mean(correct(z) for z in batch)")
+    bodies.append("mean(correct(z) for z in batch)")
+    bodies.append("mean(correct(z) for z in history(x), empty: 0)")
     bodies += [f"track t = {case.source}\nt" for case in HISTORIES.values()]
     covered = {
         (type(node).__name__, each.name, getattr(node, each.name))

@@ -21,6 +21,7 @@ from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of
+from tests.plan.test_growth import plan
 from tests.rewards.reward_groups import arrays
 
 SPEC = """
@@ -334,3 +335,24 @@ def test_leash_prices_tokens_past_the_target(tmp_path: Path) -> None:
         values = track_values(rule, step, [pl.DataFrame(rows)], None, before=values)
         assert values == {"price": pytest.approx(price)}
     assert outcomes(rule, replace(asked, tracks={"price": 0.9})) == pytest.approx([1, 1 - 0.9 * 1.5, -1])
+
+
+def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
+    """The shortest right one had 20 tokens; before any was right only the verdict counts."""
+    rule, asked = (
+        library("hapo()", tmp_path),
+        group((10, True), (30, True), (80, True), (10, False), (40, False)),
+    )
+    assert outcomes(rule, replace(asked, history=(Rollout(5, False),))) == [1, 1, 1, 0, 0]
+    earlier = (Rollout(60, True), Rollout(5, False), Rollout(20, True))
+    half = math.cos(math.pi / 4)
+    assert outcomes(rule, replace(asked, history=earlier)) == pytest.approx(
+        [1 + half, 1 - 0.7, 1 - 0.7, 0, -1]
+    )
+
+
+def test_a_plan_tells_what_is_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    text = SPEC.replace("std.rewards import NAME", "std.methods import hapo").replace("CALL", "hapo()")
+    path.write_text(text.replace("WORDINGS", "[within]"))
+    assert "rewards of it remember at most 1,024 earlier responses of each question" in plan(path)

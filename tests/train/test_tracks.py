@@ -3,9 +3,21 @@
 import polars as pl
 import pytest
 
-from reodsl.ir.expression import STEP, TRACK, Binary, Call, Correct, History, If, Length, Name, Number
+from reodsl.ir.expression import (
+    STEP,
+    TRACK,
+    Aggregate,
+    Binary,
+    Call,
+    Correct,
+    History,
+    If,
+    Length,
+    Name,
+    Number,
+)
 from reodsl.ir.reward import Reward, Track
-from reodsl.ir.training import Monitor
+from reodsl.ir.training import Batch, Monitor
 from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
 from tests.train.test_train import ppo, same
@@ -27,9 +39,14 @@ WITHIN = Binary(
 BONUS = Binary(
     fn="*", left=Name(name=f"{TRACK}warm"), right=If(test=WITHIN, then=Number(value=1), other=Number(value=0))
 )
+BEFORE = Aggregate(fn="mean", var="z", over="history", value=Length(of="z"), empty=Number(value=8))
 REWARD = Reward(
     name="",
-    outcome=Binary(fn="+", left=Correct(of="y"), right=BONUS),
+    outcome=Binary(
+        fn="+",
+        left=Binary(fn="+", left=Correct(of="y"), right=BONUS),
+        right=Binary(fn="/", left=BEFORE, right=Length(of="y")),
+    ),
     tracks=(
         Track(name="usual", value=USUAL),
         Track(name="limit", value=LIMIT),
@@ -42,8 +59,9 @@ STEPS, EVERY = 5, 2
 
 def stage(**changes):
     plain = ppo(REWARD, steps=STEPS, forcing=None, save_every=changes.pop("save_every", 0))
-    monitor = Monitor(questions=3, samples=2, every=EVERY)
-    return plain.model_copy(update={"method": plain.method.model_copy(update={"monitor": monitor} | changes)})
+    # Of 40 questions some come twice.
+    more = {"monitor": Monitor(questions=3, samples=2, every=EVERY), "batch": Batch(prompts=12, rollouts=2)}
+    return plain.model_copy(update={"method": plain.method.model_copy(update=more | changes)})
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -52,7 +70,7 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
     metrics = pl.read_parquet(out / "metrics.parquet")
     rollouts, monitor = (pl.read_parquet(out / f"{name}.parquet") for name in ("rollouts", "monitor"))
     assert metrics["track_warm"].to_list() == [0, 0.25, 0.5, 0.75, 1]
-    eased = 16.0
+    eased, again = 16.0, 0
     for number, row in enumerate(metrics.iter_rows(named=True)):
         before = rollouts.filter(pl.col("step").is_between(number - 1, number))["tokens"]
         assert row["track_usual"] == pytest.approx(before.mean() if number else 20)
@@ -64,8 +82,15 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
         assert (len(last), row["track_limit"]) == (6, last[4])
         mine = rollouts.filter(pl.col("step") == number + 1)
         within = (mine["tokens"] <= row["track_usual"]) & (mine["tokens"] <= row["track_limit"])
+        earlier = rollouts.filter(pl.col("step") <= number)
+        remembered = [
+            earlier.filter(pl.col("question") == each)["tokens"].mean() or 8 for each in mine["question"]
+        ]
+        again += sum(each != 8 for each in remembered)
         expected = mine["correct"].cast(float) + row["track_warm"] * within.cast(float)
+        expected += pl.Series(remembered, dtype=pl.Float64) / mine["tokens"]
         assert mine["reward"].to_list() == pytest.approx(expected.to_list())
+    assert again
     # The monitor set stays the same questions, and its responses are of each time's weights.
     asked = monitor.group_by("step").agg(pl.col("question").unique().sort()).sort("step")
     assert asked["step"].to_list() == [1, 3, 5]

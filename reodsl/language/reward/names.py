@@ -136,9 +136,9 @@ class LocalFunction:
 class RewardNames:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
-    `sampled` are the variables that run over the starting model's responses. `inside` are the functions whose bodies are
-    being written out. Names that begin with `?` stand for responses of the place that calls one. `places` says how many
-    variables over `splits` there are.
+    `sampled` are the variables that run over the starting model's responses, or over earlier ones. `inside` are the
+    functions whose bodies are being written out. Names that begin with `?` stand for responses of the place that calls one.
+    `places` says how many variables over `splits` there are.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class RewardNames:
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> RewardNames:
         """Return this environment with one more response in it, of `group` or of `ref`."""
-        sampled = self.sampled | {canonical} if over == "ref" else self.sampled - {canonical}
+        sampled = self.sampled | {canonical} if over in ("ref", "history") else self.sampled - {canonical}
         # `replace` takes ten times as long, and rewards have statistics by the thousand.
         return RewardNames(
             self.values,

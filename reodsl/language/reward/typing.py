@@ -81,7 +81,8 @@ from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
 
 DEEPEST = 120
-Source: TypeAlias = Literal["group", "ref", "splits"]
+Source: TypeAlias = Literal["group", "ref", "history", "splits"]
+HISTORY = "history(x)"
 
 
 def type_condition(body: Body, expr: tree.Expr) -> Typed:
@@ -290,6 +291,7 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
         )
     if statistic is not None:
         fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
+    _refuse_history(body, expr)
     helps = FUNCTIONS_ELSEWHERE.get(name.lower()) or suggest(
         name, [*FUNCTIONS, *body.env.functions], "functions are"
     )
@@ -394,7 +396,7 @@ def _type_own_code(body: Body, expr: tree.Call) -> Typed:
         )
     of = _find_response(body, second.value)
     if body.selects or of in body.env.sampled or body.track is not None:
-        what = "a selection's responses" if body.selects else "the starting model's responses"
+        what = "a selection's responses" if body.selects else "responses of `ref` and of `history(x)`"
         what = f"the responses of {_place(body)}" if body.track is not None else what
         fail(
             body,
@@ -474,7 +476,7 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         body.uses.add("mode")
         if of in body.env.sampled:
             helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
-            fail(body, "E0301", "the mode of the starting model's responses is not kept", expr, helps)
+            fail(body, "E0301", f"the mode of responses of `ref` and of `{HISTORY}` is not kept", expr, helps)
         return Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
         return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
@@ -510,7 +512,7 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
         fail(
             body,
             "E0301",
-            "the starting model's responses are graded whole, and not cut",
+            f"responses of `ref` and of `{HISTORY}` are graded whole, and not cut",
             expr,
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
@@ -627,12 +629,14 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
     value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
-    if over.condition is not None and not given and name not in ("sum", "count"):
+    earlier = source == "history"
+    if (earlier or over.condition is not None) and not given and name not in ("sum", "count"):
         unit = " tokens" if value.unit == TOKENS else ""
         body.ctx.fail(
             "E0306",
-            f"`{name}` may have nothing to run over: perhaps no response meets the condition",
-            over.condition.span,
+            f"`{name}` may have nothing to run over: "
+            + ("at first no response is earlier" if earlier else "perhaps no response meets the condition"),
+            over.span if over.condition is None else over.condition.span,
             "may leave nothing",
             help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
             edits=(_append_argument(expr, f", empty: 1{unit}"),),
@@ -650,7 +654,7 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
         empty=empty.data if empty is not None else None,
     )
     low, high = _bound_statistic(
-        name, value, where is not None, body.limits.group if source == "group" else INF
+        name, value, where is not None or earlier, body.limits.group if source == "group" else INF
     )
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
@@ -689,6 +693,7 @@ def _is_batch(body: Body, over: tree.Expr) -> bool:
 
 def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
     """Return a statistic that is the same for all responses: over those of the step, of other times or of whole arms."""
+    _refuse_history(body, over.over)
     whose, window = _read_arm(body, over.over, name), 0
     if body.track is None:
         # A variable here has the name of one around it, of which facts may be known.
@@ -810,6 +815,10 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
             return "group"
         case tree.Name("ref") if body.track is None:
             return "ref"
+        case tree.Call(function=tree.Name("history"), args=(tree.Arg(name=None, value=tree.Name("x")),)) if (
+            body.track is None and not body.selects
+        ):
+            return "history"
         case tree.Name("grid" | "splits") if body.measures:
             return "splits"
     if body.track is not None or body.selects:
@@ -817,8 +826,28 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
     return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
 
 
+def _refuse_history(body: Body, at: tree.Expr) -> None:
+    """Report E0301: earlier responses to a question where there are none, or wrongly named. Raises `Failed` then."""
+    called = at.function if isinstance(at, tree.Call) else at
+    if called != tree.Name("history", called.span):
+        return
+    message, helps = (
+        f"`{HISTORY}` is all responses to the question in steps before",
+        f"write `for z in {HISTORY}`",
+    )
+    if body.measures or body.selects:
+        message, helps = (
+            f"{_place(body)} has no steps before",
+            "use it in a reward, where a training remembers",
+        )
+    elif body.track is not None:
+        helps = f"let a reward run over it; {_place(body)} is the same for all questions"
+    fail(body, "E0301", message, at, helps)
+
+
 def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
     """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
+    _refuse_history(body, at)
     helps = "`group` is the question's responses, `batch` the step's, `ref` the starting model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.measures else ""
