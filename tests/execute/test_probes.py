@@ -166,7 +166,7 @@ def test_what_does_not_end_in_time_says_so_and_the_rest_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hanging disk or driver costs its own row, and what fails as nobody foresaw has its words in one."""
-    monkeypatch.setattr(probes, "_LOOK", 0.2)
+    monkeypatch.setattr(probes, "_LOOK", 0.6)
     slow, over = node(tmp_path), Event()
 
     def ask(*command: str) -> str:
@@ -179,7 +179,7 @@ def test_what_does_not_end_in_time_says_so_and_the_rest_is_told(
     found = rows(replace(slow, ask=ask))
     over.set()
     assert {name: says for name, (state, says) in found.items() if state == "broken"} == {
-        "gpus": "not done after 0.2 seconds",
+        "gpus": "not done after 0.6 seconds",
         "compiler": "no room",
     }
     assert {"driver", "hand-over"} <= found.keys()
