@@ -193,6 +193,7 @@ def test_no_file_reads_one_that_reads_it(package: str) -> None:
 
 HEAVY_LIBRARIES = {
     "altair",
+    "httpx",
     "io",
     "numpy",
     "polars",

@@ -64,7 +64,9 @@ A table of responses (reodsl import) gives intervals, paired by question, and di
     help="How many questions a benchmark has, the fewest where they differ. "
     "Differences are then in percent too, where that REG is apart from 0.",
 )
-@click.option("--picture", type=Place(), help="Draw the curves of a table of responses here, .svg or .png.")
+@click.option(
+    "--picture", type=Place(), help="Draw the curves of a table of responses here, .svg, .png or .pdf."
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."
 )

@@ -29,7 +29,7 @@ Examples:
     help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST; of several, runs/compare-….",
 )
 @click.option("--compare", is_flag=True, help="Draw several runs on one page.")
-@click.option("--pictures", is_flag=True, help="Write each chart as PNG and SVG too.")
+@click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
 def command(
     runs: tuple[str, ...],

@@ -69,10 +69,11 @@ def score_table(
             if of
             else None
         )
-        drawn = draw_picture(curves, best, points[-1])
+        form = place.suffix.lower()
+        drawn = draw_picture(curves, best, points[-1], "pdf" if form == ".pdf" else "png")
         with storing(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(place, drawn.svg if place.suffix.lower() == ".svg" else drawn.png)
+            write_atomic(place, drawn.svg if form == ".svg" else drawn.image)
     if as_json:
         print_json(
             {
@@ -109,10 +110,10 @@ def score_table(
 
 
 def _drawable(path: Path) -> Path:
-    if path.suffix.lower() not in (".svg", ".png"):
+    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise problem(
             "E0118",
-            "no picture can be written here: its name ends neither in .svg nor in .png",
+            "no picture can be written here: its name does not end in .svg, .png or .pdf",
             where=str(path),
             help=f"name it {path.with_suffix('.svg')}",
         )

@@ -10,7 +10,7 @@ import polars as pl
 
 from reodsl.numbers.curves import KINDS, Curves, common_kind, named_curves
 from reodsl.report import theme, vega
-from reodsl.report.drawing import Picture, pictures
+from reodsl.report.drawing import Form, Picture, pictures
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
@@ -198,7 +198,9 @@ FRONTIER_LINE = "frontier"
 _BESIDE = 3
 
 
-def draw_picture(models: Mapping[str, Curves], frontier: Curves | None, end: int) -> Picture:
+def draw_picture(
+    models: Mapping[str, Curves], frontier: Curves | None, end: int, form: Form = "png"
+) -> Picture:
     """Return the picture of curves up to `end` tokens. Raises E0435 for two kinds of models."""
     kind = common_kind(named_curves(models))
     lines = {**models, **({} if frontier is None else {FRONTIER_LINE: frontier})}
@@ -231,4 +233,4 @@ def draw_picture(models: Mapping[str, Curves], frontier: Curves | None, end: int
             },
         },
     }
-    return next(iter(pictures([chart])))
+    return next(iter(pictures([chart], form)))

@@ -1,7 +1,7 @@
 """A process that draws charts and bundles Vega's script in V8; a script that needs the standard library and vl-convert.
 
-Without an argument it answers each line, a Vega-Lite chart as JSON, with its SVG and its PNG, each as its length in eight
-bytes and itself. With `script` it writes Vega, Vega-Lite and Vega-Embed as one script for a page.
+With `png` or `pdf` it answers each line, a Vega-Lite chart as JSON, with its SVG and that form of it, each as its length in
+eight bytes and itself. With `script` it writes Vega, Vega-Lite and Vega-Embed as one script for a page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 PIXELS = 2.0
 """PNG pixels for each unit of a chart's size."""
+POINTS = 0.75
+"""Points of a PDF, 72 an inch, for each unit, of which an SVG has 96 an inch."""
 
 
 def main() -> None:
@@ -26,13 +28,24 @@ def main() -> None:
     for line in sys.stdin.buffer:
         svg = remove_layers(numbered(vl_convert.vegalite_to_svg(json.loads(line))))
         _send(out, svg.encode())
-        _send(out, vl_convert.svg_to_png(svg, scale=PIXELS))
+        png = sys.argv[1:] == ["png"]
+        _send(
+            out,
+            vl_convert.svg_to_png(svg, scale=PIXELS) if png else vl_convert.svg_to_pdf(scale(svg, POINTS)),
+        )
         out.flush()
 
 
 def _send(out: BinaryIO, content: bytes) -> None:
     out.write(len(content).to_bytes(8, "big"))
     out.write(content)
+
+
+def scale(svg: str, factor: float) -> str:
+    """Return the same picture in another size."""
+    head, end, rest = svg.partition(">")
+    resized = re.sub(r' (width|height)="([0-9.]+)"', lambda m: f' {m[1]}="{float(m[2]) * factor:g}"', head)
+    return resized + end + rest
 
 
 def numbered(svg: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, Literal
 
 from reodsl.diagnostics import problem
 
@@ -27,12 +27,15 @@ _UNDRAWN = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uff
 """The characters that no SVG may hold, as JSON has them: a name with one would end the drawer."""
 
 
+Form = Literal["png", "pdf"]
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart as SVG, in UTF-8, and as PNG."""
+    """A chart as SVG, in UTF-8, and as PNG or as PDF with its fonts."""
 
     svg: bytes
-    png: bytes
+    image: bytes
 
 
 @cache
@@ -42,10 +45,10 @@ def vega_script() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def pictures(charts: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
+def pictures(charts: Iterable[Mapping[str, Any]], form: Form = "png") -> Iterator[Picture]:
     """Yield the pictures of Vega-Lite charts, in order. Raises E0985."""
     for lines in _together(charts):
-        answer = io.BytesIO(_ask_drawer(b"".join(lines)))
+        answer = io.BytesIO(_ask_drawer(b"".join(lines), form))
         for _ in lines:
             yield Picture(_part(answer), _part(answer))
 

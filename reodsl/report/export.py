@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -61,14 +63,49 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
         _plain(frame).write_csv(folder / f"{name}.csv")
 
 
-def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
-    """`<name>.svg` and `<name>.png` for each chart, light, on white, with its own legend."""
+COLUMN = 320
+"""The width of a chart for a paper: 3.33 inches, a column's, in units of which an inch has 96."""
+_ROW, _EDGE = 16, 24
+"""The height of a legend's row, and of what is around a legend."""
+
+
+def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
+    """Write `<name>.svg` and `<name>.pdf` for each chart, as wide as a paper's column, light, with its own legend.
+
+    Charts grow by the legend of so many `arms`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    config = {**theme.config(), "background": "white", "padding": 16}
-    charts = ({**spec, "width": width, "config": config} for spec in gallery.specs.values())
-    for name, picture in zip(gallery.specs, pictures(charts), strict=True):
+    config = {**theme.config(), "background": "white", "padding": 2}
+    config["axis"] = {**config["axis"], "titleLimit": COLUMN - 70}
+    config["legend"] = {**config["legend"], **_LEGEND}
+    below = _EDGE + _ROW * math.ceil(arms / _LEGEND["columns"])
+    charts = []
+    for spec in gallery.specs.values():
+        height = {"height": spec["height"] + below} if isinstance(spec.get("height"), int) else {}
+        fit = {"width": COLUMN, "autosize": {"type": "fit", "contains": "padding"}, "config": config}
+        charts.append(_lay_legends(spec) | height | fit)
+    for name, picture in zip(gallery.specs, pictures(charts, "pdf"), strict=True):
         (folder / f"{name}.svg").write_bytes(picture.svg)
-        (folder / f"{name}.png").write_bytes(picture.png)
+        (folder / f"{name}.pdf").write_bytes(picture.image)
+
+
+_LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 110}
+
+
+def _lay_legends(value: Any) -> Any:
+    """Return a chart whose legends are below it, in as many columns as there is room for."""
+    if isinstance(value, list):
+        return [_lay_legends(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: {**item, **_LEGEND}
+        if key == "legend" and isinstance(item, dict) and "columns" in item
+        else item
+        if key == "datasets"
+        else _lay_legends(item)
+        for key, item in value.items()
+    }
 
 
 def write_verdict(path: Path, verdict: Verdict | None, mark: str = "") -> None:

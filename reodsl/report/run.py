@@ -43,14 +43,14 @@ def report(job: Job) -> None:
 
 
 def write_report(material: Material, out: Path, pictures: bool = False) -> None:
-    """Write the files of a report into a folder that exists; with `pictures`, each chart as PNG and SVG too."""
+    """Write the files of a report into a folder that exists; with `pictures`, each chart as PDF and SVG too."""
     gallery = Gallery()
     export.write_spec(out / "spec.reo.json", material)
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     export.write_tables(out / "tables", export.report_tables(material))
     if pictures:
-        export.write_charts(out / "charts", gallery)
+        export.write_charts(out / "charts", gallery, len(material.arms))
 
 
 _NAMED = 5

@@ -121,7 +121,7 @@ def _picture(shared: Shared, one: FinishedEvaluation) -> bytes:
     lines = [arm for arm in material.arms if arm in {one.arm.name, *beside, *bases(material.study)}]
     chart = curves(material, lines=lines, width=_WIDTH)
     (picture,) = pictures([{**chart, "background": "white", "padding": 16}])
-    return picture.png
+    return picture.image
 
 
 def require_name(repo: str) -> None:

@@ -40,7 +40,7 @@ def import_ray() -> Any:
         raise problem(
             "E0962",
             f"Ray cannot be imported: {caught}",
-            help="install it with `pip install 'reodsl[run]'`; `reodsl run --local` runs without it",
+            help="install it with `pip install 'reodsl[run]'`; `reodsl run SPEC --local` runs without it",
         ) from caught
     return ray
 
@@ -126,7 +126,7 @@ def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
 def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
     """Return E0962; `heard` is for an address where something listens, which Ray still cannot join."""
     if address is None:
-        alone = "`reodsl run --local` runs the tasks in one process, one after another, without Ray"
+        alone = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
         return problem("E0962", f"Ray does not start: {words}", help=alone)
     if not heard:
         start = "start one there with `ray start --head`, or leave out `--address`, which takes this machine"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -14,6 +15,7 @@ import pytest
 from reodsl.ir.study import Chart
 from reodsl.report import tables, theme
 from reodsl.report.curve_chart import HEIGHT, LINE, curve_rows, curves, frontier_rows, name_rows, usual_scale
+from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.material import Material
 from reodsl.report.page import page
@@ -207,6 +209,24 @@ def test_the_frontier_has_an_entry_of_its_own_in_the_legend(material: Material) 
     assert svg.count('stroke-dasharray="5,3"') == 2
     (shown,) = [chart for name, chart in gallery.blocks()[0].items() if name == "curves-Average-linear"]
     assert "frontier" not in texts(vl_convert.vegalite_to_svg({**shown["spec"], "width": 460}))
+
+
+def test_charts_for_a_paper_are_as_wide_as_a_column_with_their_legends_below(
+    material: Material, tmp_path: Path
+) -> None:
+    gallery = Gallery()
+    gallery.figure("curves", curves(material, "easy"))
+    gallery.figure("accuracy-length", scatter(material, tables.main(material)))
+    write_charts(tmp_path, gallery, len(material.arms))
+    names = ["accuracy-length.pdf", "accuracy-length.svg", "curves.pdf", "curves.svg"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
+    for name in ("accuracy-length", "curves"):
+        svg, pdf = (tmp_path / f"{name}.svg").read_text(), (tmp_path / f"{name}.pdf").read_bytes()
+        assert f'width="{COLUMN}"' in svg.partition(">")[0]
+        assert b"/MediaBox [0 0 240 " in pdf
+        assert b"/FontFile" in pdf
+    entries = [text for text in texts((tmp_path / "curves.svg").read_text()) if text in material.arms]
+    assert sorted(entries) == sorted(material.drawn)
 
 
 def test_without_a_frontier_no_legend_speaks_of_one(material: Material) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.report import drawing
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
 
 
 def bars(words: str) -> dict[str, Any]:
@@ -22,17 +23,25 @@ def bars(words: str) -> dict[str, Any]:
     return {"title": words, "data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": encoding}
 
 
-@pytest.mark.parametrize("large", [1, 10_000])
+@pytest.mark.parametrize(("large", "form"), [(1, "png"), (10_000, "pdf")])
 def test_pictures_come_in_order_however_many_processes_draw_them(
-    monkeypatch: pytest.MonkeyPatch, large: int
+    monkeypatch: pytest.MonkeyPatch, large: int, form: drawing.Form
 ) -> None:
     monkeypatch.setattr(drawing, "_LARGE", large)
     # What no SVG may hold ended the drawer: a name of a file of others, with an escape.
     names = ["first", "zweitens – “β”", "\x1b\b[31m\ud800 \\u001b"]
-    pictures = list(drawing.pictures(map(bars, names)))
+    pictures = list(drawing.pictures(map(bars, names), form))
     for name, picture in zip([*names[:2], "\ufffd\ufffd[31m? \\u001b"], pictures, strict=True):
         assert name in picture.svg.decode()
-        assert picture.png.startswith(SIGNATURE)
+        assert picture.image.startswith(SIGNATURES[form])
+        if form == "pdf":
+            # As large as on a page of 72 points an inch, with the fonts that it needs.
+            wide, high = (
+                float(re.search(rf' {side}="([0-9.]+)"', picture.svg.decode())[1])
+                for side in ("width", "height")
+            )
+            assert f"/MediaBox [0 0 {0.75 * wide:g} {0.75 * high:g}]".encode() in picture.image
+            assert b"/FontFile" in picture.image
 
 
 def test_no_charts_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
