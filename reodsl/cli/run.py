@@ -248,7 +248,7 @@ class Watcher:
                 self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
         if self.receivers:
-            self.notices = Notices(self.receivers, self.ready.spec.study.name)
+            self.notices = Notices(self.receivers, self.ready.spec.study.name, self.ready.store)
         self.begun, self.display = True, self.open()
 
     def hear(self, event: Event) -> None:

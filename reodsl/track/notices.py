@@ -11,12 +11,15 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from reodsl.diagnostics import Diagnostic, problem, warning
 from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.job import Event
+from reodsl.store.store import Store
+from reodsl.store.versions import PLACE, count_lost
 from reodsl.track.trackers import configuration
 
 FAREWELL = 10.0
@@ -109,9 +112,11 @@ def choose_receivers(asked: Sequence[str]) -> tuple[Receiver, ...]:
 class Notices:
     """Messages of one run to its receivers: from every event in, those worth a call out, from a thread of their own."""
 
-    def __init__(self, receivers: Sequence[Receiver], study: str) -> None:
+    def __init__(self, receivers: Sequence[Receiver], study: str, store: Store) -> None:
         """Start the thread."""
-        self._study, self._receivers = study, receivers
+        self._study, self._receivers, self._store = study, receivers, store
+        self._aside: dict[str, Path] = {}
+        self._lost: dict[str, int] = {}
         self._waiting: queue.Queue[tuple[str, str] | None] = queue.Queue()
         self._sent: dict[str, int] = defaultdict(int)
         self._accuracy: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=STEPS))
@@ -121,12 +126,21 @@ class Notices:
         self._thread.start()
 
     def hear(self, event: Event) -> None:
-        """Send a message where a task fails, or a training loses accuracy."""
+        """Send a message where a task fails or loses a server, or a training loses accuracy."""
+        if event.key is not None:
+            self._aside[event.task] = self._store.root / "work" / event.key / PLACE
         if event.kind == "failed":
             why = event.diagnostics[0].message if event.diagnostics else "nobody says why"
             self.tell("task failed", f"{event.task} failed: {why}")
         if event.progress is None:
             return
+        lost = count_lost(self._aside[event.task]) if event.task in self._aside else 0
+        if lost > self._lost.get(event.task, 0):
+            self._lost[event.task] = lost
+            self.tell(
+                "server lost",
+                f"{event.task} has lost a server {lost} time{'s' if lost > 1 else ''}, and goes on with a new one",
+            )
         accuracy = event.progress.numbers.get("accuracy")
         if accuracy is not None and math.isfinite(accuracy) and event.progress.done < event.progress.total:
             self._watch_accuracy(event.task, accuracy, event.progress.done)

@@ -18,6 +18,8 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Event, Progress
 from reodsl.plan.registry import Results
 from reodsl.run import Outcome
+from reodsl.store.store import Store
+from reodsl.store.versions import PLACE, note_lost
 from reodsl.track import notices as module
 from reodsl.track.notices import Notices, Receiver, read_receiver
 from tests.bad_input.commands import SPEC
@@ -75,7 +77,7 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def send(form: str, url: str, text: str, event: str = "finished") -> list[Any]:
-    notices = Notices([Receiver(url, "127.0.0.1", form)], "study")
+    notices = Notices([Receiver(url, "127.0.0.1", form)], "study", Store(Path()))
     notices.tell(event, text)
     notices.close()
     return notices.news()
@@ -166,8 +168,8 @@ def test_a_run_calls_when_it_ends(
     assert SECRET not in out.out + out.err
 
 
-def test_a_training_that_loses_accuracy_is_called_out_once(door: Door) -> None:
-    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study")
+def test_a_training_that_loses_accuracy_is_called_out_once(door: Door, tmp_path: Path) -> None:
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
 
     def step(number: int, accuracy: float) -> None:
         notices.hear(Event("progress", "a.train", Progress(number, 100, {"accuracy": accuracy})))
@@ -185,8 +187,22 @@ def test_a_training_that_loses_accuracy_is_called_out_once(door: Door) -> None:
     ]
 
 
-def test_who_is_called_too_often_hears_the_first(door: Door) -> None:
-    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study")
+def test_a_lost_server_is_called_out_each_time(door: Door, tmp_path: Path) -> None:
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
+    notices.hear(Event("started", "a.train", key="ab" * 32))
+    for step in range(1, 7):
+        if step in (2, 5):
+            note_lost(tmp_path / "work" / ("ab" * 32) / PLACE)
+        notices.hear(Event("progress", "a.train", Progress(step, 9)))
+    notices.close()
+    assert door.texts() == [
+        f"study: a.train has lost a server {times}, and goes on with a new one"
+        for times in ("1 time", "2 times")
+    ]
+
+
+def test_who_is_called_too_often_hears_the_first(door: Door, tmp_path: Path) -> None:
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
     for number in range(50):
         notices.hear(Event("failed", f"a{number}.train"))
     notices.close()

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.store.versions import DETERMINISM, WEIGHTS, record
+from reodsl.store.versions import DETERMINISM, WEIGHTS, note_lost, record
 from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, call_all
@@ -99,6 +99,7 @@ class Fleet:
             _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
             self._start(number)
             host.note("started again after it was lost")
+            note_lost(self._aside)
             if self._weights != (self._settings.model, 0):
                 self._renew([number])
 

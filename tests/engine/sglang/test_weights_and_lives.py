@@ -19,7 +19,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.store.versions import DETERMINISM, WEIGHTS, read_record
+from reodsl.store.versions import DETERMINISM, WEIGHTS, count_lost, read_record
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import silence, weights
@@ -110,6 +110,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     answers = engine.force(requests, wanted, cuts, (11, 3), ANSWER)
     assert server.process is not None
     killed, before = server.process.pid, len(server.log.read_text())
+    lost = count_lost(server.log.parent)
 
     took: list[int] = []
 
@@ -129,6 +130,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
     told = server.log.read_text()[before:]
     assert "started again after it was lost" in told
+    assert count_lost(server.log.parent) > lost
     assert ("it is silent, and does not say that it works" in told) == (blow == signal.SIGSTOP)
     engine.load_weights(served_model.state_dict(), 8)
 
