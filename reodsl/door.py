@@ -130,9 +130,9 @@ class Loaded:
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
         each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
         scorers evaluate what models wrote where this machine cannot confine them; `allow_python` lets Python that the spec
-        names run where it is new to this machine, and `allow_judge` lets a judge be asked that is new to it. `track` names
-        trackers that get the steps of trainings while they are done, by default those of the user's configuration. Raises
-        `Problem` where the machine lacks something or a task fails; what was done stays done.
+        names run where it is new to this machine, and `allow_judge` lets a judge or a served model be asked that is new to
+        it. `track` names trackers that get the steps of trainings while they are done, by default those of the user's
+        configuration. Raises `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
         from reodsl.plan.places import locate_failures
         from reodsl.plan.registry import Machine

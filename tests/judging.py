@@ -1,4 +1,4 @@
-"""A judge on the loopback for tests: a server in this process that says what a test wants it to say."""
+"""A model on the loopback for tests: a server in this process that says what a test wants it to say."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Says = Callable[[dict[str, Any]], str | tuple[int, Any] | bytes]
-"""What the server sends for a request: the words of a completion, a status with its body, or bytes as they are."""
+Says = Callable[[dict[str, Any]], str | dict[str, Any] | tuple[int, Any] | bytes]
+"""What the server sends for a request: the words of a completion or all of it, a status with its body, or bytes."""
 
 
 def completion(text: str | None, finish: str = "stop", tokens: int | None = 100) -> dict[str, Any]:
@@ -48,7 +48,8 @@ def served(says: Says, headers: dict[str, str] | None = None, models: bytes = b"
                 seen.headers.append(dict(self.headers))
                 busy[0] += 1
                 seen.together = max(seen.together, busy[0])
-            said = says(json.loads(body)) if self.path == "/v1/chat/completions" else (404, "no such path")
+            known = self.path in ("/v1/chat/completions", "/v1/completions")
+            said = says(json.loads(body)) if known else (404, "no such path")
             status, message = said if isinstance(said, tuple) else (200, said)
             if isinstance(message, str) and status == 200:
                 message = completion(message)

@@ -79,7 +79,7 @@ class Doubts:
 
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
-        from reodsl.doubts.answers import find_unended, unlearnt
+        from reodsl.doubts.answers import find_inexact, find_unended, unlearnt
         from reodsl.doubts.left_out import list_left_out
         from reodsl.doubts.questions import overlaps
 
@@ -89,6 +89,7 @@ class Doubts:
             *overlaps(self.ready.graph, folders),
             *self._at_lines(list_left_out(self.ready.graph, folders)),
             *self._unanswered(folders),
+            *self._at_lines(find_inexact(self.ready.graph, folders)),
             *find_unended(page.parent),
             *unlearnt(page.parent),
         ]

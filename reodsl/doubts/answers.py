@@ -85,6 +85,35 @@ def _advice(ends: list[str]) -> str:
     return '`answer = after("…")` or `answer = regex("…")`'
 
 
+def find_inexact(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return a warning (W0809) of each evaluation whose responses are not exactly what its model would answer."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        curves = json.loads((folder / "curves.json").read_bytes())
+        reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
+        return [
+            warning("W0809", _INEXACT[each][0], where=task.id, help=_INEXACT[each][1])
+            for each in reasons
+            if each in _INEXACT
+        ]
+
+    return findings_of(graph, folders, "evaluate", read)
+
+
+_INEXACT = {
+    "retokenised": (
+        "responses came as texts, so answers were forced after tokens that may not be the model's own",
+        "exact ones come from a server that replies token ids, as vLLM and SGLang do",
+    ),
+    "unrepeatable": (
+        "the server gave two answers to the same greedy request",
+        "evaluate again to see how far the numbers move; vLLM has `VLLM_BATCH_INVARIANT=1`, and SGLang"
+        " `--enable-deterministic-inference`",
+    ),
+}
+"""Words that an evaluation has beside its curves: what each says, and what helps."""
+
+
 def find_unended(folder: Path) -> list[Diagnostic]:
     """Return a warning (W0801) of a run's arms whose every response was cut at the longest length; `folder` is the run's."""
     lengths: dict[str, float] = {}

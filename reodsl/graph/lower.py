@@ -31,7 +31,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import Arm, Score, Study
+from reodsl.ir.study import Arm, Score, Study, Suite
 from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining, Ppo, Selected, Stage, Start
 
 
@@ -213,26 +213,33 @@ class _Lowering:
     def evaluate(self, arm: Arm, seed: int) -> str:
         key = ("evaluate", arm.name, seed)
         if key not in self.done:
-            start, suite = arm.checkpoint, arm.suite
-            inputs = {} if isinstance(start, FromResults) else {"start": self.start(start, seed)}
-            for benchmark in suite.benchmarks:
-                inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            if isinstance(start, FromResults):
-                payload = results_payload(suite, start)
-                self.done[key] = self.add(f"{arm.name}.results", "results", payload, inputs, arm.name)
-                return self.done[key]
+            source, suite = arm.checkpoint, arm.suite
+            given = source if isinstance(source, FromResults) else None
+            if isinstance(source, FromResults):
+                if source.at is None:
+                    inputs = self._ask(suite)
+                    payload = results_payload(suite, source)
+                    self.done[key] = self.add(f"{arm.name}.results", "results", payload, inputs, arm.name)
+                    return self.done[key]
+                start: Start = source.at
+            else:
+                start = source
+            inputs = {"start": self.start(start, seed), **self._ask(suite)}
             once = is_shared_by_seeds(start) and len(self.study.seeds) > 1
             task_seed = seed if depends_on_seed(start) and not once else None
             # A shared checkpoint has the responses that a study of its seed alone gives it.
             replicate = self.study.seeds[0] if once else task_seed
             model = start.model
             payload = self.payload_once(
-                ("evaluate", id(suite), id(model), replicate),
+                ("evaluate", id(suite), id(model), replicate, id(given)),
                 "evaluate",
-                lambda: evaluate_payload(suite, model, replicate),
+                lambda: evaluate_payload(suite, model, replicate, given),
             )
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]
+
+    def _ask(self, suite: Suite) -> dict[str, str]:
+        return {f"data:{each.name}": self.data(each.data) for each in suite.benchmarks}
 
     def frontier(self, name: str, seed: int) -> str:
         key = ("frontier", name, seed)

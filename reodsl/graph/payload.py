@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reodsl.diagnostics import problem
@@ -11,7 +11,7 @@ from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
 from reodsl.ir.base import Node, dumped, names_of
 from reodsl.ir.data import Data, File, Grading, HubData
-from reodsl.ir.model import Architecture, Model
+from reodsl.ir.model import Architecture, Model, Served
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import CONFIDENCE, Arm, Frontier, Score, Study, Suite
 from reodsl.ir.training import Experiment, FromResults, FromTraining, Pool, Ppo, Sampling, Selected, Stage
@@ -118,20 +118,23 @@ def select_payload(selected: Selected) -> Payload:
     return {"selection": anonymous(selected.selection), "samples": pool.samples, "prefixes": prefixes}
 
 
-def evaluate_payload(suite: Suite, model: Model, seed: int | None) -> Payload:
+def evaluate_payload(
+    suite: Suite, model: Model, seed: int | None, given: FromResults | None = None
+) -> Payload:
     """Return `{"suite", "model", "seed", "replicate"}`; the suite without questions and `reg_to`, which scoring reads.
 
     `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of one seed meet the same
     questions with the same random streams; other seeds meet them with other streams, so that their mean averages
     over draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no
-    replicate.
+    replicate. `base` is the table of responses that are `given`, out of which answers are forced.
     """
     blank = anonymous(suite) | {"reg_to": 0, "wording": None}
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
     blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
     replicate = {} if seed is None else {"replicate": seed}
-    return {"suite": blank, "model": _reader(model), "seed": suite.seed, **replicate}
+    base = {} if given is None else {"base": _base(given)}
+    return {"suite": blank, "model": _reader(model), "seed": suite.seed, **replicate, **base}
 
 
 def results_payload(suite: Suite, results: FromResults) -> Payload:
@@ -141,7 +144,12 @@ def results_payload(suite: Suite, results: FromResults) -> Payload:
         "grid": list(suite.grid),
         "forced": suite.forcing is not None,
     }
-    return {"base": anonymous(results), "suite": asked}
+    return {"base": _base(results), "suite": asked}
+
+
+def _base(results: FromResults) -> Payload:
+    base: Payload = anonymous(results.model_copy(update={"at": None}))
+    return base
 
 
 def frontier_payload(frontier: Frontier) -> Payload:
@@ -183,12 +191,20 @@ def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
     samples = kind in ("sample", "evaluate") or (
         kind == "train" and payload["stage"]["method"]["kind"] == "ppo"
     )
-    return payload | {"engine": engine} if samples and engine != "embedded" else payload
+    if not samples or engine == "embedded" or is_served(payload):
+        return payload
+    return payload | {"engine": engine}
 
 
 def engine_of(task: Task) -> str:
-    """Return the engine that a task samples with."""
-    return str(task.payload.get("engine", "embedded"))
+    """Return the engine that a task samples with: `served` for a model behind an address."""
+    return "served" if is_served(task.payload) else str(task.payload.get("engine", "embedded"))
+
+
+def is_served(payload: Mapping[str, Any]) -> bool:
+    """Return whether a payload's model is behind an address."""
+    source = payload.get("model", {}).get("source", {})
+    return bool(source.get("kind") == "served")
 
 
 def _questions(data: Data) -> dict[str, Any]:
@@ -196,8 +212,11 @@ def _questions(data: Data) -> dict[str, Any]:
 
 
 def _reader(model: Model, known: Known | None = None) -> dict[str, Any]:
-    """Return the model as a task that reads its weights from a checkpoint depends on it."""
-    return anonymous(model, known) | {"source": dict(_NO_SOURCE), "dimensions": None}  # type: ignore[no-any-return]
+    """Return the model as a task depends on it that reads its weights from a checkpoint, or its tokenizer and asks it."""
+    source = dict(_NO_SOURCE)
+    if isinstance(model.source, Served):
+        source = anonymous(model.source) | {"tokenizer": source}
+    return anonymous(model, known) | {"source": source, "dimensions": None}  # type: ignore[no-any-return]
 
 
 def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from reodsl.ir.base import IR
-from reodsl.ir.names import FOLDER, PACKAGE, REPO, REVISION, WEIGHTS
+from reodsl.ir.names import ADDRESS, FOLDER, PACKAGE, REPO, REVISION, VARIABLE, WEIGHTS
 from reodsl.ir.setting import (
     WORDS,
     A,
@@ -86,7 +86,54 @@ class Package(PackageSource):
     file: str = setting(Text(form=WEIGHTS), "the weights inside it", required=False)
 
 
-ModelSource = Annotated[Architecture | Folder | Hub | Package, Field(discriminator="kind")]
+@kind("served", form="call", positional=("model",))
+class Served(IR):
+    """A model behind an address, asked over OpenAI's interface of completions. It can be evaluated, and not trained.
+
+    No result depends on what `incidental` names: where it is, and how it is asked.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"address", "key", "seconds", "at_once", "retries"})
+    kind: Literal["served"] = "served"
+    model: str = setting(Text(), "what its server calls it", 'served("Qwen/Qwen3-4B", …)')
+    address: str = setting(
+        Text(form=ADDRESS),
+        "where it is asked, up to the `/v1`; no part of a result",
+        'address: "http://127.0.0.1:8000/v1"',
+    )
+    tokenizer: Annotated[Folder | Hub, Field(discriminator="kind")] = setting(
+        A(("hub", "folder"), "`hub(…)` or `folder(…)`"),
+        "its tokenizer, which has to be on this machine; weights beside it are not read",
+        'tokenizer: hub("Qwen/Qwen3-4B")',
+    )
+    revision: str | None = setting(
+        Text(form=REVISION),
+        "which weights the server has, in your words: another one is another result",
+        'revision: "step-400"',
+        default=None,
+    )
+    key: str | None = setting(
+        Text(form=VARIABLE),
+        "the environment variable that holds its key",
+        'key: "SERVER_KEY"',
+        default=None,
+    )
+    seconds: float = setting(
+        Num("seconds", low=0, high=86400, above=True),
+        "that it may take for a response, by the clock",
+        default=3600.0,
+    )
+    at_once: int = setting(
+        Num(whole=True, low=1, high=1024), "responses that it is asked for at a time", default=32
+    )
+    retries: int = setting(
+        Num(whole=True, low=0, high=100),
+        "how often it is asked again after a failure, at growing distances",
+        default=6,
+    )
+
+
+ModelSource = Annotated[Architecture | Folder | Hub | Package | Served, Field(discriminator="kind")]
 
 
 @kind("dimensions", form="block")
@@ -176,7 +223,7 @@ class Model(IR):
     presentation = frozenset({"name"})
     name: str
     source: ModelSource = setting(
-        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `package(…)` or `architecture(…)`"),
+        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `package(…)`, `architecture(…)` or `served(…)`"),
         "where its weights come from",
         'source = hub("Qwen/Qwen3-4B")',
     )

@@ -350,7 +350,8 @@ class Study(IR):
     def models(self) -> tuple[Model, ...]:
         """Return the models that arms go back to, each once; arms by the hundred share one value."""
         starts = (arm.checkpoint for arm in self.arms)
-        models = (start.model for start in starts if not isinstance(start, FromResults))
+        asked = (start.at if isinstance(start, FromResults) else start for start in starts)
+        models = (start.model for start in asked if start is not None)
         return tuple({id(model): model for model in models}.values())
 
     @property

@@ -653,9 +653,25 @@ class FromTraining(IR):
 Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
 
 
+FORCED = Kind(
+    "forced",
+    "The model, best the one that wrote the texts, that forces answers out of a table's responses.",
+    {
+        "of": Setting(
+            CHECKPOINT, "whose weights, or which served model", required=True, example="forced(behind)"
+        )
+    },
+    "call",
+    positional=("of",),
+)
+
+
 @kind("results", form="call", positional=("path",))
 class FromResults(IR):
-    """Responses of a model elsewhere, in a table that `reodsl import` wrote. No weights are behind them."""
+    """Responses of a model elsewhere, in a table that `reodsl import` wrote. No weights are behind them.
+
+    With `at`, that checkpoint forces answers out of them, and the arm is one of forced answers.
+    """
 
     kind: Literal["results"] = "results"
     path: str = setting(
@@ -670,11 +686,18 @@ class FromResults(IR):
         "base: qwen3_4b",
         required=False,
     )
+    at: Start | None = setting(
+        A(("forced",), "`forced(MODEL)`"),
+        "who forces answers out of the table's texts; left out, the table's own forced answers count, if it has any",
+        "at: forced(qwen3_4b)",
+        default=None,
+        later=True,
+    )
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return no experiment, as none leads here."""
-        return ()
+        """Return the experiments that lead to the checkpoint that forces answers."""
+        return self.at.experiments if self.at is not None else ()
 
 
 Source = FromModel | FromTraining | FromResults

@@ -42,6 +42,7 @@ from reodsl.ir.model import (
     Model,
     Package,
     Prompt,
+    Served,
     Wording,
     WordTokenizer,
 )
@@ -276,6 +277,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "python": Python,
             "regex": Regex,
             "rest": AdamGroup,
+            "served": Served,
             "task": FoldTask,
             "tests": Tests,
             "tools": Tools,
@@ -304,7 +306,8 @@ def checkpoint(low: Lowering, arm: values.Arm) -> Source:
     """Build what an arm's responses are of: a checkpoint, or a model elsewhere."""
     for source, _ in walk_ancestry(arm):
         if source.kind == "results":
-            return build(FromResults, source)
+            forced = source.sub("at")
+            return build(FromResults, source, at=None if forced is None else start(low, forced))
     return start(low, arm)
 
 

@@ -21,7 +21,7 @@ def find_source(record: Record | None) -> tuple[Record | None, int | None]:
             record = record.of
         elif isinstance(record, Arm):
             record = record.experiment
-        elif record is not None and record.kind == "checkpoint":
+        elif record is not None and record.kind in ("checkpoint", "forced"):
             record = record.sub("of")
         else:
             return record, stage
@@ -36,10 +36,10 @@ def walk_ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
 
 
 def name_model(model: Record) -> str:
-    """Return the name of a model's weights: its repository's on a hub, else its source as a spec has it."""
+    """Return the name of a model's weights: its repository's on a hub, its server's, else its source as a spec has it."""
     source = model.part("source")
-    if source.kind == "hub":
-        return str(source.data("repo"))
+    if source.kind in ("hub", "served"):
+        return str(source.data("repo" if source.kind == "hub" else "model"))
     return f"{source.kind}({', '.join(write_value(slot.value) for slot in source.fields.values())})"
 
 

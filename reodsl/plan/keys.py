@@ -32,7 +32,8 @@ class Keys:
 
     def unread(self, task: Task) -> bool:
         """Return whether the task has sources too large to be read before a run, so that its key is unknown."""
-        return task.kind in ("data", "model", "results") and is_unread(self.payload(task))
+        reads = task.kind in ("data", "model") or "base" in task.payload
+        return reads and is_unread(self.payload(task))
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
         """Return the key of the task's result and the material it is the digest of. `inputs` is by role."""

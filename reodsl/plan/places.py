@@ -87,7 +87,8 @@ class Places:
         owners: list[Path] = [(arm,)]
         if of_arm is not None and path[0] == "eval":
             owners += _list_suite_paths(of_arm.suite)
-        if of_arm is not None and path[0] == "base" and len(path) > 1:
+        given = of_arm is not None and isinstance(of_arm.checkpoint, FromResults)
+        if of_arm is not None and path[0] == "base" and len(path) > 1 and not given:
             # What an arm starts from is in its settings too, with all that was done for it.
             owners = _below(of_arm.checkpoint)[1:] or owners
         elif of_arm is not None and isinstance(of_arm.checkpoint, FromTraining):
@@ -142,7 +143,8 @@ class Places:
             start = (
                 arm.checkpoint if arm is not None else experiment.start if experiment is not None else None
             )
-            if part == "model" and start is not None and not isinstance(start, FromResults):
+            start = start.at if isinstance(start, FromResults) else start
+            if part == "model" and start is not None:
                 yield (start.model.name,)
             return
         if "verifier" in path or "grading" in path:
@@ -215,7 +217,8 @@ def _spell_path(task: Task, path: Path) -> Path:
 
 def _below(start: Source) -> list[Path]:
     """Return the declarations behind a checkpoint, the last experiment first and the model at the end."""
-    models = [] if isinstance(start, FromResults) else [(start.model.name,)]
+    asked = start.at if isinstance(start, FromResults) else start
+    models = [] if asked is None else [(asked.model.name,)]
     return [*((each.name,) for each in start.experiments), *models]
 
 
@@ -233,6 +236,8 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932")},
     ("train", "W0804"): ("stage", "data", "answer"),
     ("evaluate", "W0804"): ("suite", "benchmarks"),
+    ("evaluate", "E0438"): ("base", "path"),
+    **{("evaluate", code): ("model", "source") for code in ("E0833", "E0834", "W0809")},
     ("train", "E0926"): ("stage", "optim", "lr"),
     ("train", "E0929"): ("stage", "plateau"),
     ("train", "E0935"): ("stage", "method", "batch"),
@@ -255,7 +260,7 @@ def locate_failures(
 
 
 def _locate_failure(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
-    path = ("base", "path") if task.kind == "results" else _ABOUT.get((task.kind, diagnostic.code))
+    path = _ABOUT.get((task.kind, diagnostic.code), ("base", "path") if task.kind == "results" else None)
     origin = places.of(task, path) if path is not None and not diagnostic.labels else None
     if origin is None:
         return diagnostic

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from reodsl.graph.payload import model_payload
+from reodsl.graph.payload import is_served, model_payload
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
@@ -18,7 +18,7 @@ from reodsl.price.history import COMPUTES, History, Known, Past
 from reodsl.price.machine import Devices, adapt_to_width, devices_of, label_cluster
 from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
-from reodsl.price.tasks import price_task
+from reodsl.price.tasks import price_served, price_task
 from reodsl.price.value import Measured, Price, Prices, Term
 
 LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 0.2, "report": 8.0}
@@ -154,6 +154,8 @@ class _Pricer:
         devices, measured = self.place(task.cluster)
         if task.kind not in COMPUTES:
             return self._light(task, sizes, devices)
+        if is_served(task.payload):
+            return price_served(task.payload, self.known.facts(task))
         if devices is None:
             lacks = "the cluster does not describe its GPUs: give it `hardware`"
             return Price(devices=label_cluster(task.cluster), unpriced=lacks)
@@ -236,6 +238,8 @@ def _ran_on(past: Past, devices: Devices) -> bool:
 
     A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. A result without a name matches nothing.
     """
+    if is_served(past.payload) or "base" in past.payload:
+        return False
     if devices.unit == "seconds":
         return past.device == "cpu" and past.model == devices.model
     there, asked = (re.findall(r"[a-z0-9]+", name.lower()) for name in (past.model, devices.model))

@@ -84,6 +84,8 @@ def details(price: Price) -> list[str]:
 def _work(price: Price) -> list[str]:
     """List the tokens generated, forced and trained and the answers checked, in one line if there are any."""
     parts = [
+        (price.requests, "requests to servers"),
+        (price.sent, "tokens sent"),
         (price.generated, "tokens generated"),
         (price.forced, "forced"),
         (price.read_again, "prefix tokens read again"),
@@ -115,6 +117,8 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
     whole = add_prices(chosen.values())
     peaks = [f"{role} {memory(peak)}" for role, peak in whole.memory.items()]
     lines += [f"Work: {line}" for line in _work(whole)]
+    if whole.requests:
+        lines.append("Servers take their time and may have their price: neither is known here.")
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(whole.disk)}.")
     unpriced: dict[str, list[str]] = {}

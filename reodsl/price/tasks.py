@@ -47,6 +47,7 @@ BYTES_PER_TOKEN = 1.5
 """The bytes of a token of a response's text, compressed."""
 BYTES_PER_FORCED = 1.0
 """The bytes of a row of `forced.parquet`, compressed."""
+_NO_COUNT = "how many questions there are is not known: give the data `questions`"
 STEP_SPLITS = 8
 """Reasoning steps that a response is taken to have, where a reward looks at each."""
 
@@ -69,7 +70,39 @@ def price_task(
         return _responses(rollout, count, gradings, None, sizes, facts, devices, words)
     suite = Suite.model_validate(payload["suite"])
     gradings = [benchmark.data.grading for benchmark in suite.benchmarks]
-    return _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
+    price = _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
+    # Responses that are given are read in the place of being generated, which takes less.
+    return replace(price, generated=0.0) if "base" in payload else price
+
+
+def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
+    """Price a `sample` or `evaluate` task that asks a model behind an address: what is sent there and comes back."""
+    if facts.questions is None:
+        return Price(unpriced=_NO_COUNT)
+    suite = Suite.model_validate(payload["suite"]) if "suite" in payload else None
+    given = "base" in payload
+    rollout = suite.rollout if suite is not None else Sampling.model_validate(payload["rollout"])
+    responses = float(facts.questions * int(suite.samples if suite is not None else payload["samples"]))
+    expected = suite.expected_length if suite is not None else None
+    lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    prompt = facts.prompt or 0.0
+    sent, answers, forced = 0.0 if given else responses * prompt, 0.0, 0.0
+    if suite is not None and suite.forcing is not None:
+        text = text_tokens(suite.forcing.text, words=False)
+        for cut in cuts_below(suite.grid, rollout.max_tokens):
+            count = responses * lengths.beyond(cut)
+            answers += count
+            sent += count * (prompt + cut + text)
+        forced = answers * (text + suite.forcing.answer_tokens)
+    return Price(
+        requests=answers if given else responses + answers,
+        sent=sent,
+        generated=0.0 if given else responses * lengths.mean,
+        forced=forced,
+        verified=responses + answers,
+        gpus=1,
+        disk=responses * lengths.mean * BYTES_PER_TOKEN + answers * BYTES_PER_FORCED,
+    )
 
 
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
@@ -283,9 +316,7 @@ def _responses(
 ) -> Price:
     """Price responses to all questions, graded by the first of `gradings`; a suite forces answers over its grid."""
     if facts.questions is None:
-        return Price(
-            gpus=devices.gpus, unpriced="how many questions there are is not known: give the data `questions`"
-        )
+        return Price(gpus=devices.gpus, unpriced=_NO_COUNT)
     responses = float(facts.questions * samples)
     expected = suite.expected_length if suite is not None else None
     lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)

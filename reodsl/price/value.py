@@ -17,18 +17,20 @@ class Price:
     """Expected cost of one task.
 
     `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
-    prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
-    checked, and `checked_within` the seconds that a batch of them takes at most. `seconds` is by term, on all of `gpus`
-    devices at once. `memory` is the peak of one device by role, `disk` what the store keeps, both in bytes. `steps` are
-    training steps, each with `draws` draws of its batch's questions. `devices` is the name of what it runs on,
-    `capacity` the memory of one of them in bytes, None if it is not known. `unpriced` is why there is no price. With
-    `beside` rollouts and training run at the same time but for the `sync` seconds in which engines get weights, which
-    `training` includes.
+    prefixes read once more for them; `requests` to a model behind an address send `sent` tokens; `trained` are tokens
+    with a gradient, once for every pass; `verified` are answers checked, and `checked_within` the seconds that a batch
+    of them takes at most. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by
+    role, `disk` what the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's
+    questions. `devices` is the name of what it runs on, `capacity` the memory of one of them in bytes, None if it is not
+    known. `unpriced` is why there is no price. With `beside` rollouts and training run at the same time but for the
+    `sync` seconds in which engines get weights, which `training` includes.
     """
 
     generated: float = 0.0
     forced: float = 0.0
     read_again: float = 0.0
+    requests: float = 0.0
+    sent: float = 0.0
     trained: float = 0.0
     verified: float = 0.0
     checked_within: float = 0.0
@@ -146,6 +148,8 @@ _COUNTS = {
     "generated_tokens": "generated",
     "forced_tokens": "forced",
     "prefix_tokens_read_again": "read_again",
+    "requests": "requests",
+    "sent_tokens": "sent",
     "trained_tokens": "trained",
     "verifications": "verified",
 }

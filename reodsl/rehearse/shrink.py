@@ -162,7 +162,7 @@ class _Shrinking:
         start = arm.checkpoint
         if isinstance(start, FromResults):
             # A table has responses to all questions and not to a few: another model answers in its place.
-            start = FromModel(model=self.first)
+            start = start.at or FromModel(model=self.first)
         return _replace(arm, checkpoint=self.start(start), suite=self.once(arm.suite, self.suite))
 
     def frontier(self, frontier: Frontier) -> Frontier:
@@ -398,9 +398,13 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...
         said.append(
             f"data that are not on this machine: made-up sums were asked in place of {', '.join(absent)}"
         )
-    theirs = [f"`{arm.name}`" for arm in study.arms if isinstance(arm.checkpoint, FromResults)]
-    if theirs and study.models:
-        said.append(f"results of others: `{study.models[0].name}` answered in place of {', '.join(theirs)}")
+    theirs: dict[str, list[str]] = {}
+    for arm in study.arms if study.models else ():
+        if isinstance(arm.checkpoint, FromResults):
+            model = study.models[0] if arm.checkpoint.at is None else arm.checkpoint.at.model
+            theirs.setdefault(model.name, []).append(f"`{arm.name}`")
+    for name, arms in theirs.items():
+        said.append(f"results of others: `{name}` answered in place of {', '.join(arms)}")
     clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
     for cluster in clusters.values():
         said.append(

@@ -45,10 +45,9 @@ def curves(
     datasets = Rows()
     data = datasets.add(rows)
     x = _budget_axis([*rows["budget"], *edges["budget"]], scale)
-    kind = material.curves["kind"].drop_nulls().first() if "kind" in material.curves.columns else None
-    y = channel(
-        "accuracy", title="accuracy" if kind is None else f"accuracy ({kind!s})", axis={"format": "%"}
-    )
+    columns = [name for name in ("kind", "inexact") if name in material.curves.columns]
+    labels = ", ".join(str(material.curves[name].drop_nulls().first()) for name in columns)
+    y = channel("accuracy", title=f"accuracy ({labels})" if labels else "accuracy", axis={"format": "%"})
     tint = vega.colour(material, names, shown)
     layers: list[Json] = []
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))

@@ -241,16 +241,18 @@ def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFra
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
     """Return a file of curves as rows, with the mean over benchmarks at the budgets that all of them have.
 
-    Those of another kind than `J` have it in a column `kind`.
+    Those of another kind than `J` have it in a column `kind`, and inexact ones the reasons in `inexact`.
     """
     drawn = read_json(path)
-    label = next((pl.lit(curve["kind"]).alias("kind") for curve in drawn.values() if "kind" in curve), None)
+    first: Mapping[str, Any] = next(iter(drawn.values()), {})
+    label = [pl.lit(first["kind"]).alias("kind")] if "kind" in first else []
+    label += [pl.lit(", ".join(first["inexact"])).alias("inexact")] if "inexact" in first else []
     rows = [
         (name, seed, benchmark, budget, float(accuracy))
         for benchmark, curve in drawn.items()
         for budget, accuracy in zip(curve["budgets"], curve["accuracy"], strict=True)
     ]
-    frame = pl.DataFrame(rows, schema=_CURVE, orient="row").with_columns([] if label is None else [label])
+    frame = pl.DataFrame(rows, schema=_CURVE, orient="row").with_columns(label)
     benchmarks = frame["benchmark"].n_unique()
     if benchmarks == 1 and frame["benchmark"][0].lower() in (MEAN, "average"):
         return frame.with_columns(pl.lit(MEAN).alias("benchmark"))
@@ -260,7 +262,7 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
         .filter(pl.col("count") == benchmarks)
         .sort("budget")
         .select("name", "seed", pl.lit(MEAN).alias("benchmark"), "budget", "accuracy")
-        .with_columns([] if label is None else [label])
+        .with_columns(label)
     )
     return pl.concat([frame, mean])
 

@@ -204,6 +204,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     parts: list[Child] = [
         tag("p", least, spread_note(material), class_="about"),
         unjudged.note_evaluations(material),
+        *_list_inexact(material),
     ]
     if study.tables:
         for wanted in study.tables:
@@ -243,6 +244,15 @@ def _reading(material: Material) -> list[str]:
     if material.framed:
         words.append("Tinted arms are judged by the frontier and not part of it.")
     return words
+
+
+def _list_inexact(material: Material) -> list[Child]:
+    """List the arms whose responses are not exactly their model's, with the reasons."""
+    if "inexact" not in material.curves.columns:
+        return []
+    rows = material.curves.drop_nulls("inexact").select("name", "inexact").unique(maintain_order=True)
+    arms = ", ".join(f"{name} ({why})" for name, why in rows.iter_rows())
+    return [tag("p", f"Not exactly what their models would answer (W0809): {arms}.", class_="about")]
 
 
 def _list_accepted(material: Material) -> list[Child]:

@@ -28,9 +28,9 @@ from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.data import HubData
-from reodsl.ir.model import Hub
+from reodsl.ir.model import Hub, Model, Served
 from reodsl.ir.names import DATA_FILES
-from reodsl.store.external import MODEL_FILES, UNFINISHED, hub_place, hub_snapshot, local_copies
+from reodsl.store.external import MODEL_FILES, MODEL_TEXTS, UNFINISHED, hub_place, hub_snapshot, local_copies
 from reodsl.store.files import write_atomic
 from reodsl.store.locks import hold
 from reodsl.store.plain import hash_plain
@@ -44,18 +44,20 @@ _LONGEST_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A repository of a hub that a spec names."""
+    """A repository of a hub that a spec names. Of a served model's only `texts` are read, such as its tokenizer."""
 
     kind: Literal["models", "datasets"]
     repo: str
     revision: str | None = None
+    texts: bool = False
 
     def is_here(self, folder: Path) -> bool:
         """Return whether a run would find it on this machine; `folder` is the spec's."""
         if self.kind == "datasets" and local_copies(self.repo, folder):
             return True
         snapshot = hub_snapshot(self.kind, self.repo, self.revision)
-        return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob("*.safetensors")))
+        mark = "tokenizer.json" if self.texts else "*.safetensors"
+        return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob(mark)))
 
     def follows_branch(self, folder: Path) -> Path | None:
         """Return the copy in the cache if no commit is named, so that its hub may have a newer one; else None."""
@@ -91,7 +93,13 @@ class Offer:
 
 def list_repositories(spec: Spec) -> tuple[Wanted, ...]:
     """Return the repositories of hubs that a spec names, each once."""
-    asked = [Wanted("models", each.repo, each.revision) for each in values_of(spec.study, Hub)]
+    sources = [model.source for model in values_of(spec.study, Model)]
+    asked = [Wanted("models", each.repo, each.revision) for each in sources if isinstance(each, Hub)]
+    asked += [
+        Wanted("models", each.tokenizer.repo, each.tokenizer.revision, texts=True)
+        for each in sources
+        if isinstance(each, Served) and isinstance(each.tokenizer, Hub)
+    ]
     asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(spec.study, HubData)]
     return tuple(dict.fromkeys(asked))
 
@@ -106,7 +114,9 @@ def look_up(wanted: Wanted) -> Offer:
             wanted.repo, repo_type=wanted.kind[:-1], revision=wanted.revision, files_metadata=True
         )
         siblings = {each.rfilename: each for each in info.siblings or ()}
-        names = filter_repo_objects(siblings, allow_patterns=list(_FORMS[wanted.kind]))
+        names = filter_repo_objects(
+            siblings, allow_patterns=list(MODEL_TEXTS if wanted.texts else _FORMS[wanted.kind])
+        )
         if not _COMMIT.fullmatch(str(info.sha)):
             raise ValueError
         return Offer(wanted, str(info.sha), tuple(_file(wanted, siblings[name]) for name in names))

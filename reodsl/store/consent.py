@@ -1,4 +1,4 @@
-"""Approvals: Python and judges that a spec names run only where this user allowed them, one private file each."""
+"""Approvals: Python and addresses that a spec names are used only where this user allowed them, one private file each."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from reodsl.store.code import FunctionCode, parts
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A judge's model, its address, and the environment variable with its key, if it has one."""
+    """A model behind an address, the variable with its key, if it has one, and what it is: a `judge` or `served`."""
 
     model: str
     address: str
     key: str | None
+    kind: str = "judge"
 
 
 def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
-    """Return the judges that payloads name, each once."""
+    """Return the judges and the served models that payloads name, each once."""
     judges = (
-        Destination(str(part.get("model")), part["address"], part.get("key"))
+        Destination(str(part.get("model")), part["address"], part.get("key"), part["kind"])
         for payload in payloads
         for _, part in parts(payload)
-        if part.get("kind") == "judge" and isinstance(part.get("address"), str)
+        if part.get("kind") in ("judge", "served") and isinstance(part.get("address"), str)
     )
     return tuple(dict.fromkeys(judges))
 
 
 def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
-    """Report E0747 for each variable of a key that is not set in this process."""
+    """Report E0747 or E0833 for each variable of a key that is not set in this process."""
     for each in judges:
         if each.key and not os.environ.get(each.key, "").strip():
             yield error(
-                "E0747",
-                f"the judge `{each.model}` cannot be asked: `${each.key}` is not set",
+                "E0747" if each.kind == "judge" else "E0833",
+                f"the {'judge' if each.kind == 'judge' else 'served model'} `{each.model}` cannot be asked: "
+                f"`${each.key}` is not set",
                 where=each.address,
                 help=f"set it before the run: `export {each.key}=…`",
             )
@@ -50,7 +52,7 @@ def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
 def report_unapproved(
     codes: Iterable[FunctionCode], judges: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
-    """Report E0746 for code and E0749 for judges that are new to this machine: which, and what to type."""
+    """Report E0746 for code and E0749 for addresses that are new to this machine: which, and what to type."""
     code = list({each.checksum: each for each in codes if not is_allowed(each)}.values())
     if code:
         yield error(
@@ -67,17 +69,19 @@ def report_unapproved(
         )
     asked = [each for each in judges if not is_allowed(each)]
     if asked:
+        noun = "judge" if all(each.kind == "judge" for each in asked) else "server"
+        option = "--allow-judge" if noun == "judge" else "--allow-served"
         addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in asked))
         yield error(
             "E0749",
-            f"the spec sends questions and answers to a judge that is new to this machine: {addresses}",
+            f"the spec sends questions and answers to a {noun} that is new to this machine: {addresses}",
             where=asked[0].address,
             notes=[
                 f"`{each.model}` is asked there, "
                 + (f"with the key in ${each.key}" if each.key else "without a key")
                 for each in asked
             ],
-            help="if they may go there, give the same command with --allow-judge: it asks once for each address and key",
+            help=f"if they may go there, give the same command with {option}: it asks once for each address and key",
         )
 
 

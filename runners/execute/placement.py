@@ -51,6 +51,8 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
     """
     if kind not in COMPUTES:
         return Resources()
+    if engine == "served":
+        return Resources(engine=engine)
     if cluster is None or device == "cpu":
         chosen = cluster.determinism if cluster is not None else "exact"
         return Resources(device=device, engine=engine, determinism=chosen)

@@ -21,19 +21,13 @@ KEYS = ("benchmark", "question", "sample")
 def results(job: Job) -> None:
     """Write what an evaluation writes, from a table of responses. Raises E0438 for others than the suite asks for."""
     # What is checked before a run needs nothing of what evaluates.
+    from runners.evaluate.given import name_responses
     from runners.evaluate.run import write_json
     from runners.evaluate.tables import EXAMPLES, FORCED, SAMPLES, curves, summary
 
     base, suite = job.task.payload["base"], job.task.payload["suite"]
     kind = kind_of(job.folder / base["path"], base["of"], suite)
-    frame = pl.scan_parquet(job.folder / base["path"], glob=False).filter(model=base["of"])
-    named = pl.concat(
-        [_name(frame, job.inputs[f"data:{each}"] / "questions.parquet", each) for each in suite["benchmarks"]]
-    )
-    rows = named.with_columns(
-        pl.col("finish").fill_null("stop"),
-        pl.col("sample").rank("dense").over("benchmark", "question") - 1,
-    )
+    rows = name_responses(job, suite["benchmarks"])
     rows.with_columns(unsettled=None).select(_cast(SAMPLES)).write_parquet(job.out / "samples.parquet")
     grid = pl.DataFrame({"budget": suite["grid"]}, schema={"budget": pl.Int64})
     if kind == "J" and suite["forced"]:
@@ -57,48 +51,18 @@ def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
     return [pl.col(name).cast(kind) for name, kind in schema.items()]
 
 
-def _name(frame: pl.LazyFrame, asked: Path, benchmark: str) -> pl.DataFrame:
-    """Return the responses to a benchmark with the ids, texts and references that its questions have in the suite.
-
-    Questions are the same by their ids, or else by their texts. Raises E0438 for a question that one of both lacks.
-    """
-    mine = frame.filter(benchmark=benchmark).collect(engine="streaming")
-    questions = pl.read_parquet(asked, columns=["id", "question", "answer"], glob=False)
-    ids = pl.col("id").cast(pl.String).alias("question")
-    known = questions.select(ids, pl.col("question").alias("text"), pl.col("answer").alias("gold"))
-    if not set(mine["question"]) <= set(known["question"]) and mine["text"].null_count() == 0:
-        texts = known.select(pl.col("question").alias("own"), pl.col("text").str.strip_chars())
-        mine = mine.with_columns(pl.col("text").str.strip_chars()).join(texts, on="text", how="left")
-        mine = mine.with_columns(question=pl.coalesce("own", "question"))
-    theirs, ours = set(mine["question"]), set(known["question"])
-    if theirs != ours:
-        lack, more = sorted(ours - theirs), sorted(theirs - ours)
-        raise problem(
-            "E0438",
-            f"these are not the {len(ours)} questions of `{benchmark}`: {len(lack)} have no response, and {len(more)} are"
-            " others",
-            notes=[
-                f"{what}: {', '.join(names[:3])}"
-                for what, names in (("without a response", lack), ("not in the benchmark", more))
-                if names
-            ],
-            help="name questions by the ids that the data has (`--column question=NAME` of `reodsl import`), or import their"
-            " texts, by which they are found too",
-        )
-    return mine.drop("text", "gold").join(known, on="question", maintain_order="left")
-
-
 def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
     """Yield what is wrong with the results among a study's arms, with the arm: of each table, or else with their kinds."""
     kinds: dict[str, str] = {}
     faults: list[tuple[str, Diagnostic]] = []
     for arm in study.arms:
-        if not isinstance(arm.checkpoint, FromResults):
+        given = arm.checkpoint
+        if not isinstance(given, FromResults):
             kinds |= {arm.name: "J"} if arm.suite.forcing is not None else {}
             continue
         try:
-            asked = results_payload(arm.suite, arm.checkpoint)["suite"]
-            kind = kind_of(folder / arm.checkpoint.path, arm.checkpoint.of, asked)
+            asked = results_payload(arm.suite, given)["suite"]
+            kind = kind_of(folder / given.path, given.of, asked, texts=given.at is not None)
             kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
         except Problem as caught:
             faults += [(arm.name, each) for each in caught.diagnostics]
@@ -110,15 +74,19 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
         fault = error(
             "E0435",
             f"`{ended[0]}` has no forced answers (`ended`), and {other}",
-            help="import them with forced answers; or give all arms a suite without `grid` and `forcing`, for accuracy and"
-            " length alone; or see what lies around REG: `reodsl reg TABLE --frontier …`",
+            help="force answers out of them, `at: forced(MODEL)`, or import them with some; or give all arms a suite without"
+            " `grid` and `forcing`, for accuracy and length alone; or see what lies around REG: `reodsl reg TABLE --frontier"
+            " …`",
         )
         faults = [(ended[0], fault)]
     yield from faults
 
 
-def kind_of(path: Path, of: str, suite: Mapping[str, Any]) -> str:
-    """Return the kind of curve that a model in a table has on a suite. Raises E0438 where it is none of that suite."""
+def kind_of(path: Path, of: str, suite: Mapping[str, Any], texts: bool = False) -> str:
+    """Return the kind of curve that a model in a table has on a suite: `J` if answers are forced out of its `texts`.
+
+    Raises E0438 where it is none of that suite.
+    """
     if not holds_responses(path):
         there = path.is_file()
         raise problem(
@@ -129,11 +97,17 @@ def kind_of(path: Path, of: str, suite: Mapping[str, Any]) -> str:
             + ("" if there else "; a relative path starts at the spec's folder"),
         )
     responses = read_responses(path)
-    facts = responses.frame.filter(model=of).select("benchmark").unique().collect()["benchmark"].to_list()
+    mine = responses.frame.filter(model=of)
+    facts = mine.select("benchmark").unique().collect()["benchmark"].to_list()
     cut, end = responses.cut.get(of), suite["grid"][-1]
     lacks = [name for name in suite["benchmarks"] if name not in facts]
-    kind = responses.kinds.get(of, "")
-    between = sorted(set(suite["grid"]) - set(responses.budgets)) if kind == "J" and suite["forced"] else []
+    kind = "J" if texts and of in responses.kinds else responses.kinds.get(of, "")
+    between = (
+        sorted(set(suite["grid"]) - set(responses.budgets))
+        if not texts and kind == "J" and suite["forced"]
+        else []
+    )
+    lost = mine.select(pl.col("response").null_count()).collect().item() if texts else 0
     if not kind:
         why, advice = f"there is no model `{of}`", f"it has {', '.join(sorted(responses.kinds))}"
     elif lacks:
@@ -145,6 +119,14 @@ def kind_of(path: Path, of: str, suite: Mapping[str, Any]) -> str:
     elif cut is not None and cut < end:
         why = f"responses of `{of}` were cut off at {cut} tokens, and the suite goes to {end}"
         advice = f"let the suite end there: `max_tokens = {cut} tokens`, and its grid"
+    elif texts and not suite["forced"]:
+        why, advice = (
+            "the suite forces no answers",
+            "give it `forcing` and a `grid`, or leave out `at: forced(…)`",
+        )
+    elif lost:
+        why = f"{lost} responses of `{of}` have no text, out of which answers could be forced"
+        advice = "import them with their texts: `--column response=NAME`"
     elif between:
         why = f"`{of}` has no answers forced at {', '.join(map(str, between[:3]))} tokens, where the suite has budgets"
         advice = f"give the suite a grid of these: {', '.join(map(str, responses.budgets))} tokens"

@@ -33,7 +33,7 @@ from reodsl.ir.data import (
 from reodsl.ir.data import (
     Tests as ByTests,
 )
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt, Served
 from reodsl.ir.reward import (
     Budgets,
     Dense,
@@ -184,11 +184,15 @@ def everything() -> Spec:
     suite = filled(Suite, benchmarks=benchmarks)
     starts = {"base": _end(base)} | {name: _end(experiment) for name, experiment in experiments.items()}
     starts |= {kind.__name__: _model(kind.__name__, filled(kind)) for kind in (Folder, Hub, Package)}
+    there = filled(Served, address="https://model.example/v1", key="SERVER_KEY", tokenizer=filled(Folder))
+    starts["Served"] = _model("Served", there)
     arms = tuple(
         filled(Arm, name=f"arm {name}", checkpoint=start, suite=suite) for name, start in starts.items()
     )
     elsewhere = filled(Suite, benchmarks=(filled(Benchmark, data=_data("held elsewhere")),))
-    arms += (filled(Arm, name="arm results", checkpoint=filled(FromResults), suite=elsewhere),)
+    for name, at in (("results", None), ("forced", _end(base))):
+        given = filled(FromResults, at=at)
+        arms += (filled(Arm, name=f"arm {name}", checkpoint=given, suite=elsewhere),)
     frontiers = (
         filled(Frontier, name="edge", of=("arm base", "arm vanilla"), published=()),
         filled(Frontier, name="other", of=("arm base", "arm fixed"), published=()),

@@ -12,7 +12,7 @@ from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
 from reodsl.ir.data import Judge, Tools
-from reodsl.ir.model import Dimensions
+from reodsl.ir.model import Dimensions, Served
 from tests.graph.everything import classes, everything, nodes, notes, updated
 
 SPEC = everything()
@@ -88,7 +88,14 @@ BUT = {
     "study Study.score": "measure",
     **{f"score Score.{name}": "score measure" for name in ("relative_to", "confidence")},
     **{f"study FromResults.{name}": "results" for name in ("path", "of")},
+    "study FromResults.at": "score measure",
     "study FromTraining.stage": "train sample evaluate",
+    # One copies its tokenizer, and the other asks it; what of it is part of a result is told in tests/own/test_judges.py.
+    **{
+        f"model Served.{name}": "model evaluate"
+        for name in Served.model_fields
+        if name not in ("kind", "tokenizer")
+    },
     # For pricing, for the machine, and for saving.
     "model Model.dimensions": "",
     **{f"model Dimensions.{name}": "" for name in Dimensions.model_fields},

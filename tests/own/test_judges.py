@@ -68,6 +68,59 @@ def test_run_asks_for_leave_and_says_what_to_type(place: Place, refusal: Callabl
     assert not (place.folder / ".reodsl").exists()
 
 
+SERVED = """
+from std.miniature import chain_model, chain_suite, chain_train
+from std.recipes import ppo
+from std.rewards import outcome
+
+model behind = chain_model {
+  source = served("tiny", address: "http://127.0.0.1:9/v1", tokenizer: folder("tok"), key: "SERVER_KEY", MORE)
+}
+study there { eval = chain_suite, ARM }
+"""
+
+
+def test_a_served_model_is_evaluated_with_leave_and_trained_never(
+    place: Place, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(arm: str = "arm base = checkpoint(behind)", more: str = "at_once: 2") -> None:
+        place.write(SERVED.replace("ARM", arm).replace("MORE", more))
+
+    small = "rollout { max_tokens = 64 tokens }, max_prompt = 32 tokens, steps = 1 steps"
+    write(f"arm mine = ppo {{ base = checkpoint(behind), data = chain_train, reward = outcome, {small} }}")
+    told = place.call("check", "tiny.reo")
+    refused(told, "E0311", "tiny.reo:9", "`mine` would train `behind`, which is a model behind an address")
+    write()
+    told = place.call("plan", "tiny.reo", "--json")
+    price = json.loads(told.out)["price"]
+    assert price["requests"] > 96 * 2 * 3
+    assert price["sent_tokens"] > price["requests"]
+    assert not price["unpriced"]
+    told = place.run("--allow-served")
+    assert set(told.findings()) == {"E0833", "E0803"}
+    assert "`$SERVER_KEY` is not set" in told.err
+    monkeypatch.setenv("SERVER_KEY", "s3cret")
+    told = place.run()
+    refusal("own/E0749-served.txt", told.err.split("\n\n")[0] + "\n")
+    told = place.run("--allow-served")
+    refused(told, "E0803", "tok", "the folder has no tokenizer.json")
+
+    def keys() -> list[Any]:
+        tasks = lower(reodsl.load("tiny.reo").spec).tasks
+        folder, prints = place.folder, Fingerprints(place.folder / "none")
+        return [
+            resolve_sources(t, t.payload, folder, prints) for t in tasks if t.kind in ("model", "evaluate")
+        ]
+
+    before = keys()
+    assert "127.0.0.1" not in json.dumps(before)
+    assert "SERVER_KEY" not in json.dumps(before)
+    write(more="at_once: 9, seconds: 5 seconds, retries: 1")
+    assert keys() == before
+    write(more='revision: "step-2"')
+    assert keys() != before
+
+
 ADDRESSES = {
     "http://judge.example/v1": False,
     "http://127.0.0.1.example/v1": False,

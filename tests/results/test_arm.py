@@ -127,12 +127,14 @@ def test_questions_are_found_by_their_texts_too_and_ended_curves_say_so(
 
 ONE = re.sub(r"  arm other .*\n", "", ALONE).replace("mine, other", "mine").replace("other", "mine")
 BOTH = re.sub(r"  (frontier|score) .*\n", "", SPEC).replace(", edge]", "]")
+FORCED = SPEC.replace('model: "a")', 'model: "a", at: forced(chain_model))')
 BAD = {
     "no file": (lambda: Path("t.parquet").unlink(), ONE, "E0438", "there is no such file"),
     "no table": (
         lambda: pl.DataFrame({"a": [1]}).write_parquet("t.parquet"), ONE, "E0438", "this is no table of responses",
     ),
     "no model": (lambda: None, ALONE.replace('model: "b"', 'model: "c"'), "E0438", "there is no model `c`"),
+    "no texts": (lambda: None, FORCED, "E0438", "2 responses of `a` have no text, out of which"),
     "no benchmark": (lambda: table("--benchmark", "all"), ONE, "E0438", "no response to sums, and has all"),
     "other questions": (
         lambda: table(change=("q,<q> 1 +2 ?", "p,<q> 1 +3 ?")), ONE, "E0438", "1 have no response, and 1 are others",
@@ -194,6 +196,35 @@ study theirs {
         for each in compile_file("s.reo").diagnostics
         if each.code == "E0616" and "which model" in each.message
     ]
+
+
+def test_answers_are_forced_out_of_imported_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    """The arm is of forced answers by the model, graded as the suite grades, and of the table's lengths."""
+    head = {"benchmark": "sums", "correct": 0}
+    Path("r.jsonl").write_text(
+        "\n".join(
+            json.dumps(head | {"model": model, "question": name, "tokens": tokens, "response": text})
+            for model in ("a", "b")
+            for name, tokens, text in (("q", 9, "so 1 +2 3 answer \\boxed{ 3 }"), ("r", 2, "so"))
+        )
+    )
+    assert call("import", "r.jsonl", "-o", "t.parquet") == 0
+    text = (
+        re.sub(r"  (frontier|score) .*\n", "", FORCED)
+        .replace(", other, edge]", "]")
+        .replace("  arm other", "  # ")
+    )
+    ran(text, capsys)
+    samples = pl.read_parquet("out/arms/mine.s1/samples.parquet")
+    assert samples["tokens"].to_list() == [9, 2]
+    assert samples["correct"].to_list() == [True, False]
+    forced = pl.read_parquet("out/arms/mine.s1/forced.parquet")
+    assert forced["forced"].to_list() == [True, True, False, True, False, False]
+    assert json.loads(Path("out/arms/mine.s1/curves.json").read_text())["sums"]["inexact"] == ["retokenised"]
+    assert "retokenised" in Path("out/report.html").read_text()
+    assert verdicts(capsys)["mine.eval.s1"] == "reuse"
+    little = list_unshown(spec(text), shrink(spec(text), Size(), StandIns(), "embedded"), StandIns())
+    assert any("`chain_model` answered in place of `mine`" in each for each in little)
 
 
 def test_a_rehearsal_puts_a_model_in_their_place() -> None:

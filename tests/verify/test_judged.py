@@ -19,7 +19,8 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Judge
-from runners.judges import Chat, Refused, Reply
+from runners.judges import Chat, Reply
+from runners.remote import Refused
 from runners.verify import SEPARATOR, Answer, open_verifier
 from runners.verify.judged import LONGEST_ANSWER, JudgeVerifier, message_of, verdict_of
 from tests.judging import completion, served

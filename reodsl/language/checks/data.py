@@ -274,7 +274,8 @@ def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
 
 def _find_tokenizer(model: Record | None) -> Record | None:
     """Return the word-level tokenizer of a model, or None if it has another."""
-    return model.sub("source.tokenizer") if model is not None else None
+    tokenizer = model.sub("source.tokenizer") if model is not None else None
+    return tokenizer if tokenizer is not None and tokenizer.kind == "tokenizer" else None
 
 
 def _check_source(ctx: Context, model: Record | None, source: Record) -> list[Diagnostic]:

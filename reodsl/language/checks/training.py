@@ -134,6 +134,28 @@ def check_untrained(case: Case) -> Iterator[Diagnostic]:
         yield error("E0506", words, stage.span, "has no effect", help=f"take them out, {helps}")
 
 
+@case_check
+def check_weights(case: Case) -> Iterator[Diagnostic]:
+    """Report E0311: a training that starts from a model behind an address, whose weights are elsewhere."""
+    source = case.model.sub("source") if case.model is not None else None
+    if (
+        case.repeated
+        or not case.record.is_trained
+        or source is None
+        or source.kind != "served"
+        or case.model is None
+    ):
+        return
+    yield error(
+        "E0311",
+        f"`{case.name}` would train `{case.model.name}`, which is a model behind an address",
+        View(case.record)["base"].place,
+        "its weights are not here",
+        others=[Label(source.span, "served")],
+        help=f"evaluate it, `arm served = checkpoint({case.model.name})`; train one whose source is `hub(…)` or `folder(…)`",
+    )
+
+
 @stage_check
 def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0508: SFT trains on worked solutions, which every source of its data has to have."""

@@ -1,0 +1,291 @@
+"""The rollout engine of a model behind an address: token ids over OpenAI's interface of completions.
+
+Nothing is known of the server but what it replies, which is untrusted. It never gets weights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.ir.model import Served
+from reodsl.store.versions import INEXACT, record
+from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
+from runners.engine.requests import Limits
+from runners.engine.streams import derive, forced_seed
+from runners.remote import LARGEST_REPLY, Refused, Remote, read_key, try_again
+from runners.untrusted import Undecodable, decoded
+
+RETOKENISED = "retokenised"
+"""It gave texts, whose tokens are those of the tokenizer here."""
+UNREPEATABLE = "unrepeatable"
+"""It gave two answers to one greedy request."""
+PROBED = 16
+"""Tokens that the first requests ask for, which see what the server is."""
+_BYTES_PER_TOKEN = 128
+"""Bytes of a reply for each token that it may be about: its text, and its number twice."""
+_SEED = (1 << 31) - 1
+"""Seeds lose their higher bits: some servers take no more."""
+_LOST = 0.02
+"""The share of a server's tokens that its texts may lack when they are tokenised again."""
+
+Value = TypeVar("Value")
+Encode = Callable[[str], Sequence[int]]
+"""Return the tokens of a text, with nothing added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Tokens that follow a prompt, those that the server `counted`, and whether the text `ended` there."""
+
+    tokens: tuple[int, ...]
+    counted: int
+    ended: bool
+
+
+class ServedEngine:
+    """A model behind an address, asked for many responses at a time. See `Engine`; responses have no log-probabilities."""
+
+    def __init__(self, source: Served, encode: Encode, limits: Limits, aside: Path) -> None:
+        """Raise E0833 if the server's key is not set. `aside` is where it is noted what the server cannot do."""
+        self._source, self._encode, self._limits, self._aside = source, encode, limits, aside
+        try:
+            key = read_key(source.key)
+        except Refused as refused:
+            raise self._cannot_ask(refused) from None
+        self._remote = Remote(
+            source.address, "/completions", source.model, key, source.seconds, source.at_once
+        )
+        self._ending = threading.Event()
+        self._probed = False
+        self._made: dict[tuple[Request, int], dict[int, tuple[int, ...]]] = {}
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ahead: Ahead | None = None,
+        ended: Ended | None = None,
+    ) -> list[Response]:
+        """See `Engine.generate`. Answers are forced out of a response as it ends, while its prefix is cached there.
+
+        Raises E0833 where the server cannot be asked, and E0834 where what it replies is not what was asked for.
+        """
+        self._limits.check(requests, sampling)
+        self._made = {}
+        self._probe(requests)
+
+        def respond(at: int) -> tuple[Response, int]:
+            request = requests[at]
+            seed = derive(request.seed, request.drawn) if request.drawn else request.seed
+            made = self._complete(request.prompt, request.limited(sampling), seed)
+            finish: Literal["stop", "length"] = "stop" if made.ended else "length"
+            response = Response(made.tokens, (), (), finish, (0,))
+            answers: dict[int, tuple[int, ...]] = {}
+            if ahead is not None:
+                for cut in dict.fromkeys(ahead.cuts(at, response)):
+                    answers[cut] = self._force(request, response, cut, ahead.forcing, ahead.sampling)
+                self._made[request, len(made.tokens)] = answers
+            if ended is not None:
+                ended(at, response, answers)
+            return response, made.counted
+
+        made = self._ask_all(respond, len(requests))
+        has, counted = (sum(each) for each in zip(*((len(one.tokens), n) for one, n in made), strict=True))
+        if has < counted * (1 - _LOST):
+            raise self._unsound(
+                f"its texts have {has:,} tokens of the {counted:,} that it made",
+                "start it so that texts keep their marks (`skip_special_tokens`), or take a server that replies token ids",
+            )
+        return [response for response, _ in made]
+
+    def force(
+        self,
+        requests: Sequence[Request],
+        responses: Sequence[Response],
+        cuts: Sequence[Sequence[int]],
+        forcing: Sequence[int],
+        sampling: Sampling,
+    ) -> list[list[Forced]]:
+        """See `Engine.force`: what was answered as the responses ended is there. Raises as `generate`."""
+        self._limits.check_forced(requests, responses, cuts, forcing, sampling)
+        self._probe(requests)
+
+        def answer(at: int) -> list[Forced]:
+            request, response = requests[at], responses[at]
+            known = self._made.get((request, len(response.tokens)), {})
+            return [
+                Forced(
+                    cut,
+                    known[cut] if cut in known else self._force(request, response, cut, forcing, sampling),
+                )
+                for cut in cuts[at]
+            ]
+
+        return self._ask_all(answer, len(requests))
+
+    def load_weights(self, state: Weights, version: int) -> None:
+        """Raise: what a server has is not ours to change."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Do nothing: it has no memory of ours."""
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._remote.close()
+
+    def _force(
+        self, request: Request, response: Response, cut: int, forcing: Sequence[int], sampling: Sampling
+    ) -> tuple[int, ...]:
+        """Return the answer forced at a cut; nothing past the response's end."""
+        if cut >= len(response.tokens):
+            return ()
+        prompt = (*request.prompt, *response.tokens[:cut], *forcing)
+        return self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut)).tokens
+
+    def _ask_all(self, ask: Callable[[int], Value], count: int) -> list[Value]:
+        """Return what `ask` returns for each number below `count`. The first failure ends it, after what is under way."""
+        faults: list[BaseException] = []
+
+        def ask_one(at: int) -> Value | None:
+            try:
+                return None if faults else ask(at)
+            except BaseException as fault:
+                faults.append(fault)
+                self._ending.set()
+                return None
+
+        with ThreadPoolExecutor(min(self._source.at_once, max(1, count))) as threads:
+            try:
+                made = list(threads.map(ask_one, range(count)))
+            except BaseException:
+                # Nobody waits an hour for a run that was interrupted.
+                self._ending.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                self._remote.close()
+                raise
+        if faults:
+            raise faults[0]
+        return [each for each in made if each is not None]
+
+    def _probe(self, requests: Sequence[Request]) -> None:
+        """See, before anything else is asked, whether the server is what it has to be. Raises E0833, E0834."""
+        if self._probed or not requests:
+            return
+        models, name = self._remote.models(), self._source.model
+        if models and name not in models:
+            names = ", ".join(f"`{self._remote.shown(each)}`" for each in list(models)[:4])
+            words = f"it has no model `{name}`, and has {names}"
+            raise self._cannot_ask(Refused(words, "write the model's name as the server has it"))
+        most = models.get(name, {}).get("max_model_len")
+        if type(most) is int and most < self._limits.context:
+            raise self._unsound(
+                f"it reads {most:,} tokens at most, and the longest sequence here may have {self._limits.context:,}",
+                f"start it with a longest sequence of {self._limits.context:,} tokens, or shorten the suite's `max_tokens`",
+            )
+        prompt = requests[0].prompt
+        room = min(PROBED, self._limits.context - len(prompt))
+        greedy = Sampling(room, 0.0, stop_ids=(), logprobs=False)
+        one, other = (self._complete(prompt, greedy, 0) for _ in range(2))
+        if one.tokens != other.tokens:
+            record(self._aside, INEXACT, UNREPEATABLE)
+        self._probed = True
+
+    def _complete(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Completion:
+        """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
+        request: dict[str, Any] = {
+            "model": self._source.model,
+            "prompt": list(prompt),
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": min(sampling.top_p, 1.0),
+            "seed": seed & _SEED,
+            "stop_token_ids": list(sampling.stop_ids),
+            "skip_special_tokens": False,
+            "return_token_ids": True,
+        } | ({"top_k": sampling.top_k} if sampling.top_k > 0 else {})
+        largest = LARGEST_REPLY + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
+        try:
+            body = try_again(
+                lambda: self._remote.post(request, largest), self._source.retries, self._ending.wait
+            )
+        except Refused as refused:
+            if refused.request and not self._probed:
+                refused.help = (
+                    "take a server whose completions read prompts of token ids, as vLLM's and SGLang's do"
+                )
+            raise self._cannot_ask(refused) from None
+        if body is None:
+            raise self._cannot_ask(Refused("the run ends", "give the same command once more to go on"))
+        return self._read(body, largest, prompt, sampling)
+
+    def _read(self, body: bytes, largest: int, prompt: Sequence[int], sampling: Sampling) -> Completion:
+        """Return the completion in a reply. Raises E0834 for anything else."""
+        try:
+            reply = decoded(body, largest)
+            choice, usage = reply["choices"][0], reply["usage"]
+            finish, text, ids = choice["finish_reason"], choice["text"], choice.get("token_ids")
+            read, counted = usage["prompt_tokens"], usage["completion_tokens"]
+            if finish not in ("stop", "length") or not isinstance(text, str):
+                raise TypeError
+            if not (type(read) is type(counted) is int and 0 < counted <= sampling.max_tokens):
+                raise TypeError
+        except (Undecodable, LookupError, TypeError, AttributeError):
+            raise self._unsound(
+                f"it sends no completion with its counts of tokens: {self._remote.shown(body)}",
+                "give the address of OpenAI's interface of completions, which ends in `/v1`",
+            ) from None
+        if read != len(prompt):
+            raise self._unsound(
+                f"it read {read:,} tokens where {len(prompt):,} were sent",
+                "start it so that it adds nothing to prompts, such as a mark of their beginning",
+            )
+        ended = finish == "stop"
+        if not ended and counted < sampling.max_tokens:
+            raise self._unsound(
+                f"it cut a response at {counted:,} tokens, where {sampling.max_tokens:,} were asked for",
+                "start it with room for the whole sequence, or shorten the suite's `max_tokens`",
+            )
+        if ids is None:
+            record(self._aside, INEXACT, RETOKENISED)
+            ids = list(self._encode(text))
+            counted -= ended
+            return Completion(self._end(ids, ended, sampling), counted, ended)
+        if not isinstance(ids, list) or not all(
+            type(each) is int and 0 <= each < self._limits.vocab for each in ids
+        ):
+            raise self._unsound(
+                f"it replies tokens that are none of the {self._limits.vocab:,} of the tokenizer",
+                "name the tokenizer of the model that it serves",
+            )
+        if len(ids) not in (counted, counted - ended):
+            raise self._unsound(
+                f"it sends {len(ids):,} tokens, and counts {counted:,}",
+                "take a server that replies all token ids that it makes, as vLLM's and SGLang's do",
+            )
+        last = next((at for at, each in enumerate(ids) if each in sampling.stop_ids), None)
+        if last is not None:
+            # Not every server stops at the tokens that it is told.
+            ids, ended = ids[: last + 1], True
+        elif len(ids) < counted:
+            ids = self._end(ids, ended, sampling)
+        return Completion(tuple(ids), len(ids), ended)
+
+    def _end(self, ids: list[int], ended: bool, sampling: Sampling) -> tuple[int, ...]:
+        """Return tokens with the stop token that a server leaves out."""
+        stop = sampling.stop_ids if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
+        return (*ids[: sampling.max_tokens - len(stop[:1])], *stop[:1])
+
+    def _cannot_ask(self, refused: Refused) -> Problem:
+        message = f"the served model `{self._source.model}` cannot be asked: {refused.words}"
+        return problem("E0833", message, where=self._source.address, help=refused.help)
+
+    def _unsound(self, words: str, help: str) -> Problem:
+        message = f"the served model `{self._source.model}` cannot be evaluated: {words}"
+        return problem("E0834", message, where=self._source.address, help=help)
