@@ -95,7 +95,11 @@ class Served(IR):
 
     incidental: ClassVar[frozenset[str]] = frozenset({"address", "key", "seconds", "at_once", "retries"})
     kind: Literal["served"] = "served"
-    model: str = setting(Text(), "what its server calls it", 'served("Qwen/Qwen3-4B", …)')
+    model: str = setting(
+        Text(),
+        "what its server calls it",
+        'served("Qwen/Qwen3-4B", address: "http://127.0.0.1:8000/v1", tokenizer: hub("Qwen/Qwen3-4B"))',
+    )
     address: str = setting(
         Text(form=ADDRESS),
         "where it is asked, up to the `/v1`; no part of a result",

@@ -189,10 +189,9 @@ def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]
     words = [token.type for token in here.before]
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
-        for name in ("group", "batch", "ref") if runs == "FOR" else ():
-            yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
-        for name in ("steps", "monitor") if runs == "FOR" and tracked else ():
+        beyond = ("steps", "monitor") if tracked else ("batch",)
+        for name in ("group", "ref", *beyond) if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         if runs == "DENSE":
             for local in here.locals.values():

@@ -427,8 +427,9 @@ def test_tools_are_refused_where_the_questions_own_benchmark_lets_none_be_called
     metas = {"plain": "", "calls": offered}
     questions = [Question("q", "", "1", benchmark=name, meta=meta) for name, meta in metas.items()]
     plan = SimpleNamespace(samples=1, gradings=gradings)
+    job = SimpleNamespace(work=tmp_path, resources=Resources())
     with pytest.raises(Problem, match=r"no response may call: add") as caught:
-        run.work_through(SimpleNamespace(work=tmp_path), SimpleNamespace(), questions, plan)
+        run.work_through(job, SimpleNamespace(), questions, plan)
     assert caught.value.diagnostics[0].code == "E0750"
 
 

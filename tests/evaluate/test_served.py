@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.diagnostics.render import render
 from reodsl.doubts.answers import find_inexact
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Graph
@@ -264,9 +265,8 @@ def test_a_server_is_looked_at_before_it_is_asked(
             run.evaluate(asking(job, folders, server))
         assert caught.value.diagnostics[0].code == code
         assert not server.requests
-        if code == "E0834":
-            where = caught.value.diagnostics[0].where or ""
-            refusal("engine/E0834.txt", caught.value, (where, "ADDRESS"))
+        where = caught.value.diagnostics[0].where or ""
+        refusal(f"engine/{code}.txt", caught.value, (where, "ADDRESS"))
     with there(lambda asked: (400, {"error": {"message": "prompt must be a string"}})) as server:
         with pytest.raises(Problem, match="HTTP 400: prompt must be a string") as caught:
             run.evaluate(asking(job, folders, server))
@@ -286,7 +286,7 @@ def test_a_server_is_looked_at_before_it_is_asked(
 
 
 def test_two_answers_to_one_greedy_request_are_noted(
-    job: MakeJob, folders: tuple[Path, Path], vllm: Vllm
+    job: MakeJob, folders: tuple[Path, Path], vllm: Vllm, golden: Callable[[str, str], None]
 ) -> None:
     count = [0]
 
@@ -298,3 +298,5 @@ def test_two_answers_to_one_greedy_request_are_noted(
         made = asking(job, folders, server)
         run.evaluate(made)
     assert inexact(made) == [engine.UNREPEATABLE]
+    (told,) = find_inexact(Graph((made.task,)), {made.task.id: made.out})[made.task.id]
+    golden("evaluate/W0809.txt", render([told], {}))

@@ -17,10 +17,10 @@ from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
 from tests.rewards.reward_groups import arrays
 
-GROUPS, ROLLOUTS, LONGEST = 12, 4, 128
+GROUPS, ROLLOUTS, LONGEST = 12, 6, 128
 SELECTED = {"shortest", "two_modes", "shortest_against_longest", "dast", "dast_by_margin"}
-TRACKED = {"laser_d"}
-"""Rewards with numbers that move with training, which `test_twelve.py` gives them."""
+TRACKED = {"laser_d", "leash"}
+"""Rewards with numbers that move with training, which other tests of this folder give them."""
 REWARDED = [method for method in MODELS["miniature"].methods if method not in SELECTED | TRACKED]
 
 

@@ -62,7 +62,9 @@ WITHOUT_SPEC = {
     "cosine_length",
 }
 OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler"}
-ALONE = {"grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", *OF_SETTINGS}
+ALONE = {
+    "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "hapo", "pass_at_k", *OF_SETTINGS
+}  # fmt: skip
 """Methods that the table lacks: each has a spec of its own."""
 LEFT_OPEN = {"name", "start", "expected_length"}
 """Pools of questions have names of their own, the miniature's table begins at a model that minds efforts too, and expected
