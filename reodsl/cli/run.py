@@ -250,7 +250,8 @@ class Watcher:
                 self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
         if self.receivers:
-            self.notices = Notices(self.receivers, self.ready.spec.study.name, self.ready.store)
+            ready = self.ready
+            self.notices = Notices(self.receivers, ready.spec.study.name, ready.store, ready.graph)
         self.begun, self.display = True, self.open()
 
     def hear(self, event: Event) -> None:

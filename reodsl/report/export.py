@@ -65,6 +65,7 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
 
 COLUMN = 320
 """The width of a chart for a paper: 3.33 inches, a column's, in units of which an inch has 96."""
+_LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 110}
 _ROW, _EDGE = 16, 24
 """The height of a legend's row, and of what is around a legend."""
 
@@ -89,11 +90,8 @@ def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
         (folder / f"{name}.pdf").write_bytes(picture.image)
 
 
-_LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 110}
-
-
 def _lay_legends(value: Any) -> Any:
-    """Return a chart whose legends are below it, in as many columns as there is room for."""
+    """Return a chart whose legends of arms are below it, in two columns."""
     if isinstance(value, list):
         return [_lay_legends(item) for item in value]
     if not isinstance(value, dict):

@@ -8,7 +8,7 @@ import queue
 import threading
 import tomllib
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from reodsl.diagnostics import Diagnostic, problem, warning
 from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.job import Event
+from reodsl.graph.task import Graph
 from reodsl.store.store import Store
 from reodsl.store.versions import PLACE, count_lost
 from reodsl.track.trackers import configuration
@@ -32,32 +33,8 @@ _MOST, _LONGEST = 5, 1500
 """Messages of a kind in a run, and characters of one: who is called too often does not listen any more."""
 
 
-def _slack(study: str, event: str, text: str) -> tuple[Mapping[str, str], bytes]:
-    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(sign, name)
-    return {}, _encode({"text": text})
-
-
-def _discord(study: str, event: str, text: str) -> tuple[Mapping[str, str], bytes]:
-    # A text may hold `@everyone`, which would call them all.
-    return {}, _encode({"content": text, "allowed_mentions": {"parse": []}})
-
-
-def _ntfy(study: str, event: str, text: str) -> tuple[Mapping[str, str], bytes]:
-    urgent = "default" if event == "finished" else "high"
-    return {"Title": f"reodsl: {event}", "Priority": urgent, "Content-Type": "text/plain"}, text.encode()
-
-
-def _plain(study: str, event: str, text: str) -> tuple[Mapping[str, str], bytes]:
-    return {}, _encode({"study": study, "event": event, "text": text})
-
-
-def _encode(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-FORMS = {"slack": _slack, "discord": _discord, "ntfy": _ntfy, "json": _plain}
-"""Forms of a message: the headers and the body of a request, from the study, the kind of event and the text."""
+FORMS = ("slack", "discord", "ntfy", "json")
+"""The forms of a message; `json` is for whoever takes JSON."""
 _HOSTS = {
     "hooks.slack.com": "slack",
     "discord.com": "discord",
@@ -106,15 +83,17 @@ def choose_receivers(asked: Sequence[str]) -> tuple[Receiver, ...]:
     if not asked:
         with suppress(OSError, ValueError):
             names = tomllib.loads(configuration().read_text("utf-8")).get("notify", ())
-    return tuple(map(read_receiver, [names] if isinstance(names, str) else map(str, names)))
+    return tuple(
+        read_receiver(str(name)) for name in (names if isinstance(names, (list, tuple)) else [names])
+    )
 
 
 class Notices:
-    """Messages of one run to its receivers: from every event in, those worth a call out, from a thread of their own."""
+    """Messages of one run to its receivers. It hears every event, and a thread of its own sends what deserves a look."""
 
-    def __init__(self, receivers: Sequence[Receiver], study: str, store: Store) -> None:
+    def __init__(self, receivers: Sequence[Receiver], study: str, store: Store, graph: Graph) -> None:
         """Start the thread."""
-        self._study, self._receivers, self._store = study, receivers, store
+        self._study, self._receivers, self._store, self._graph = study, receivers, store, graph
         self._aside: dict[str, Path] = {}
         self._lost: dict[str, int] = {}
         self._waiting: queue.Queue[tuple[str, str] | None] = queue.Queue()
@@ -128,9 +107,11 @@ class Notices:
     def hear(self, event: Event) -> None:
         """Send a message where a task fails or loses a server, or a training loses accuracy."""
         if event.key is not None:
-            self._aside[event.task] = self._store.root / "work" / event.key / PLACE
+            aside = self._aside[event.task] = self._store.root / "work" / event.key / PLACE
+            # An earlier attempt at the task told of those that it lost.
+            self._lost[event.task] = count_lost(aside)
         if event.kind == "failed":
-            why = event.diagnostics[0].message if event.diagnostics else "nobody says why"
+            why = event.diagnostics[0].message if event.diagnostics else "no reason is known"
             self.tell("task failed", f"{event.task} failed: {why}")
         if event.progress is None:
             return
@@ -142,7 +123,9 @@ class Notices:
                 f"{event.task} has lost a server {lost} time{'s' if lost > 1 else ''}, and goes on with a new one",
             )
         accuracy = event.progress.numbers.get("accuracy")
-        if accuracy is not None and math.isfinite(accuracy) and event.progress.done < event.progress.total:
+        # An evaluation's falls as harder questions come.
+        trained = self._graph[event.task].kind == "train"
+        if trained and accuracy is not None and math.isfinite(accuracy):
             self._watch_accuracy(event.task, accuracy, event.progress.done)
 
     def _watch_accuracy(self, task: str, accuracy: float, step: int) -> None:
@@ -153,7 +136,7 @@ class Notices:
         mean, best = sum(recent) / STEPS, self._best.get(task, 0.0)
         self._best[task] = max(mean, best)
         if mean < best - FALL:
-            # Once: from here on this is the best that it can fall from.
+            # Told once: from here on it has this much to lose.
             self._best[task] = mean
             was, now = (f"{100 * share:.1f}%" for share in (best, mean))
             self.tell(
@@ -185,6 +168,9 @@ class Notices:
         """Wait until all is sent, for at most `FAREWELL` seconds."""
         self._waiting.put(None)
         self._thread.join(FAREWELL)
+        if self._thread.is_alive():
+            for receiver in self._receivers:
+                self._faults.setdefault(receiver.host, f"it took more than {FAREWELL:g} s")
 
     def _send_all(self) -> None:
         while (message := self._waiting.get()) is not None:
@@ -195,21 +181,41 @@ class Notices:
 
 
 def _send(receiver: Receiver, study: str, event: str, text: str) -> str | None:
-    """Send a message, and return why it did not arrive; nothing of the address or the reply is in that."""
+    """Send a message, and return why it did not arrive, without a word of the address or the reply."""
     import httpx
 
-    headers, body = FORMS[receiver.form](study, event, text)
+    headers, body = _write(receiver.form, study, event, text)
     try:
         # Redirects are not followed, and nothing of a reply but its status is read.
         here = receiver.url.startswith("http://")
         with (
             httpx.Client(timeout=PATIENCE, trust_env=not here) as client,
-            client.stream(
-                "POST", receiver.url, content=body, headers={"Content-Type": "application/json", **headers}
-            ) as reply,
+            client.stream("POST", receiver.url, content=body, headers=headers) as reply,
         ):
             return None if reply.is_success else f"it answers with status {reply.status_code}"
     except httpx.TimeoutException:
         return f"it does not answer within {PATIENCE:g} s"
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as fault:
         return f"the connection fails ({type(fault).__name__})"
+
+
+def _write(form: str, study: str, event: str, text: str) -> tuple[dict[str, str], bytes]:
+    """Return the headers and the body of a message."""
+    match form:
+        case "ntfy":
+            urgent = "default" if event == "finished" else "high"
+            return {
+                "Title": f"reodsl: {event}",
+                "Priority": urgent,
+                "Content-Type": "text/plain",
+            }, text.encode()
+        case "slack":
+            for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+                text = text.replace(sign, name)
+            value: dict[str, Any] = {"text": text}
+        case "discord":
+            # A text may hold `@everyone`, which would call them all.
+            value = {"content": text, "allowed_mentions": {"parse": []}}
+        case _:
+            value = {"study": study, "event": event, "text": text}
+    return {"Content-Type": "application/json"}, json.dumps(value).encode()

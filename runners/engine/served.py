@@ -130,8 +130,8 @@ class ServedEngine:
         return self._ask_all(answer, len(requests))
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Raise: what a server has is not ours to change."""
-        raise NotImplementedError
+        """Raise TypeError: nobody trains a model behind an address (E0311)."""
+        raise TypeError("a served model is given no weights")
 
     def release(self) -> None:
         """Do nothing: it has no memory of ours."""

@@ -16,16 +16,18 @@ import pytest
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.render import render
 from reodsl.graph.job import Event, Progress
+from reodsl.graph.task import Graph, Task
 from reodsl.plan.registry import Results
 from reodsl.run import Outcome
 from reodsl.store.store import Store
 from reodsl.store.versions import PLACE, note_lost
 from reodsl.track import notices as module
-from reodsl.track.notices import Notices, Receiver, read_receiver
+from reodsl.track.notices import Notices, Receiver, choose_receivers, read_receiver
 from tests.bad_input.commands import SPEC
 from tests.called import call
 
 SECRET = "T0/B0/dontshowme"
+GRAPH = Graph((Task("a.train", "train", {}, {}, "a", 1), Task("a.eval", "evaluate", {}, {}, "a", 1)))
 
 
 class Door(ThreadingHTTPServer):
@@ -77,7 +79,7 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def send(form: str, url: str, text: str, event: str = "finished") -> list[Any]:
-    notices = Notices([Receiver(url, "127.0.0.1", form)], "study", Store(Path()))
+    notices = Notices([Receiver(url, "127.0.0.1", form)], "study", Store(Path()), GRAPH)
     notices.tell(event, text)
     notices.close()
     return notices.news()
@@ -169,7 +171,7 @@ def test_a_run_calls_when_it_ends(
 
 
 def test_a_training_that_loses_accuracy_is_called_out_once(door: Door, tmp_path: Path) -> None:
-    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path), GRAPH)
 
     def step(number: int, accuracy: float) -> None:
         notices.hear(Event("progress", "a.train", Progress(number, 100, {"accuracy": accuracy})))
@@ -179,6 +181,9 @@ def test_a_training_that_loses_accuracy_is_called_out_once(door: Door, tmp_path:
         step(number, 0.8 + (0.09 if number % 2 else -0.09))
     for number in range(31, 60):
         step(number, 0.6)
+    # Of an evaluation it is the share so far, which falls as harder questions come.
+    for number in range(60):
+        notices.hear(Event("progress", "a.eval", Progress(number, 60, {"accuracy": 1 - number / 60})))
     notices.hear(Event("failed", "b.train", diagnostics=problem("E0926", "it diverged").diagnostics))
     notices.close()
     assert door.texts() == [
@@ -188,25 +193,47 @@ def test_a_training_that_loses_accuracy_is_called_out_once(door: Door, tmp_path:
 
 
 def test_a_lost_server_is_called_out_each_time(door: Door, tmp_path: Path) -> None:
-    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path), GRAPH)
+    aside = tmp_path / "work" / ("ab" * 32) / PLACE
+    # An earlier attempt at the training told of its own.
+    note_lost(aside)
     notices.hear(Event("started", "a.train", key="ab" * 32))
     for step in range(1, 7):
         if step in (2, 5):
-            note_lost(tmp_path / "work" / ("ab" * 32) / PLACE)
+            note_lost(aside)
         notices.hear(Event("progress", "a.train", Progress(step, 9)))
     notices.close()
     assert door.texts() == [
         f"study: a.train has lost a server {times}, and goes on with a new one"
-        for times in ("1 time", "2 times")
+        for times in ("2 times", "3 times")
     ]
 
 
 def test_who_is_called_too_often_hears_the_first(door: Door, tmp_path: Path) -> None:
-    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path))
+    notices = Notices([Receiver(door.url, "127.0.0.1", "json")], "study", Store(tmp_path), GRAPH)
     for number in range(50):
         notices.hear(Event("failed", f"a{number}.train"))
     notices.close()
     assert len(door.got) == 5
+
+
+@pytest.mark.parametrize("line", ["notify = 5", "notify = [5]", "notify = {}", 'notify = ["x"]'])
+def test_a_line_of_the_configuration_that_names_no_address_is_refused(place: Path, line: str) -> None:
+    (place / "config" / "reodsl").mkdir(parents=True)
+    (place / "config" / "reodsl" / "config.toml").write_text(line)
+    with pytest.raises(Problem) as caught:
+        choose_receivers(())
+    assert caught.value.diagnostics[0].code == "E0986"
+    (place / "config" / "reodsl" / "config.toml").write_text("track = [")
+    assert choose_receivers(()) == ()
+
+
+def test_a_receiver_that_takes_for_ever_is_told_of(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and the last one never."""
+    monkeypatch.setattr(module, "FAREWELL", 0.3)
+    monkeypatch.setattr(module, "_send", lambda *_: time.sleep(2))
+    (found,) = send("json", door.url, "hello")
+    assert found.message == "127.0.0.1 did not get a message of this run: it took more than 0.3 s"
 
 
 @pytest.mark.parametrize("how", ["refuses", "elsewhere", "deaf", "away"])

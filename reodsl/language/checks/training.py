@@ -137,22 +137,19 @@ def check_untrained(case: Case) -> Iterator[Diagnostic]:
 @case_check
 def check_weights(case: Case) -> Iterator[Diagnostic]:
     """Report E0311: a training that starts from a model behind an address, whose weights are elsewhere."""
-    source = case.model.sub("source") if case.model is not None else None
-    if (
-        case.repeated
-        or not case.record.is_trained
-        or source is None
-        or source.kind != "served"
-        or case.model is None
-    ):
+    model = case.model
+    source = model.sub("source") if model is not None else None
+    if model is None or source is None or source.kind != "served":
+        return
+    if case.repeated or not case.record.is_trained:
         return
     yield error(
         "E0311",
-        f"`{case.name}` would train `{case.model.name}`, which is a model behind an address",
+        f"`{case.name}` would train `{model.name}`, which is a model behind an address",
         View(case.record)["base"].place,
         "its weights are not here",
         others=[Label(source.span, "served")],
-        help=f"evaluate it, `arm served = checkpoint({case.model.name})`; train one whose source is `hub(…)` or `folder(…)`",
+        help=f"evaluate it, `arm served = checkpoint({model.name})`; train one whose source is `hub(…)` or `folder(…)`",
     )
 
 
