@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from math import inf, isclose, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from reodsl.ir.study import Study
 from reodsl.language import compile_file
 from reodsl.numbers.intervals import interval
 from runners.evaluate import measures
-from runners.rewards.arithmetic import choose
 from tests.evaluate.conftest import MakeJob
 
 GRID = (0, 4, 8, 16, 32)
@@ -255,16 +253,6 @@ def test_votes_are_counted_as_if_all_draws_were_made(seed: int) -> None:
     group = [{"correct": r, "answer": a} for r, a in zip(right, answers, strict=True)]
     for votes in range(1, count + 1):
         assert measures.majority(answers, right, votes) == pytest.approx(vote(group, votes))
-
-
-def test_ways_to_choose_are_counted_without_end() -> None:
-    ways = [[sum(1 for _ in combinations(range(n), k)) for k in range(9)] for n in range(9)]
-    assert [[choose(n, k) for k in range(9)] for n in range(9)] == ways
-    missed = float(np.prod([(9500 - i) / (10_000 - i) for i in range(60)]))
-    assert isclose(choose(9500, 60) / choose(10_000, 60), missed)
-    assert [choose(3, -1), choose(-3, 2), choose(3.9, 2.9)] == [0, 0, 3]
-    assert [choose(1e300, 1e200), choose(3000, 1500), choose(1e300, 2)] == [inf, inf, inf]
-    assert all(map(isnan, (choose(nan, 1), choose(inf, 1))))
 
 
 def test_a_measure_reads_as_it_is_written(study: Callable[..., Study]) -> None:

@@ -104,6 +104,7 @@ def test_measures_are_columns_beside_the_rest_and_points_of_a_chart(material: Ma
     changed = replace(material, spec=material.spec.model_copy(update={"study": study}), measures=measured)
     table = tables.main(changed)
     assert cells(table)["reo_exp", "mean"]["brief(0.5)"] == 0.25
+    assert tables.main(replace(changed, measures=pl.DataFrame())).columns == tables.main(material).columns
     html = render(main_table(changed, table, shown.rows, shown.shown))
     assert html.count("[0.125, 0.375]</small>") == 2
     assert "[0.125, 0.375]; −0.500 [−0.750, −0.250]" in html

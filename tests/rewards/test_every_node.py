@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import getmembers, isclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -318,11 +319,11 @@ def test_over_earlier_responses(tmp_path: Path) -> None:
     """None to the first question, three to the second; each statistic reads the response at hand beside them."""
     earlier = (Rollout(4, True), Rollout(12, False), Rollout(7, True))
     groups = (GROUPS[0], replace(GROUPS[1], history=earlier))
-    lines = []
-    for name in get_args(Statistic):
+    lines, conditions = [], ("", " if correct(z)")
+    for name, condition in product(get_args(Statistic), conditions):
         empty = "" if name in ("sum", "count") else ", empty: 5"
         lines.append(
-            f"let v{len(lines)} = {name}((len(z) + len(y)) / 1 token for z in history(x) if correct(z){empty})"
+            f"let v{len(lines)} = {name}((len(z) + len(y)) / 1 token for z in history(x){condition}{empty})"
         )
     rule = reward("\n".join([*lines, " + ".join(f"v{i}" for i in range(len(lines)))]), tmp_path)
     assert rule.remembers
@@ -335,16 +336,15 @@ def test_over_earlier_responses(tmp_path: Path) -> None:
     )
     for number, group in enumerate(groups):
         for index, y in enumerate(group.rollouts):
-            values = [each.length + y.length for each in group.history if each.correct]
-            slow = sum(
-                SLOW[name](values) if values else 0 if name in ("sum", "count") else 5
-                for name in get_args(Statistic)
-            )
+            slow = 0.0
+            for name, condition in product(get_args(Statistic), conditions):
+                values = [each.length + y.length for each in group.history if each.correct or not condition]
+                slow += SLOW[name](values) if values else 0 if name in ("sum", "count") else 5
             assert interpret(rule, group, index) == pytest.approx([slow])
             assert whole[number, index] == pytest.approx(slow)
     # A first step remembers nothing.
     first, _ = evaluate(rule, made.inputs, made.forced.look_up, made.bare.look_up)
-    assert first == pytest.approx(np.full((2, 3, 1), 5.0 * 5))
+    assert first == pytest.approx(np.full((2, 3, 1), 2 * 5.0 * 5))
 
 
 @pytest.mark.parametrize(

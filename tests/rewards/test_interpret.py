@@ -1,13 +1,15 @@
 """Rewards of the literature against numbers worked out by hand from their equations."""
 
 import math
+from itertools import combinations
 
+import numpy as np
 import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
 from reodsl.ir.rollout import Group, Rollout
-from runners.rewards.arithmetic import power
+from runners.rewards.arithmetic import choose, power
 from runners.rewards.interpret import interpret
 from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
@@ -117,3 +119,13 @@ def test_a_given_number_that_is_not_there_names_those_that_are():
         interpret(outcome(given("n_glod")), asked, 0)
     assert caught.value.diagnostics[0].code == "E0922"
     assert "n_gold" in caught.value.diagnostics[0].notes[0]
+
+
+def test_ways_to_choose_are_counted_without_end() -> None:
+    ways = [[sum(1 for _ in combinations(range(n), k)) for k in range(9)] for n in range(9)]
+    assert [[choose(n, k) for k in range(9)] for n in range(9)] == ways
+    missed = float(np.prod([(9500 - i) / (10_000 - i) for i in range(60)]))
+    assert math.isclose(choose(9500, 60) / choose(10_000, 60), missed)
+    assert [choose(3, -1), choose(-3, 2), choose(3.9, 2.9)] == [0, 0, 3]
+    assert [choose(1e300, 1e200), choose(3000, 1500), choose(1e300, 2)] == [math.inf] * 3
+    assert all(map(math.isnan, (choose(math.nan, 1), choose(math.inf, 1), choose(1, -math.inf))))

@@ -319,6 +319,16 @@ def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from(
     assert read == wanted
 
 
+def test_one_response_drawn_from_other_numbers_is_enough_to_keep_them_all() -> None:
+    base = experience(small_model())
+    first, *rest = (replace(one, behaviour=one.logprobs) for one in responses_of(base))
+    other = replace(first, behaviour=tuple(each - 0.5 for each in first.logprobs))
+    batch = batch_of(score(with_responses(base, [other, *rest]), method()))
+    wanted = [each for one in (other, *rest) for each in one.behaviour]
+    assert batch.behaviour.tolist() == pytest.approx(wanted)
+    assert batch.logprobs.tolist() == pytest.approx([each for one in (first, *rest) for each in one.logprobs])
+
+
 def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question's first response comes before any second one."""
     texts = [f"{question}{rollout}" * 5 for question in "abc" for rollout in range(4)]

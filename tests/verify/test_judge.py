@@ -122,6 +122,13 @@ def test_members_of_a_set_may_come_in_any_order_and_each_has_to_be_there() -> No
     assert not outcome(plan, lambda ask: ask.answer == r"2/\sqrt{2}")
 
 
+def test_sets_within_sets_are_opened_to_a_depth_and_asked_about_below_it() -> None:
+    gold, answer = r"\sqrt{2}", r"2/\sqrt{2}"
+    for depth, opened in ((5, True), (9, False)):
+        plan = judge(r"\{" * depth + gold + r"\}" * depth, r"\{" * depth + answer + r"\}" * depth, 0.0)
+        assert (questions(plan) == [Ask(gold, answer)]) == opened
+
+
 def test_what_is_plain_is_decided_at_once() -> None:
     assert decide("6", " 6 ") is True
     assert decide("6", "5") is False

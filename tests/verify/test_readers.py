@@ -15,6 +15,7 @@ from reodsl.ir.model import Forcing
 from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import Thinking, answer_changes, final_answer, read_answer
+from runners.verify.final import LONGEST_SENTENCE
 from runners.verify.readers import opens_box
 
 PROSE = Path(__file__).with_name("prose.tsv")
@@ -123,6 +124,14 @@ def test_prose_is_read_as_a_person_reads_it() -> None:
     ]
     assert len(rows) > 70
     assert not wrong
+
+
+def test_a_sentence_of_many_characters_says_nothing() -> None:
+    for more, answer in ((0, "7"), (1, "")):
+        text = "The answer is 7 because"
+        text += " a" * ((LONGEST_SENTENCE - len(text)) // 2 - 4)
+        text += "a" * (LONGEST_SENTENCE - len(text) - 1 + more) + "."
+        assert read_answer((Final(),), text) == answer
 
 
 def test_a_pattern_without_a_group_gives_the_whole_match() -> None:
@@ -353,6 +362,7 @@ def test_only_what_ends_after_a_place_is_read_after_it() -> None:
     assert read_answer(last, "7 and more", since=0) == "7"
     assert read_answer(last, "7 and more", since=1) == ""
     assert read_answer(last, "7 and 8", since=1) == "8"
+    assert read_answer((ENDED,), "answer is 7", since=11) == ""
 
 
 def test_the_last_box_decides_whether_a_text_ends_in_one() -> None:
