@@ -12,6 +12,7 @@ from typing import Protocol
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.job import Event
+from reodsl.graph.payload import engine_of
 from reodsl.machine import measure
 from reodsl.plan.registry import Execution, Machine, Results, load_registry
 from reodsl.plan.verdict import Plan, Ready
@@ -20,7 +21,7 @@ from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
 from reodsl.store import runs
 from reodsl.store.code import FunctionCode, read_all
-from reodsl.store.consent import Destination, allow, destinations, keyless, report_unapproved
+from reodsl.store.consent import Destination, allow, destinations, keyless, overwritten, report_unapproved
 from reodsl.store.layout import lay_out, require_place
 
 
@@ -88,7 +89,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     if not findings and todo:
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
-        asked = destinations(task.payload for task in todo)
+        asked = (*destinations(task.payload for task in todo), *overwritten(map(engine_of, todo)))
         new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.

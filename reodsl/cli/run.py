@@ -81,9 +81,11 @@ Examples:
 @click.option(
     "--allow-judge",
     "--allow-served",
+    "--allow-weights",
     "allow_judge",
     is_flag=True,
-    help="Let questions and answers go to a judge or served model whose address or key is new here, and remember it.",
+    help="Let questions and answers go to a judge or served model whose address or key is new here, weights to servers of "
+    "$REODSL_SGLANG_ADDRESS, and remember it.",
 )
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")

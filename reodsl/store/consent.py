@@ -17,7 +17,7 @@ from reodsl.store.code import FunctionCode, parts
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A model behind an address, the variable with its key, if it has one, and what it is: a `judge` or `served`."""
+    """An address, its model, the variable with its key, if it has one, and its use: `judge`, `served` or `weights`."""
 
     model: str
     address: str
@@ -34,6 +34,13 @@ def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
         if part.get("kind") in ("judge", "served") and isinstance(part.get("address"), str)
     )
     return tuple(dict.fromkeys(judges))
+
+
+def overwritten(engines: Iterable[str]) -> tuple[Destination, ...]:
+    """Return the running servers that a run gives its weights, if it samples with SGLang and the environment names any."""
+    named = os.environ.get("REODSL_SGLANG_ADDRESS", "") if "sglang" in engines else ""
+    addresses = dict.fromkeys(each.strip().rstrip("/") for each in named.split(",") if each.strip())
+    return tuple(Destination("", address, None, "weights") for address in addresses)
 
 
 def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
@@ -67,7 +74,18 @@ def report_unapproved(
             help=f"read {'it' if len(code) == 1 else 'them'}, and give the same command with --allow-python: it asks once"
             " for each content",
         )
-    asked = [each for each in judges if not is_allowed(each)]
+    new = [each for each in judges if not is_allowed(each)]
+    taken = ", ".join(f"`{each.address}`" for each in new if each.kind == "weights")
+    if taken:
+        yield error(
+            "E0749",
+            f"the run replaces the weights of servers that are new to this machine: {taken}",
+            where="$REODSL_SGLANG_ADDRESS",
+            notes=["whoever else asks one of them gets answers of this run's model from then on"],
+            help="unset $REODSL_SGLANG_ADDRESS, and the run starts its own; if nobody else uses them, `reodsl run` takes "
+            "them with --allow-weights: it asks once for each address",
+        )
+    asked = [each for each in new if each.kind != "weights"]
     if asked:
         noun = "judge" if all(each.kind == "judge" for each in asked) else "server"
         option = "--allow-judge" if noun == "judge" else "--allow-served"
@@ -92,10 +110,12 @@ def consent_folder(kind: str) -> Path:
 
 
 def _place(item: FunctionCode | Destination) -> Path:
-    """Return the file of an approval: of code by its content, of a judge by its address and the variable of its key."""
+    """Return the file of an approval: of code by its content, of an address by itself and the variable of its key."""
     if isinstance(item, FunctionCode):
         return consent_folder("python") / item.checksum
-    return consent_folder("judges") / hashlib.sha256(f"{item.address}\0{item.key or ''}".encode()).hexdigest()
+    use = "\0weights" if item.kind == "weights" else ""
+    name = f"{item.address}\0{item.key or ''}{use}"
+    return consent_folder("judges") / hashlib.sha256(name.encode()).hexdigest()
 
 
 def is_allowed(item: FunctionCode | Destination) -> bool:

@@ -21,7 +21,7 @@ from reodsl.ir.data import Tests as ByTests
 from reodsl.price import price
 from reodsl.rehearse import Size, StandIns, shrink
 from reodsl.report.provenance import answers_read
-from reodsl.store.consent import consent_folder, destinations
+from reodsl.store.consent import Destination, allow, consent_folder, destinations, is_allowed
 from reodsl.store.external import Fingerprints, resolve_sources
 from tests.bad_input.commands import SPEC, Place, refused
 from tests.judging import Served, served
@@ -119,6 +119,22 @@ def test_a_served_model_is_evaluated_with_leave_and_trained_never(
     assert keys() == before
     write(more='revision: "step-2"')
     assert keys() != before
+
+
+def test_servers_that_run_already_take_weights_with_leave_alone(
+    place: Place, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9/, http://127.0.0.1:10")
+    place.write(SPEC)
+    assert "E0749" not in place.run().findings(), "the spec's engine is the embedded one"
+    place.write(SPEC.replace("= ppo {", "= ppo { engine = sglang,"))
+    told = place.run()
+    refusal("own/E0749-weights.txt", told.err.split("\n\n")[0] + "\n")
+    assert "E0749" not in place.run("--allow-weights").findings()
+    for address in ("http://127.0.0.1:9", "http://127.0.0.1:10"):
+        allow(Destination("", address, None, "weights"))
+        assert not is_allowed(Destination("", address, None)), "leave to be overwritten is none to ask"
+    assert "E0749" not in place.run().findings()
 
 
 ADDRESSES = {
