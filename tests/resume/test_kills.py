@@ -11,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from reodsl import load
+from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS
 from tests.resume.conftest import finished
-from tests.resume.harness import EVERY_KIND, SHORT, Forks, Moment, Place, assert_gone, same
+from tests.resume.harness import EVERY_KIND, HERE, SHORT, SPEC, Forks, Moment, Place, assert_gone, same
 from tests.resume.moments_of_runs import AROUND, KEY, PUBLISHING, WORKING
+
+
+def test_the_spec_has_every_kind_of_task() -> None:
+    assert {task.kind for task in lower(load(HERE / SPEC, target="every_kind").spec).tasks} == set(VERSIONS)
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:

@@ -115,11 +115,12 @@ def test_returns_of_reo_rl_by_hand():
 
 
 def test_equal_rewards_and_a_lone_rollout_give_nothing():
-    rewards = np.array([[[0.1 + 0.2], [0.3], [0.3]]])
-    for std in ("population", "sample"):
-        rule = Advantage(std=std)
-        assert not section_advantages(rewards, np.ones_like(rewards, dtype=bool), rule).any()
-        assert not section_advantages(np.ones((1, 1, 1)), np.ones((1, 1, 1), dtype=bool), rule).any()
+    with np.errstate(all="raise"):
+        rewards = np.array([[[0.1 + 0.2], [0.3], [0.3]]])
+        for std in ("population", "sample"):
+            rule = Advantage(std=std)
+            assert not section_advantages(rewards, np.ones_like(rewards, dtype=bool), rule).any()
+            assert not section_advantages(np.ones((1, 1, 1)), np.ones((1, 1, 1), dtype=bool), rule).any()
 
 
 def test_each_question_decides_for_itself_whether_its_rewards_are_equal():

@@ -64,6 +64,7 @@ def test_divergence_by_hand():
 
 def test_means_over_tokens_and_over_responses():
     assert token_weights([1, 3], "token", 8) == [0.25, 0.25]
+    assert token_weights([0, 3], "response", 8) == pytest.approx([1 / 2, 1 / 6])
     assert token_weights([1, 3], "response", 8) == [0.5, 1 / 6]
     # Dr. GRPO: 1/G sum over responses of their tokens' sum over 8.
     assert token_weights([1, 3], "constant", 8) == [1 / 16, 1 / 16]

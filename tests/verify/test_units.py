@@ -81,3 +81,9 @@ def test_parts_in_several_units_add_up_in_the_first() -> None:
         read = quantity(text)
         assert read is not None
         assert read.value == Fraction(value)
+
+
+def test_a_base_may_be_a_word() -> None:
+    words = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    found = [quantity(rf"10_{{\text{{{word}}}}}") for word in words]
+    assert [each.base if each is not None else None for each in found] == list(range(2, 11))
