@@ -34,14 +34,9 @@ def format_signed(value: float | None, digits: int = 1) -> str:
     return f"+{text}" if positive else text
 
 
-def arrow(value: float | None, digits: int = 1, unit: str = "") -> str:
-    """`↓57.6%`, `↑0.7`, or `0.0` where nothing changed at this precision; empty where nothing is known."""
-    if value is None or not math.isfinite(value):
-        return ""
-    text = number(abs(value), digits)
-    if not any(c in "123456789" for c in text):
-        return f"{text}{unit}"
-    return f"{'↑' if value > 0 else '↓'}{text}{unit}"
+def format_change(value: float | None, unit: str = "") -> str:
+    """`−57.6%`, `+0.7`, or `0.0` where nothing changed at this precision; empty where nothing is known."""
+    return "" if value is None or not math.isfinite(value) else format_signed(value) + unit
 
 
 def interval(low: float | None, high: float | None, digits: int = 1) -> str:

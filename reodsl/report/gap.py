@@ -105,14 +105,12 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
             if row["change"] is not None:
                 ends = formats.interval(row["change_low"], row["change_high"])
                 about = f"{formats.format_signed(row['change'])} {ends}"
-            cell = Cell(
-                MEAN, cause, formats.number(row["value"]), formats.arrow(row["change"]), around, about
-            )
+            value, change = formats.number(row["value"]), formats.format_change(row["change"])
+            cell = Cell(MEAN, cause, value, change, around, about)
             numbers.append(number(cell, first=cause == "before", label=head))
         body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
-    head = tag(
-        "tr", tag("th", "arm", class_="name"), [tag("th", each, scope="col") for each in heads.values()]
-    )
+    named = [tag("th", each, scope="col") for each in heads.values()]
+    head = tag("tr", tag("th", "arm", class_="name"), named, class_="only")
     whole = tag("table", tag("thead", head), tag("tbody", body), class_="results")
     return tag(
         "div", whole, class_="scroll", tabindex="0", role="region", aria_label="Where the gap comes from"
@@ -139,7 +137,7 @@ def gap_chart(rows: pl.DataFrame) -> Json:
         "bar",
         {},
         switched=False,
-        x=channel("tokens", title="tokens of budget at which answers are wrong"),
+        x=channel("tokens", title="tokens of budget at which answers are wrong", axis={"tickCount": 8}),
         y=channel(
             "arm",
             "nominal",

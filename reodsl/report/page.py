@@ -232,7 +232,7 @@ def _reading(material: Material) -> list[str]:
     words.append("Arrows in the heads show which way is better.")
     if score is not None and score.relative_to is not None:
         words.append(
-            f"Arrows beside numbers show the difference from {score.relative_to}, paired by seed and question. "
+            f"Signed numbers beside others are differences from {score.relative_to}, paired by seed and question. "
             "Differences are the same against any frontier. "
             "They are given in percent only where the denominator's interval leaves out 0."
         )

@@ -23,11 +23,11 @@ def test_numbers(value: float | None, digits: int, text: str) -> None:
     assert formats.number(value, digits) == text
 
 
-def test_changes_have_arrows_and_signs() -> None:
-    assert formats.arrow(-57.6, unit="%") == "↓57.6%"
-    assert formats.arrow(0.7) == "↑0.7"
-    assert formats.arrow(0.04) == "0.0"
-    assert formats.arrow(None) == ""
+def test_changes_have_signs() -> None:
+    assert formats.format_change(-57.6, unit="%") == "−57.6%"
+    assert formats.format_change(0.7) == "+0.7"
+    assert formats.format_change(0.04) == "0.0"
+    assert formats.format_change(None) == ""
     assert formats.format_signed(0.66) == "+0.7"
     assert formats.format_signed(-94.3, 0) == "−94%"[:-1]
     assert formats.format_signed(0.01) == "0.0"

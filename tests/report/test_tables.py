@@ -163,7 +163,7 @@ def test_a_mark_is_green_for_the_better_and_red_for_the_worse(
     low, high = (scale * end for end in ends.values())
     assert formats.interval(low, high) in found.about
     assert (formats.format_signed(scale * row[stem]) + " [" in found.about) is (column != "difference")
-    assert (formats.arrow(scale * row[stem]) in found.change) is (column != "difference")
+    assert (formats.format_change(scale * row[stem]) in found.change) is (column != "difference")
 
 
 @pytest.mark.parametrize("study", ["material", "of_seeds"])
