@@ -18,7 +18,7 @@ EXTRAS = {
         "psutil",
         "tensorboard",
     ),
-    "report": ("numpy", "polars", "altair", "vl_convert", "rich"),
+    "report": ("numpy", "polars", "altair", "vl_convert", "rich", "latex2mathml"),
     "hub": ("huggingface_hub", "datasets"),
     "gym": ("reasoning_gym",),
 }

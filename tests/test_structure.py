@@ -196,6 +196,7 @@ HEAVY_LIBRARIES = {
     "altair",
     "httpx",
     "io",
+    "latex2mathml",
     "numpy",
     "polars",
     "pydantic",

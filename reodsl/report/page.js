@@ -231,14 +231,20 @@
       return { evaluation: named(row), row: number, benchmark: benchmarks[benchmark], question: text(id), asked: text(asked).slice(0, 160),
         sample: row[3], tokens: row[5], finish: row[6] ? "length" : "stop", answer: text(row[7]), correct: Boolean(row[8]) };
     };
+    // A response of an arm by what it answers.
+    const answer = (row) => row.slice(2, 4).join(" ");
+    const of = new Map(responses.map((row) => [`${named(row)} ${answer(row)}`, row]));
     const fits = (want) => (row) => {
       const [benchmark, id, asked] = questions[row[2]];
-      const at = want.flip ? grids[row[0]].indexOf(Number(want.flip)) : 0;
+      const at = (budget) => row[10][grids[row[0]].indexOf(Number(budget))];
+      const has = (number) => text(number)?.toLowerCase().includes(want.words.toLowerCase());
+      const beside = of.get(`${want.other} ${answer(row)}`);
       return !(want.evaluation && named(row) !== want.evaluation) && !(want.benchmark && benchmarks[benchmark] !== want.benchmark)
-        && !(want.correct && Boolean(row[8]) !== (want.correct === "right"))
+        && !(want.correct === "unfinished" ? !row[6] : want.correct && Boolean(row[8]) !== (want.correct === "right"))
         && !(want.shortest && row[5] < Number(want.shortest)) && !(want.longest && row[5] > Number(want.longest))
-        && !(want.flip && !(at > 0 && row[10][at - 1] + row[10][at] === (want.to === "wrong" ? "10" : "01")))
-        && !(want.words && !(text(asked).includes(want.words) || text(id).startsWith(want.words) || text(row[7]) === want.words));
+        && !(want.right_at && at(want.right_at) !== "1") && !(want.wrong_at && at(want.wrong_at) !== "0")
+        && !(want.other && want.others && !(beside && Boolean(beside[8]) === (want.others === "right")))
+        && !(want.words && !(has(asked) || has(row[4]) || has(row[7]) || text(id).startsWith(want.words)));
     };
     const whole = (number) => {
       const row = responses[number];
@@ -254,10 +260,23 @@
       });
       return { ...light(row, number), text: text(asked), gold: gold.map(text), response, left_out: leftOut, cuts };
     };
+    // How far apart the lengths of the responses to a question are, over all arms or one other.
+    const ends = new Map();
+    for (const row of responses) {
+      const [low, high] = ends.get(answer(row)) ?? [row, row];
+      ends.set(answer(row), [row[5] < low[5] ? row : low, row[5] > high[5] ? row : high]);
+    }
+    const apart = (other) => (row) => {
+      const [low, high] = other ? [row, of.get(`${other} ${answer(row)}`) ?? row] : ends.get(answer(row));
+      return -Math.abs(high[5] - low[5]);
+    };
     const answers = {
       responses: ({ offset, limit, ...want }) => {
-        const found = responses.flatMap((row, number) => (fits(want)(row) ? [light(row, number)] : []));
-        return { total: found.length, offset: Number(offset), responses: found.slice(Number(offset), Number(offset) + limit), unread: [] };
+        const found = responses.map((row, number) => [row, number]).filter(([row]) => fits(want)(row));
+        const value = { longest: (row) => -row[5], shortest: (row) => row[5], different: apart(want.other) }[want.order];
+        if (value) found.sort(([one], [two]) => value(one) - value(two) || two[5] - one[5]);
+        return { total: found.length, offset: Number(offset), unread: [],
+          responses: found.slice(Number(offset), Number(offset) + limit).map(([row, number]) => light(row, number)) };
       },
       response: ({ evaluation, row, benchmark, question, sample }) => {
         const number = row !== undefined ? Number(row) : responses.findIndex((each) => named(each) === evaluation
@@ -267,15 +286,9 @@
       },
     };
     // The longest and the shortest response to the question on which arms differ most.
-    const first = new Map();
-    responses.forEach((row, number) => {
-      const key = row.slice(1, 4).join(" ");
-      const [low, high] = first.get(key) ?? [number, number];
-      first.set(key, [row[5] < responses[low][5] ? number : low, row[5] > responses[high][5] ? number : high]);
-    });
-    const spread = ([low, high]) => responses[high][5] - responses[low][5];
-    const [low, high] = [...first.values()].reduce((best, each) => (spread(each) > spread(best) ? each : best));
-    let state = new URLSearchParams({ of: named(responses[high]), row: high, ...(low === high ? {} : { beside: named(responses[low]) }) });
+    const [{ row: most, evaluation: long }] = answers.responses({ order: "different", offset: 0, limit: 1 }).responses;
+    const short = named(ends.get(answer(responses[most]))[0]);
+    const state = new URLSearchParams({ of: long, row: most, at: 0, order: "different", ...(long === short ? {} : { beside: short }) });
     const change = (changes) => {
       for (const [name, value] of Object.entries(changes))
         if (value === null || value === "") state.delete(name); else state.set(name, String(value));

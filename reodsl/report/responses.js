@@ -11,71 +11,143 @@ const el = (name, attributes, ...children) => {
   made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 };
-const clear = (element, ...children) => element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+// What had the focus has it again, by its id, name or key; where that is gone, what is marked as the first to read.
+const clear = (element, ...children) => {
+  const had = element.contains(document.activeElement) ? document.activeElement : null;
+  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  if (!had) return;
+  const same = (each) => !each.disabled && ["id", "name", "data-key"].some((name) => had.hasAttribute(name) && each.getAttribute(name) === had.getAttribute(name));
+  ([...element.querySelectorAll("[id], [name], [data-key]")].find(same) ?? element.querySelector("[data-first]"))?.focus();
+};
+
+// A formula as its source was converted: a name, attributes and children.
+const mathml = ([name, attributes, children], source) => {
+  const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (source) made.setAttribute("title", source);
+  made.append(...children.map((child) => (typeof child === "string" ? child : mathml(child))));
+  return made;
+};
+// A part of a text with its formulas drawn; one that reaches beyond the part stays as it is written.
+const written = (text, from, to, formulas) => {
+  const parts = [];
+  let at = from;
+  for (const [begin, end, tree] of formulas) {
+    if (begin < at || end > to) continue;
+    parts.push(text.slice(at, begin), mathml(tree, text.slice(begin, end)));
+    at = end;
+  }
+  return [...parts, text.slice(at, to)];
+};
+// Places count characters. Here a character beyond U+FFFF counts twice.
+const inUnits = (text, places) => {
+  if (!/[\ud800-\udfff]/.test(text)) return places;
+  const order = [...places.keys()].sort((a, b) => places[a] - places[b]);
+  const units = [];
+  let unit = 0, passed = 0;
+  for (const index of order) {
+    for (; passed < places[index]; passed++) unit += text.codePointAt(unit) > 0xffff ? 2 : 1;
+    units[index] = unit;
+  }
+  return units;
+};
+const formulasOf = (each, name, source) => {
+  const found = source ? [] : each.formulas?.[name] ?? [];
+  const units = inUnits(each[name], found.flatMap(([begin, end]) => [begin, end]));
+  return found.map(([, , tree], index) => [units[2 * index], units[2 * index + 1], tree]);
+};
 
 // `info` names the evaluations (name, arm, whole), benchmarks, budgets and colours; `ask` answers "responses" and "response";
 // `query` is the state, `go` changes it and draws again, `soft` changes it alone; `links` says that an address has the state.
 const responseReader = ({ root, info, ask, query, go, soft, links }) => {
   const PAGE = 50;
-  const FILTERS = ["evaluation", "benchmark", "words", "correct", "shortest", "longest", "flip", "to"];
+  const FILTERS = ["evaluation", "benchmark", "words", "correct", "shortest", "longest", "right_at", "wrong_at", "other", "others", "order"];
   let drawn = 0;
   const named = (evaluation) => info.evaluations.find((each) => each.name === evaluation);
   const dot = (arm) => el("span", { class: "dot", colour: info.colours[arm] ?? "#8d96a3", "aria-hidden": "true" });
   const option = (value, text, chosen) => el("option", { value, selected: value === (chosen || "") }, text);
   const choice = (label, name, options, chosen) => el("label", {}, label + " ", el("select", { name,
     onchange: (event) => go({ [name]: event.target.value, offset: null }) }, options.map(([value, text]) => option(value, text, chosen))));
-  const field = (label, name, attributes, value) => el("label", {}, label + " ", el("input", { name, value, ...attributes,
+  const field = (label, name, attributes, value) => el("label", {}, label && label + " ", el("input", { name, value, ...attributes,
     onchange: (event) => go({ [name]: event.target.value, offset: null }) }));
   const verdict = (of) => `${of.correct ? "✓" : "✗"} ${of.answer ?? "no answer"}${of.unsettled ? `, not judged: ${of.unsettled}` : ""}`;
   const damage = (tasks) => tasks.length ? el("p", { class: "about damaged" }, `Damaged or missing, and left out: ${tasks.join(", ")}. `,
     "Running the spec again makes it anew.") : null;
 
+  const wanted = () => {
+    const state = query();
+    return Object.fromEntries(FILTERS.filter((name) => state.get(name)).map((name) => [name, state.get(name)]));
+  };
+  const away = { of: null, row: null, cut: null, whole: null };
+
   const showList = async (mine) => {
     const state = query();
     const get = (name) => state.get(name) || "";
-    const wanted = { offset: state.get("offset") || 0, limit: PAGE };
-    for (const name of FILTERS) if (get(name)) wanted[name] = get(name);
-    const found = await ask("responses", wanted);
+    const found = await ask("responses", { ...wanted(), offset: state.get("offset") || 0, limit: PAGE });
     if (mine !== drawn) return;
-    const turns = [["", "any"], ...info.budgets.slice(1).map((each) => [String(each), each.toLocaleString("en-US")])];
+    const cuts = [["", "any"], ...info.budgets.map((each) => [String(each), each.toLocaleString("en-US")])];
+    const arms = info.evaluations.map((each) => [each.name, each.name + (each.whole ? "" : " (so far)")]);
+    const either = [["right", "right"], ["wrong", "wrong"]];
+    const several = arms.length > 1;
+    const pair = (...those) => el("span", {}, those);
+    const about = "words in question, response or answer";
     const form = el("form", { class: "filters", role: "search", "aria-label": "Responses", onsubmit: (event) => event.preventDefault() },
-      choice("arm", "evaluation", [["", "all"], ...info.evaluations.map((each) => [each.name, each.name + (each.whole ? "" : " (so far)")])], get("evaluation")),
-      choice("benchmark", "benchmark", [["", "all"], ...info.benchmarks.map((name) => [name, name])], get("benchmark")),
-      choice("answer", "correct", [["", "right or wrong"], ["right", "right"], ["wrong", "wrong"]], get("correct")),
-      field("tokens from", "shortest", { type: "number", min: 0 }, get("shortest")),
-      field("to", "longest", { type: "number", min: 0 }, get("longest")),
-      choice("turns", "to", [["right", "right"], ["wrong", "wrong"]], get("to") || "right"),
-      choice("at a cut of", "flip", turns, get("flip")),
-      field("question or answer", "words", { type: "search", autocomplete: "off" }, get("words")));
-    const rows = found.responses.map((each) => {
-      const open = { of: each.evaluation, row: each.row };
+      field("", "words", { type: "search", autocomplete: "off", placeholder: about, "aria-label": about }, get("words")),
+      choice("sorted by", "order", [["", "question"], ["longest", "longest first"], ["shortest", "shortest first"], several && ["different", "arms' lengths differ most"]].filter(Boolean), get("order")),
+      pair(choice("arm", "evaluation", [["", "all"], ...arms], get("evaluation")),
+        choice("is", "correct", [["", "right or wrong"], ...either, ["unfinished", "unfinished"]], get("correct"))),
+      several && pair(choice("while arm", "other", [["", "any"], ...arms], get("other")),
+        choice("is", "others", [["", "right or wrong"], ...either], get("others"))),
+      info.budgets.length > 1 && pair(choice("right at", "right_at", cuts, get("right_at")), choice("wrong at", "wrong_at", cuts, get("wrong_at"))),
+      info.benchmarks.length > 1 && choice("benchmark", "benchmark", [["", "all"], ...info.benchmarks.map((name) => [name, name])], get("benchmark")),
+      pair(field("tokens from", "shortest", { type: "number", min: 0 }, get("shortest")), field("to", "longest", { type: "number", min: 0 }, get("longest"))),
+      Object.keys(wanted()).length > 0 && el("button", { type: "button", name: "clear",
+        onclick: () => go({ offset: null, ...Object.fromEntries(FILTERS.map((name) => [name, null])) }) }, "show all"));
+    const rows = found.responses.map((each, index) => {
+      const at = found.offset + index;
+      const open = { of: each.evaluation, row: each.row, at, beside: state.get("beside") || state.get("other") };
       const link = new URLSearchParams(state);
-      for (const [name, value] of Object.entries(open)) link.set(name, value);
-      const opened = (text) => el("a", { href: "#" + (links ? link : ""), onclick: (event) => { if (!links) { event.preventDefault(); go(open); } } }, text);
-      return el("tr", {},
-        el("td", {}, dot(named(each.evaluation)?.arm), opened(each.evaluation)),
-        el("td", {}, each.benchmark),
-        el("td", { class: "asked" }, opened(each.asked || each.question)),
-        el("td", { class: "number" }, each.sample),
-        el("td", { class: "number" }, each.tokens.toLocaleString("en-US"), each.finish === "length" ? " cut" : ""),
-        el("td", { class: each.correct ? "good" : "bad" }, verdict(each)));
+      for (const [name, value] of Object.entries(open)) if (value !== null) link.set(name, value);
+      return el("tr", { role: "row" },
+        el("td", { role: "cell" }, dot(named(each.evaluation)?.arm), each.evaluation),
+        el("td", { role: "cell" }, each.benchmark),
+        el("td", { role: "cell", class: "asked" }, el("a", { href: "#" + (links ? link : ""), "data-key": "at-" + at, "data-first": state.get("at") === String(at),
+          onclick: (event) => { if (!links) { event.preventDefault(); go(open); } } }, each.asked || each.question)),
+        el("td", { role: "cell", class: "number" }, el("span", { class: "unit" }, "sample "), each.sample),
+        el("td", { role: "cell", class: "number" }, each.tokens.toLocaleString("en-US"), el("span", { class: "unit" }, " tokens"), each.finish === "length" ? " cut" : ""),
+        el("td", { role: "cell", class: each.correct ? "good" : "bad" }, verdict(each)));
     });
     const offset = found.offset;
     const turn = (to) => () => go({ offset: to || null });
     clear(root, form, damage(found.unread),
-      el("p", { class: "about", role: "status" }, found.total
+      el("p", { class: "about", role: "status", tabindex: -1, "data-first": !rows.length }, found.total
         ? `${found.total.toLocaleString("en-US")} responses; ${(offset + 1).toLocaleString("en-US")} to ${(offset + rows.length).toLocaleString("en-US")} shown.`
         : "No response fits."),
-      rows.length ? el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "listed" }, el("thead", {}, el("tr", {},
-        ["arm", "benchmark", "question", "sample", "tokens", "answer"].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows))) : null,
+      rows.length ? el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "listed", role: "table" }, el("thead", {}, el("tr", {},
+        ["arm", "benchmark", "question", "sample", "tokens", "answer"].map((name) => el("th", { scope: "col", class: name === "sample" || name === "tokens" ? "number" : null }, name)))), el("tbody", { role: "rowgroup" }, rows))) : null,
       el("p", { class: "turn" },
-        el("button", { type: "button", disabled: offset === 0, onclick: turn(Math.max(0, offset - PAGE)) }, "earlier"),
-        el("button", { type: "button", disabled: offset + rows.length >= found.total, onclick: turn(offset + PAGE) }, "later")));
+        el("button", { type: "button", name: "earlier", disabled: offset === 0, onclick: turn(Math.max(0, offset - PAGE)) }, "earlier"),
+        el("button", { type: "button", name: "later", disabled: offset + rows.length >= found.total, onclick: turn(offset + PAGE) }, "later")));
+  };
+
+  // The next response of the list, or the one before.
+  const step = async (by) => {
+    const at = Number(query().get("at")) + by;
+    const found = at < 0 ? { responses: [] } : await ask("responses", { ...wanted(), offset: at, limit: 1 });
+    for (const each of found.responses) go({ of: each.evaluation, row: each.row, at, offset: Math.floor(at / PAGE) * PAGE || null, whole: null });
+  };
+  // Keys work on a page of responses alone, and elsewhere while the focus is among them.
+  (links ? document : root).onkeydown = (event) => {
+    const by = { j: 1, k: -1 }[event.key];
+    const typing = event.target.matches?.("select, textarea, input:not([type=range], [type=checkbox])");
+    if (by && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && query().get("of") && query().get("at") !== null) step(by);
   };
 
   const showOne = async (mine) => {
     const state = query();
     const first = await ask("response", { evaluation: state.get("of"), row: state.get("row"), whole: state.get("whole") || "" });
+    const at = state.get("at");
+    const total = at === null ? 0 : (await ask("responses", { ...wanted(), offset: 0, limit: 1 })).total;
     let second = null, missing = null;
     if (state.get("beside")) {
       try {
@@ -88,7 +160,9 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const grid = [...new Set(both.flatMap((each) => each.cuts.map((cut) => cut.budget)))].sort((a, b) => a - b);
     const asked = state.get("cut");
     let place = asked === null ? grid.length : Math.max(0, grid.findIndex((each) => each >= Number(asked)));
-    const panes = both.map(pane);
+    const source = Boolean(state.get("source"));
+    const drawable = both.some((each) => each.formulas && (each.formulas.text.length || each.formulas.response.length));
+    const panes = both.map((each) => pane(each, source));
     const label = el("output", { for: "cut" });
     const move = () => {
       const budget = place < grid.length ? grid[place] : null;
@@ -105,11 +179,15 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     };
     clear(root,
       el("p", { class: "turn" },
-        el("button", { type: "button", class: "back", onclick: () => go({ of: null, row: null, beside: null, cut: null, whole: null }) }, "← the list"),
+        el("button", { type: "button", class: "back", onclick: () => go(away) }, "← the list"),
+        at !== null && [el("button", { type: "button", name: "previous", disabled: at === "0", onclick: () => step(-1) }, "previous ", el("kbd", {}, "k")),
+          el("button", { type: "button", name: "next", disabled: Number(at) + 1 >= total, onclick: () => step(1) }, "next ", el("kbd", {}, "j")),
+          el("span", {}, `${(Number(at) + 1).toLocaleString("en-US")} of ${total.toLocaleString("en-US")}`)],
         choice("beside", "beside", [["", "nothing"], ...others.map((each) => [each.name, each.name])], state.get("beside")),
+        drawable && el("button", { type: "button", name: "source", "aria-pressed": String(source), onclick: () => go({ source: source ? null : 1 }) }, "LaTeX as written"),
         links ? el("button", { type: "button", onclick: copy }, "copy link") : null, copied),
-      el("h3", {}, `${first.benchmark}, sample ${first.sample}`),
-      el("div", { class: "question", tabindex: 0 }, first.text),
+      el("h3", { tabindex: -1, "data-first": true }, `${first.benchmark}, sample ${first.sample}`),
+      el("div", { class: "question", tabindex: 0 }, written(first.text, 0, first.text.length, formulasOf(first, "text", source))),
       el("p", { class: "about" }, first.gold.length > 1 ? "Reference answers: " : "Reference answer: ",
         el("b", {}, first.gold.slice(0, 8).join(" or ") || "none"), first.gold.length > 8 ? ` or one of ${first.gold.length - 8} more` : null,
         "   question ", el("code", {}, first.question)),
@@ -119,20 +197,8 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     move();
   };
 
-  // A cut's place counts characters. Here a character beyond U+FFFF counts twice.
-  const inUnits = (text, places) => {
-    if (!/[\ud800-\udfff]/.test(text)) return places;
-    const order = [...places.keys()].sort((a, b) => places[a] - places[b]);
-    const units = [];
-    let unit = 0, passed = 0;
-    for (const index of order) {
-      for (; passed < places[index]; passed++) unit += text.codePointAt(unit) > 0xffff ? 2 : 1;
-      units[index] = unit;
-    }
-    return units;
-  };
-
-  const pane = (each) => {
+  const pane = (each, source) => {
+    const formulas = formulasOf(each, "response", source);
     const places = inUnits(each.response, each.cuts.map((cut) => cut.characters));
     const kept = el("span", { class: "kept" }), after = el("span", { class: "after" });
     const chip = el("span", { class: "chip" });
@@ -145,8 +211,9 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const cut = (budget) => {
       const at = each.cuts.findIndex((one) => one.budget === budget);
       const found = each.cuts[at];
-      kept.textContent = each.response.slice(0, found ? places[at] : undefined);
-      after.textContent = found ? each.response.slice(places[at]) : "";
+      const end = found ? places[at] : each.response.length;
+      kept.replaceChildren(...written(each.response, 0, end, formulas));
+      after.replaceChildren(...written(each.response, end, each.response.length, formulas));
       chip.hidden = !found;
       if (found) {
         chip.className = "chip " + (found.correct ? "good" : "bad");

@@ -106,7 +106,9 @@ def cell(row: Mapping[str, Any], place: str, column: str, *, roomy: bool) -> Cel
         text, beside = formats.difference(row), formats.format_change(row.get("change_pct"), unit="%")
     else:
         text = formats.percent(value) if column == "accuracy" else formats.number(value)
-        beside = formats.format_change(None if change is None else scale * change) + (formats.APART if star else "")
+        beside = formats.format_change(None if change is None else scale * change) + (
+            formats.APART if star else ""
+        )
         if change is not None:
             ends = f"{formats.format_signed(scale * change)} {_interval(low, high, scale)}"
             about = f"{around}; {ends}".strip("; ")

@@ -26,6 +26,7 @@ from reodsl.store.store import WEIGHTS, Store
 from reodsl.view.responses import (
     Evaluation,
     Filter,
+    Order,
     Studied,
     budgets,
     find_evaluations,
@@ -39,6 +40,8 @@ from reodsl.watch.state import read_state, to_json
 Query = Mapping[str, str]
 
 PAGE, MOST_PAGE = 50, 200
+ORDERS: tuple[Order, ...] = ("longest", "shortest", "different")
+_RIGHT = {"right": True, "wrong": False}
 _TABLE = "tables/main.parquet"
 _UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
 
@@ -143,14 +146,21 @@ class Api:
         """Return a page of the responses that fit a filter."""
         there = self._of(self._record(query))
         chosen = query.get("evaluation", "")
-        evaluations = [self._evaluation(there, chosen)] if chosen else list(there.evaluations.values())
+        every = list(there.evaluations.values())
+        other = self._evaluation(there, query["other"]) if query.get("other") else None
+        order: Order = next((each for each in ORDERS if each == query.get("order")), "")
         offset = _whole(query, "offset", 0) or 0
         limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
-        wanted = _filter(query)
-        unread = {each.name: each.task for each in evaluations if not self._reads(each, wanted)}
-        read = [each for each in evaluations if each.name not in unread]
-        total, page = list_responses(read, wanted, offset, limit)
-        return {"total": total, "offset": offset, "responses": page, "unread": list(unread.values())}
+        wanted = _filter(query, other)
+        compared = [other] if other is not None else every if order == "different" else []
+        among = [each for each in compared if self._reads(each, Filter())]
+        listed = [self._evaluation(there, chosen)] if chosen else every
+        if other is not None and not among:
+            listed = []
+        read = [each for each in listed if self._reads(each, wanted)]
+        total, page = list_responses(read, wanted, offset, limit, order, among)
+        left = [each.task for each in (*compared, *listed) if each not in among and each not in read]
+        return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(left))}
 
     def response(self, query: Query) -> dict[str, Any]:
         """One response, by its row or by what it answers."""
@@ -216,16 +226,18 @@ class Api:
             return False
 
 
-def _filter(query: Query) -> Filter:
-    right = {"right": True, "wrong": False}.get(query.get("correct", ""))
+def _filter(query: Query, other: Evaluation | None) -> Filter:
     return Filter(
         benchmark=query.get("benchmark") or None,
         words=query.get("words") or None,
-        right=right,
+        right=_RIGHT.get(query.get("correct", "")),
+        unfinished=query.get("correct") == "unfinished",
         shortest=_whole(query, "shortest"),
         longest=_whole(query, "longest"),
-        flip=_whole(query, "flip"),
-        to="wrong" if query.get("to") == "wrong" else "right",
+        right_at=_whole(query, "right_at"),
+        wrong_at=_whole(query, "wrong_at"),
+        beside=other.samples if other is not None else (),
+        beside_right=_RIGHT.get(query.get("others", "")),
     )
 
 

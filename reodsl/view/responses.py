@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
@@ -21,6 +22,7 @@ from reodsl.ir import Spec
 from reodsl.numbers.gap import CAUSES, split_losses, weigh
 from reodsl.store.runs import Record, events, require_spec
 from reodsl.store.store import Store
+from reodsl.view.formulas import find_formulas
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def _evaluation(
     )
 
 
+KEYS = ["benchmark", "question", "sample"]
+"""Columns that name a response of an evaluation."""
 LIGHT = ("benchmark", "question", "sample", "tokens", "finish", "answer", "correct", "gold")
 """Columns of a list; texts of responses are read for one at a time."""
 MOST_TEXT = 2_000_000
@@ -110,24 +114,30 @@ _CLIP = 160
 _NEAR = 20_000
 """Rows that are read as one stretch rather than looked for one by one."""
 
-Rows = np.ndarray[Any, np.dtype[np.uint32]]
+Rows = NDArray[np.uint32]
+Order = Literal["", "longest", "shortest", "different"]
+"""The order of a list; without one it is that of the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A filter of responses; None is any.
 
-    `words` stand in a question's text or id, or are its answer; `shortest` and `longest` are tokens. `flip` is a budget at
-    which the forced answer turns right or wrong (`to`), compared with the next smaller budget of the grid.
+    `words` occur in a question, a response or an answer, in small letters or capitals, or begin a question's id. `shortest`
+    and `longest` are tokens. An answer forced at `right_at` tokens is right, and one at `wrong_at` wrong. `beside` has the
+    files of another arm, whose response to the same question is right or wrong as `beside_right` says.
     """
 
     benchmark: str | None = None
     words: str | None = None
     right: bool | None = None
+    unfinished: bool = False
     shortest: int | None = None
     longest: int | None = None
-    flip: int | None = None
-    to: Literal["right", "wrong"] = "right"
+    right_at: int | None = None
+    wrong_at: int | None = None
+    beside: tuple[Path, ...] = ()
+    beside_right: bool | None = None
 
 
 def _scan(files: Sequence[Path]) -> pl.LazyFrame:
@@ -145,10 +155,8 @@ def _budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
     if not files:
         return ()
     # The rows of a response stand together, one a budget.
-    first = _scan(files).head(20_000).select("benchmark", "question", "sample", "budget").collect()
-    one = first.filter(
-        pl.all_horizontal(pl.col(c) == first[c][0] for c in ("benchmark", "question", "sample"))
-    )
+    first = _scan(files).head(20_000).select(*KEYS, "budget").collect()
+    one = first.filter(pl.all_horizontal(pl.col(c) == first[c][0] for c in KEYS))
     return tuple(sorted(set(one["budget"].to_list())))
 
 
@@ -160,19 +168,44 @@ def matching(evaluation: Evaluation, wanted: Filter) -> Rows:
 @lru_cache(maxsize=64)
 def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], wanted: Filter) -> Rows:
     conditions = _conditions(wanted)
-    frame = _scan(samples)
-    if wanted.flip is not None:
-        flips = _flips(samples, forced, wanted.flip, wanted.to)
-        if not conditions:
-            return flips
-    if not conditions:
-        count = frame.select(pl.len()).collect().item()
-        return np.arange(count, dtype=np.uint32)
-    hit = frame.select(pl.all_horizontal(conditions).fill_null(False).alias("hit")).collect(
-        engine="streaming"
-    )
-    rows = hit["hit"].arg_true().cast(pl.UInt32).to_numpy()
-    return np.intersect1d(rows, flips, assume_unique=True) if wanted.flip is not None else rows
+    if conditions:
+        fits = pl.all_horizontal(conditions).fill_null(False).alias("hit")
+        hit = _scan(samples).select(fits).collect(engine="streaming")["hit"].to_numpy()
+    else:
+        hit = np.ones(_count(samples), dtype=bool)
+    for budget, right in ((wanted.right_at, True), (wanted.wrong_at, False)):
+        if budget is not None:
+            hit = hit & (_verdicts(samples, forced, budget) == right)
+    if wanted.beside and wanted.beside_right is not None:
+        beside = _read_beside(samples, wanted.beside, "correct") == wanted.beside_right
+        hit = hit & beside.fill_null(False).to_numpy()
+    return np.flatnonzero(hit).astype(np.uint32)
+
+
+def _count(files: tuple[Path, ...]) -> int:
+    return int(_scan(files).select(pl.len()).collect().item())
+
+
+def _join(samples: tuple[Path, ...], other: pl.LazyFrame) -> pl.DataFrame:
+    """Return what another table has about each response, in the order of the responses; null where it has nothing."""
+    keys = _scan(samples).select(KEYS)
+    return keys.join(other, on=KEYS, how="left", maintain_order="left").collect(engine="streaming")
+
+
+def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str) -> pl.Series:
+    """Return a column of another arm's responses in the order of these; null where it has no such response."""
+    if _are_alike(samples, other):
+        return _scan(other).select(column).collect(engine="streaming")[column]
+    return _join(samples, _scan(other).select(*KEYS, column))[column]
+
+
+@lru_cache(maxsize=256)
+def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
+    """Return whether two arms responded to the same questions in the same order, as most do: it spares a join."""
+    if samples == other or _count(samples) != _count(other):
+        return samples == other
+    one, two = (_scan(files).select(KEYS).collect(engine="streaming") for files in (samples, other))
+    return one.equals(two)
 
 
 def _conditions(wanted: Filter) -> list[pl.Expr]:
@@ -181,62 +214,45 @@ def _conditions(wanted: Filter) -> list[pl.Expr]:
         conditions.append(pl.col("benchmark") == wanted.benchmark)
     if wanted.right is not None:
         conditions.append(pl.col("correct") == wanted.right)
+    if wanted.unfinished:
+        conditions.append(pl.col("finish") == "length")
     if wanted.shortest is not None:
         conditions.append(pl.col("tokens") >= wanted.shortest)
     if wanted.longest is not None:
         conditions.append(pl.col("tokens") <= wanted.longest)
     if wanted.words:
-        conditions.append(
-            pl.col("text").str.contains(wanted.words, literal=True)
-            | pl.col("question").str.starts_with(wanted.words)
-            | (pl.col("answer") == wanted.words)
-        )
+        words = f"(?i){pl.escape_regex(wanted.words)}"
+        texts = [pl.col(name).str.contains(words).fill_null(False) for name in ("text", "response", "answer")]
+        conditions.append(pl.any_horizontal(*texts, pl.col("question").str.starts_with(wanted.words)))
     return conditions
 
 
-def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to: str) -> Rows:
-    """Return the rows of responses whose forced answer turns at a budget."""
+@lru_cache(maxsize=32)
+def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) -> NDArray[np.int8]:
+    """Return whether each response's answer forced at a budget is right: 1, 0, or -1 where none was forced there."""
     grid = _budgets(forced[:1])
-    if budget not in grid or grid.index(budget) == 0:
-        return np.empty(0, dtype=np.uint32)
-    before = grid[grid.index(budget) - 1]
-    keys = ["benchmark", "question", "sample"]
-    count = _scan(samples).select(pl.len()).collect().item()
-    both = _scan(forced).filter(pl.col("budget").is_in([before, budget]))
+    if budget not in grid:
+        return np.full(_count(samples), -1, dtype=np.int8)
+    there = _scan(forced).filter(pl.col("budget") == budget)
     if _rows_match(samples, forced, len(grid)):
-        # Rows stand in the order of the responses, so that two columns tell all.
-        right = both.select("correct").collect(engine="streaming")["correct"].to_numpy()
-        if len(right) == 2 * count:
-            first, second = right[0::2], right[1::2]
-            turned = (~first & second) if to == "right" else (first & ~second)
-            return np.flatnonzero(turned).astype(np.uint32)
-    wide = both.group_by(keys).agg(
-        pl.col("correct").filter(pl.col("budget") == before).first().alias("before"),
-        pl.col("correct").filter(pl.col("budget") == budget).first().alias("now"),
-    )
-    wanted = (~pl.col("before") & pl.col("now")) if to == "right" else (pl.col("before") & ~pl.col("now"))
-    rows = (
-        _scan(samples)
-        .select(*keys)
-        .with_row_index("row")
-        .join(wide.filter(wanted).select(keys), on=keys, how="semi")
-        .select("row")
-        .collect(engine="streaming")
-    )
-    return np.sort(rows["row"].to_numpy().astype(np.uint32))
+        # Rows are in the order of the responses, so that one column tells all.
+        right = there.select("correct").collect(engine="streaming")["correct"]
+        if len(right) == _count(samples):
+            return right.cast(pl.Int8).to_numpy()
+    right = _join(samples, there.select(*KEYS, pl.col("correct").alias("_right")))["_right"]
+    return right.cast(pl.Int8).fill_null(-1).to_numpy()
 
 
 @lru_cache(maxsize=256)
 def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
     """Return whether each response has one row a budget, in the order of the responses and the budgets."""
-    keys = ["benchmark", "question", "sample"]
-    count = _scan(samples).select(pl.len()).collect().item()
-    if _scan(forced).select(pl.len()).collect().item() != count * budgets:
+    count = _count(samples)
+    if _count(forced) != count * budgets:
         return False
     for start in {0, count // 2, max(0, count - 50)}:
-        some = _scan(samples).select(keys).slice(start, 50).collect()
-        rows = _scan(forced).select(*keys, "budget").slice(start * budgets, len(some) * budgets).collect()
-        if not rows.select(keys).gather_every(budgets).equals(some):
+        some = _scan(samples).select(KEYS).slice(start, 50).collect()
+        rows = _scan(forced).select(*KEYS, "budget").slice(start * budgets, len(some) * budgets).collect()
+        if not rows.select(KEYS).gather_every(budgets).equals(some):
             return False
         if rows["budget"].to_list() != sorted(rows["budget"].head(budgets).to_list()) * len(some):
             return False
@@ -244,22 +260,51 @@ def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: in
 
 
 def list_responses(
-    evaluations: Sequence[Evaluation], wanted: Filter, offset: int, limit: int
+    evaluations: Sequence[Evaluation],
+    wanted: Filter,
+    offset: int,
+    limit: int,
+    order: Order = "",
+    among: Sequence[Evaluation] = (),
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts."""
-    matches = [(each, matching(each, wanted)) for each in evaluations]
-    total = sum(len(rows) for _, rows in matches)
-    page: list[dict[str, Any]] = []
-    for each, rows in matches:
-        if offset >= len(rows):
-            offset -= len(rows)
-            continue
-        chosen = rows[offset : offset + limit - len(page)]
-        page += [{"evaluation": each.name, **row} for row in _rows(each, chosen)]
-        offset = 0
-        if len(page) >= limit:
-            break
-    return total, page
+    """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts.
+
+    The most `different` are those to whose question the arms `among` responded at lengths that are furthest apart.
+    """
+    rows = [matching(each, wanted) for each in evaluations]
+    starts = np.cumsum([0, *map(len, rows)])
+    total = int(starts[-1])
+    if order and total:
+        places = _order(tuple(evaluations), wanted, order, tuple(each.samples for each in among))
+        places = places[offset : offset + limit]
+    else:
+        places = np.arange(min(offset, total), min(offset + limit, total))
+    page: dict[int, dict[str, Any]] = {}
+    for each, fitting, start in zip(evaluations, rows, starts, strict=False):
+        here = np.sort(places[(places >= start) & (places < start + len(fitting))])
+        for place, row in zip(here, _rows(each, fitting[here - start]), strict=True):
+            page[place] = {"evaluation": each.name, **row}
+    return total, [page[place] for place in places]
+
+
+@lru_cache(maxsize=4)
+def _order(
+    evaluations: tuple[Evaluation, ...], wanted: Filter, order: Order, among: tuple[tuple[Path, ...], ...]
+) -> NDArray[np.int64]:
+    """Return the places of the responses that fit, all evaluations after one another; of equal ones the longest first."""
+    lengths, apart = [], []
+    for each in evaluations:
+        rows = matching(each, wanted)
+        tokens = _read_beside(each.samples, each.samples, "tokens").to_numpy()
+        lengths.append(tokens[rows])
+        if order == "different":
+            others = [_read_beside(each.samples, files, "tokens").to_numpy() for files in among]
+            high, low = (end.reduce([tokens, *others]) for end in (np.fmax, np.fmin))
+            apart.append((high - low)[rows])
+    longest = -np.concatenate(lengths).astype(np.int64)
+    if order == "different":
+        return np.lexsort((longest, -np.concatenate(apart).astype(np.int64)))
+    return np.argsort(longest if order == "longest" else -longest, kind="stable")
 
 
 def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
@@ -286,7 +331,8 @@ def response(
     """One response with its text, and a cut for each budget: the answer forced there, and at which character that is.
 
     `lost` has the tokens up to `to` that it loses by cause, and `lost_mean` those of the question's responses. `exact` says
-    that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT` characters comes
+    that a cut's place is known; else it is in proportion to the tokens. `formulas` are those of the question's text and of
+    the response. A text of more than `MOST_TEXT` characters comes
     without its middle, unless `whole`.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
@@ -318,6 +364,7 @@ def response(
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
+        "formulas": {"text": find_formulas(head["text"] or ""), "response": find_formulas(text)},
         **_losses(evaluation, head, to),
     }
 

@@ -53,10 +53,10 @@
     document.title = "reodsl view";
     label.textContent = label.className = "";
     const rows = runs.map((each) => el("tr", { class: each.status },
-      el("th", { scope: "row" }, el("a", { href: report(each.run) }, each.study), el("small", {}, each.started.slice(0, 16).replace("T", " "))),
+      el("th", { scope: "row" }, el("a", { href: report(each.run), "data-key": each.run }, each.study), el("small", {}, each.started.slice(0, 16).replace("T", " "))),
       el("td", {}, each.status),
-      el("td", { class: "asked" }, each.verdict, el("small", {}, each.arms.map(([arm, reg]) => reg === null ? arm : `${arm} ${reg.toFixed(1)}`).join(" · "))),
-      el("td", {}, el("a", { href: part(each.run, "tasks") }, "tasks"), " ", el("a", { href: part(each.run, "responses") }, "responses"))));
+      el("td", { class: "asked" }, each.verdict, el("small", {}, each.arms.map(([arm, reg]) => reg === null ? arm : `${arm} ${reg.toFixed(1).replace("-", "−")}`).join(" · "))),
+      el("td", {}, ["tasks", "responses"].map((tab) => [el("a", { href: part(each.run, tab), "data-key": each.run + tab }, tab), " "]))));
     clear(main, el("h2", {}, "Runs"), el("p", { class: "about" }, store),
       rows.length ? el("div", { class: "scroll runs" }, el("table", {}, el("thead", {}, el("tr", {}, ["run", "state", "verdict, and REG of each arm", ""].map((name) =>
         el("th", { scope: "col" }, name)))), el("tbody", {}, rows))) : el("p", { class: "about" }, "Nothing has run here yet."));
@@ -75,7 +75,7 @@
     const listed = (head, those) => those.length
       ? [el("h3", {}, head), el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, those)))] : [];
     clear(main, el("h2", {}, info.study), info.doc ? el("p", { class: "about" }, info.doc) : null,
-      el("p", { class: "about" }, `Run ${info.run}. `, el("a", { href: report(info.run) }, "Its report")),
+      el("p", { class: "about" }, `Run ${info.run}. `, el("a", { href: report(info.run), "data-key": "report" }, "Its report")),
       listed("Running", rows), listed("Ended in this run", ended));
   };
 

@@ -402,27 +402,47 @@ def test_responses_are_read_filtered_and_opened(
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("to", ["right", "wrong"])
-def test_responses_that_turn_at_a_cut_are_found(
-    browser: Browser, pages: dict[str, Path], material: Material, to: str
+def test_responses_are_found_by_two_cuts_and_by_two_arms(
+    browser: Browser, pages: dict[str, Path], material: Material
 ) -> None:
     visit(browser, pages["report"], 1024)
     browser.value("document.getElementById('all-responses').scrollIntoView()")
     wait(browser, "document.querySelector('.reader .back') !== null")
     browser.value("document.querySelector('.reader .back').click()")
     wait(browser, "document.querySelectorAll('.reader tbody tr').length > 0")
-    for name, value in (("to", to), ("flip", "8")):
-        browser.value(
-            f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.value = '{value}';"
-            " each.dispatchEvent(new Event('change')); })()"
-        )
-    turned = 0
-    for folder in material.evaluations.values():
-        forced = pl.read_parquet(folder / "forced.parquet").sort("budget")
-        for row in (
-            forced.group_by("benchmark", "question", "sample").agg("budget", "correct").iter_rows(named=True)
-        ):
-            at = row["budget"].index(8)
-            turned += row["correct"][at - 1 : at + 1] == ([False, True] if to == "right" else [True, False])
-    shown = f"1 to {turned} shown." if turned else "No response fits."
-    wait(browser, f"document.querySelector('.reader [role=status]').textContent.endsWith('{shown}')")
+
+    def choose(**wanted: str) -> None:
+        for name, value in wanted.items():
+            browser.value(
+                f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.focus();"
+                f" each.value = '{value}'; each.dispatchEvent(new Event('change')); }})()"
+            )
+
+    def number(count: int) -> str:
+        shown = f"1 to {count} shown." if count else "No response fits."
+        return f"document.querySelector('.reader [role=status]').textContent.endsWith('{shown}')"
+
+    keys = ["benchmark", "question", "sample"]
+    forced = pl.concat(pl.read_parquet(each / "forced.parquet") for each in material.evaluations.values())
+    at = {name: forced.filter(budget=budget)["correct"] for name, budget in (("early", 6), ("late", 8))}
+    choose(right_at="8", wrong_at="6")
+    wait(browser, number((at["late"] & ~at["early"]).sum()))
+    choose(right_at="6", wrong_at="8")
+    wait(browser, number((at["early"] & ~at["late"]).sum()))
+    choose(
+        right_at="", wrong_at="", evaluation="vanilla@1", correct="right", other="shrink@1", others="wrong"
+    )
+    here, there = (
+        pl.read_parquet(material.evaluations[arm, 1] / "samples.parquet") for arm in ("vanilla", "shrink")
+    )
+    fits = here.filter("correct").join(there.filter(~pl.col("correct")), on=keys, how="semi")
+    assert fits.height > 0
+    wait(browser, number(fits.height))
+    # A choice keeps the focus, and an order that of the rows.
+    assert browser.value("document.activeElement.name") == "others"
+    choose(order="longest")
+    wait(browser, "document.activeElement.name === 'order'")
+    lengths = browser.value(
+        "[...document.querySelectorAll('.reader tbody tr')].map((row) => parseInt(row.children[4].textContent))"
+    )
+    assert lengths == fits["tokens"].sort(descending=True).to_list()

@@ -20,6 +20,7 @@ from tests.report.conftest import HOSTILE
 from tests.undrawn import undraw
 
 GRID = (0, 4, 8, 16)
+FORMULA = r" 𝑥 \(a<\frac{1}{2}\href{javascript:window.pwned=1}{b}\) end"
 KEYS = ["benchmark", "question", "sample"]
 
 
@@ -90,7 +91,12 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         texts = ("text", "gold", "response", "answer")
         # A letter beyond U+FFFF, which a browser counts twice, comes before every cut of a response.
         bad = frame.with_columns(
-            (pl.lit("𝑥" if name == "response" else "") + pl.col(name).fill_null("") + HOSTILE).alias(name)
+            (
+                pl.lit("𝑥" if name == "response" else "")
+                + pl.col(name).fill_null("")
+                + HOSTILE
+                + (FORMULA if name == "response" else "")
+            ).alias(name)
             for name in texts
         )
         bad.write_parquet(path)

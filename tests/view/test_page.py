@@ -115,6 +115,47 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
     assert browser.complaints() == []
 
 
+def press(browser: Browser, name: str) -> None:
+    browser.value(
+        f"document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{name}', bubbles: true }}))"
+    )
+
+
+def test_responses_are_turned_by_keys_and_their_formulas_drawn(
+    browser: Browser, address: str, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    visit(browser, f"{address}#run={record.name}&tab=responses&order=longest")
+    wait(browser, "document.querySelectorAll('main tbody tr').length === 8")
+    listed = Api(hostile_store).calls["responses"]({"run": record.name, "order": "longest"})["responses"]
+    browser.value("document.querySelector('main tbody a').focus(); document.activeElement.click()")
+    head = "document.querySelector('.pane header')?.textContent"
+    for press_key, at in (("", 0), ("j", 1), ("j", 2), ("k", 1)):
+        if press_key:
+            press(browser, press_key)
+        wait(browser, f"document.querySelector('.turn').textContent.includes('{at + 1} of 8')")
+        wait(browser, f"{head}.startsWith('{listed[at]['evaluation']}{listed[at]['tokens']} tokens')")
+        # The focus is never lost: what is read next is there.
+        assert browser.value("document.activeElement.tagName") == "H3"
+    (formula,) = browser.value("[...document.querySelectorAll('.trace math')].map((each) => each.innerHTML)")
+    assert "<mfrac>" in formula
+    assert "href" not in formula
+    browser.value("document.querySelector('[name=source]').click()")
+    wait(browser, "document.querySelectorAll('.trace math').length === 0")
+    assert r"\(a<\frac{1}{2}" in text(browser)
+    browser.value("document.querySelector('.back').click()")
+    wait(browser, "document.activeElement.dataset.key === 'at-1'")
+    # Words that only a response has.
+    browser.value(
+        "(() => { const each = document.querySelector('[name=words]'); each.value = 'FRAC{1}'; each.focus();"
+        " each.dispatchEvent(new Event('change')); })()"
+    )
+    wait(browser, "location.hash.includes('words=FRAC') && document.activeElement.name === 'words'")
+    assert browser.value("document.querySelectorAll('main tbody tr').length") == 8
+    assert browser.value("typeof window.pwned") == "undefined"
+    assert browser.complaints() == []
+
+
 def test_a_report_is_served_and_follows_its_run(
     browser: Browser, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from reodsl.numbers.gap import CAUSES, weigh
 from reodsl.view.responses import (
+    KEYS,
     MOST_TEXT,
     Evaluation,
     Filter,
+    Order,
     budgets,
     list_responses,
     matching,
@@ -29,11 +32,14 @@ FILTERS = [
     Filter(words="is 7 of"),
     Filter(words="easy-000"),
     Filter(words="12"),
-    Filter(flip=4),
-    Filter(flip=16, to="wrong"),
-    Filter(flip=8, to="right", right=True, benchmark="easy"),
-    Filter(flip=0),
-    Filter(flip=5),
+    Filter(words="W17 w18"),
+    Filter(unfinished=True),
+    Filter(right_at=4, wrong_at=0),
+    Filter(right_at=8, wrong_at=16),
+    Filter(right_at=8, right=True, benchmark="easy"),
+    Filter(wrong_at=0, unfinished=True),
+    Filter(right_at=5),
+    Filter(wrong_at=5),
     Filter(words=".*"),
 ]
 
@@ -54,14 +60,15 @@ def slow(evaluation: Evaluation, wanted: Filter) -> list[int]:
             wanted.longest is None or row["tokens"] <= wanted.longest,
         ]
         if wanted.words is not None:
-            words = wanted.words
-            fits.append(words in row["text"] or row["question"].startswith(words) or row["answer"] == words)
-        if wanted.flip is not None:
-            if wanted.flip not in GRID[1:]:
-                continue
-            cuts = forced[row["benchmark"], row["question"], row["sample"]]
-            before, now = cuts[GRID[GRID.index(wanted.flip) - 1]], cuts[wanted.flip]
-            fits.append(before is (wanted.to == "wrong") and now is (wanted.to == "right"))
+            words = wanted.words.lower()
+            texts = [(row[name] or "").lower() for name in ("text", "response", "answer")]
+            fits.append(any(words in text for text in texts) or row["question"].startswith(wanted.words))
+        fits.append(not wanted.unfinished or row["finish"] == "length")
+        cuts = forced[row["benchmark"], row["question"], row["sample"]]
+        fits += [
+            budget is None or cuts.get(budget) is right
+            for budget, right in ((wanted.right_at, True), (wanted.wrong_at, False))
+        ]
         if all(fits):
             found.append(number)
     return found
@@ -89,6 +96,46 @@ def test_pages_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert "response" not in everything[0]
     assert list_responses(both, wanted, total + 5, 7) == (total, [])
     assert list_responses([], wanted, 0, 7) == (0, [])
+
+
+def test_responses_are_compared_with_another_arms_and_sorted(tmp_path: Path) -> None:
+    """Against a loop: right here and wrong there, the longest, the shortest, and those furthest apart."""
+    one, two = drawn(tmp_path, "one"), shuffled(drawn(tmp_path, "two", questions=50), tmp_path / "x")
+    rows = {}
+    for each in (one, two):
+        frame = pl.scan_parquet(each.samples).collect()
+        rows[each.name] = {
+            frame.select(KEYS).row(i): (i, *frame.select("tokens", "correct").row(i))
+            for i in range(len(frame))
+        }
+    here, there = rows.values()
+    for right in (True, False):
+        found = matching(one, Filter(right=right, beside=two.samples, beside_right=not right))
+        assert found.tolist() == [
+            i
+            for key, (i, _, fits) in here.items()
+            if fits is right and key in there and there[key][2] is not right
+        ]
+        assert len(found) > 5
+    lengths = [tokens for table in rows.values() for _, tokens, _ in table.values()]
+    apart = [
+        abs(table[key][1] - other[key][1]) if key in other else 0
+        for table, other in ((here, there), (there, here))
+        for key in table
+    ]
+    keys: dict[Order, Callable[[int], Any]] = {
+        "longest": lambda at: -lengths[at],
+        "shortest": lambda at: lengths[at],
+        "different": lambda at: (-apart[at], -lengths[at]),
+    }
+    for order, key in keys.items():
+        places = sorted(range(len(lengths)), key=key)
+        total, listed = list_responses([one, two], Filter(), 40, 30, order, [one, two])
+        assert total == len(lengths)
+        names = [(each["evaluation"], each["row"]) for each in listed]
+        assert names == [
+            ("one@1", at) if at < len(here) else ("two@1", at - len(here)) for at in places[40:70]
+        ]
 
 
 def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> None:
@@ -207,19 +254,22 @@ def test_ten_million_responses_stay_quick(tmp_path: Path) -> None:
         ).write_parquet(folder / "forced.parquet")
         files_of = ((folder / "samples.parquet",), (folder / "forced.parquet",))
         evaluations.append(Evaluation(f"arm{number}", 1, "t", "k", *files_of, (), None, True))
-    for wanted in (
-        Filter(),
-        Filter(right=False),
-        Filter(shortest=4000, right=True),
-        Filter(words="q777"),
-        Filter(flip=512),
+    other = evaluations[1].samples
+    for wanted, order in (
+        (Filter(), ""),
+        (Filter(right=False), ""),
+        (Filter(shortest=4000, right=True), ""),
+        (Filter(words="q777"), ""),
+        (Filter(words="answer to q777 "), "longest"),
+        (Filter(right_at=512, wrong_at=256), ""),
+        (Filter(right=True, beside=other, beside_right=False), "different"),
     ):
         for offset in (0, 5_000):
             began = time.monotonic()
-            total, _ = list_responses(evaluations, wanted, offset, 50)
+            total, _ = list_responses(evaluations, wanted, offset, 50, order, evaluations[:2])  # type: ignore[arg-type]
             took = time.monotonic() - began
             print(f"{wanted}: {total:,} from {offset}: {took:.2f} s")
-            assert took < 30
+            assert took < 60
     began = time.monotonic()
     assert response(evaluations[3], 2_000_000) is not None
     print(f"one response: {time.monotonic() - began:.2f} s")
