@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import HashStore
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
-from runners.models.architecture import Architecture, build
+from runners.models.architecture import DecoderSizes, build
 from runners.train.batch import TrainBatch
 from runners.train.forward import keep_little
 from runners.train.metrics import peak_flops
@@ -42,10 +42,10 @@ QWEN3: dict[str, Any] = {
     "kv_heads": 8,
 }
 SHAPES = {
-    "qwen3-0.6b": Architecture(**QWEN3, layers=28, hidden=1024, heads=16, intermediate=3072),
-    "qwen3-1.7b": Architecture(**QWEN3, layers=28, hidden=2048, heads=16, intermediate=6144),
-    "qwen3-4b": Architecture(**QWEN3, layers=36, hidden=2560, heads=32, intermediate=9728),
-    "tiny": Architecture(
+    "qwen3-0.6b": DecoderSizes(**QWEN3, layers=28, hidden=1024, heads=16, intermediate=3072),
+    "qwen3-1.7b": DecoderSizes(**QWEN3, layers=28, hidden=2048, heads=16, intermediate=6144),
+    "qwen3-4b": DecoderSizes(**QWEN3, layers=36, hidden=2560, heads=32, intermediate=9728),
+    "tiny": DecoderSizes(
         family="qwen3", layers=2, hidden=32, heads=4, kv_heads=2, head_dim=8, intermediate=48, context=4096
     ),
 }

@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The outcome of a run: its results, and the report's page, which is None if no report was made."""
 
     results: Results
@@ -74,7 +74,7 @@ def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
     return {} if count is None else count(untold, ready.keys.folder)
 
 
-def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> Outcome:
+def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
     """Do what `plan` says is not done, and lay out the results under `out`.
 
     The run is recorded in the store as finished, failed or interrupted. Raises `Problem` where the price passes the
@@ -143,4 +143,4 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         raise
     finally:
         runs.end(store, record, status)
-    return Outcome(results, page)
+    return RunOutcome(results, page)

@@ -15,7 +15,7 @@ from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
 from runners.models import architecture as sizes
-from runners.models.folder import Loaded, load_config, load_generation, load_tokenizer, require_fit, save
+from runners.models.folder import LoadedModel, load_config, load_generation, load_tokenizer, require_fit, save
 from runners.models.impossible import check_architecture
 from runners.models.taken import chooses_code, select_settings
 from runners.models.template import require_ending
@@ -97,12 +97,12 @@ def require_marks(declared: Model, tokenizer: Any) -> None:
             require_written(tokenizer, mark, f"the model's `{name}`")
 
 
-def fresh(source: Architecture, context: int, seed: int) -> Loaded:
+def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
     words = source.tokenizer
     tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
     tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
-    shape = sizes.Architecture(
+    shape = sizes.DecoderSizes(
         family=source.family,
         layers=source.layers,
         hidden=source.hidden,
@@ -116,7 +116,7 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
     )
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     built = sizes.build(shape, len(tokenizer), purpose(seed, "weights") >> 1, eos=eos, pad=pad)
-    return Loaded(built, tokenizer)
+    return LoadedModel(built, tokenizer)
 
 
 def copy_model(source: Path, place: Path) -> None:
@@ -147,7 +147,7 @@ def copy_tokenizer(source: Path, place: Path) -> None:
         config.write_text(json.dumps(select_settings(settings), indent=2) + "\n", "utf-8")
 
 
-def from_package(source: Package, where: str) -> Loaded:
+def from_package(source: Package, where: str) -> LoadedModel:
     """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing, and E0851.
 
     The package is never imported: its folder is found, and one file of it read.

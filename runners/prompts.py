@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
-from runners.models.template import Failed, render_template
+from runners.models.template import FailedTemplate, render_template
 from runners.models.tokenizer import encode, encode_all, report_unreadable
 
 
@@ -35,7 +35,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
     turns.append({"role": "user", "content": text})
     try:
         filled = render_template(tokenizer, turns, tools_of(meta))
-    except Failed as fault:
+    except FailedTemplate as fault:
         raise problem(
             "E0812",
             f"the model's chat template cannot render this prompt: {fault}",

@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
-class Refused(Exception):
+class RefusedReply(Exception):
     """A refusal to reply.
 
     `again`: asking later may help. `wait`: the server names these seconds. `request`: the request may be the reason.
@@ -79,21 +79,21 @@ class Remote:
         try:
             status, headers, body = self._wait(self._send("POST", self._path, request, largest))
         except (httpx.TimeoutException, TimeoutError):
-            raise Refused(
+            raise RefusedReply(
                 f"no reply came within {self._seconds:g} s",
                 f"allow more: `seconds: {2 * self._seconds:g} seconds`, or ask less at a time: `at_once`",
                 again=True,
             ) from None
         except CancelledError:
-            raise Refused("the run ends", "give the same command once more to go on") from None
+            raise RefusedReply("the run ends", "give the same command once more to go on") from None
         except httpx.ConnectError:
-            raise Refused(
+            raise RefusedReply(
                 "nothing answers there",
                 "start the server, or write the address that it has, with its `/v1`",
                 again=True,
             ) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
-            raise Refused(
+            raise RefusedReply(
                 f"the connection broke ({type(fault).__name__})",
                 "see what the server says of itself",
                 again=True,
@@ -163,36 +163,36 @@ class Remote:
                     raise ValueError("too long")
             return response.status_code, response.headers, bytes(body)
 
-    def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> Refused:
+    def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> RefusedReply:
         says = f"HTTP {status}: {self.shown(_words_of(body))}".rstrip(": ")
         if status in (401, 403):
             with_key = "refuses the key" if self._key else "asks for a key"
-            return Refused(
+            return RefusedReply(
                 f"it {with_key} ({says})",
                 'name the environment variable that has its key, `key: "ITS_KEY"`, and see that the key is valid',
             )
         if status == 404:
-            return Refused(
+            return RefusedReply(
                 f"it has no model `{self._model}`, or nothing at `{self._path}` under this address ({says})",
                 "write the model as its server calls it, and the address up to the `/v1`",
             )
         if 300 <= status < 400:
-            return Refused(f"it leads elsewhere ({says})", "write the address that it leads to")
+            return RefusedReply(f"it leads elsewhere ({says})", "write the address that it leads to")
         if status == 429:
-            return Refused(
+            return RefusedReply(
                 f"it is asked too often, or what you may spend there is used up ({says})",
                 "ask less at a time, `at_once: 2`, or later: the same command goes on",
                 again=True,
                 wait=_seconds_of(headers.get("retry-after", "")),
             )
         if status in _LATER:
-            return Refused(
+            return RefusedReply(
                 f"it fails ({says})",
                 "see what the server says of itself; the same command goes on",
                 again=True,
                 wait=_seconds_of(headers.get("retry-after", "")),
             )
-        return Refused(
+        return RefusedReply(
             f"it refuses the request ({says})",
             "mend what it names; for a model with a short context write a smaller `max_tokens`",
             request=status in _OF_THIS_REQUEST,
@@ -257,7 +257,7 @@ def read_key(variable: str | None) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key or not key.isascii() or not key.isprintable():
-        raise Refused(
+        raise RefusedReply(
             f"`${variable}` " + ("is not a key" if key else "is not set where the task runs"),
             f"set it before the run, `export {variable}=…`; on a cluster, where its processes start",
         )
@@ -270,7 +270,7 @@ def try_again(ask: Callable[[], Value], retries: int, wait: Callable[[float], bo
     for left in range(retries, -1, -1):
         try:
             return ask()
-        except Refused as refused:
+        except RefusedReply as refused:
             if not refused.again or not left:
                 raise
             if wait(max(refused.wait, pause)):

@@ -118,7 +118,7 @@ class Quiet:
         """Nothing is open."""
 
 
-class Table:
+class LiveTable:
     """A live table of the running tasks under a list of the ended ones, for terminals."""
 
     def __init__(self, board: Board, title: str) -> None:
@@ -185,4 +185,4 @@ def display(total: int, title: str, quiet: bool, terminal: bool) -> Display:
     """Return the display that suits: none, a live table on a terminal, or plain lines."""
     if quiet:
         return Quiet()
-    return Table(Board(total), title) if terminal else Plain(Board(total))
+    return LiveTable(Board(total), title) if terminal else Plain(Board(total))

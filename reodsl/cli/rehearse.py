@@ -22,7 +22,7 @@ from reodsl.plan.verdict import Ready, prepare_study
 from reodsl.price.history import keep_rehearsal, read_history
 from reodsl.price.machine import gpus_of
 from reodsl.rehearse import Size, StandIns, list_unshown, shrink
-from reodsl.run import Outcome, run
+from reodsl.run import RunOutcome, run
 from reodsl.store import runs
 
 REAL_TOKENS = 2048
@@ -156,7 +156,7 @@ def _keep(ready: Ready, little: Ready) -> int:
 def _tell(
     ready: Ready,
     little: Ready,
-    outcome: Outcome,
+    outcome: RunOutcome,
     missing: tuple[str, ...],
     seconds: float,
     out: Path | None,

@@ -24,7 +24,7 @@ from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, Results
 from reodsl.plan.saved import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
-from reodsl.run import Outcome, run
+from reodsl.run import RunOutcome, run
 from reodsl.store.layout import run_folder
 from reodsl.track.notices import Notices, Receiver, choose_receivers
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
@@ -159,7 +159,7 @@ def command(
         raise SystemExit(1)
 
 
-def _summarise(outcome: Outcome) -> tuple[str, str]:
+def _summarise(outcome: RunOutcome) -> tuple[str, str]:
     """Return whether a run finished or failed, and a sentence for who is called."""
     from reodsl.report.verdict_words import said
 
@@ -291,7 +291,7 @@ class Watcher:
             show(self.trackers.news())
 
 
-def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
+def _tell(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """Print the outcome: as JSON, or in a few lines that end with the report's place."""
     results, page = outcome.results, outcome.page
     everything = gather_findings(locate_failures(ready.spec, ready.graph, results.failed))

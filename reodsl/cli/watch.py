@@ -19,7 +19,7 @@ from reodsl.diagnostics import problem
 from reodsl.store.runs import Record, alive, records
 from reodsl.store.select import pick
 from reodsl.store.store import Store
-from reodsl.watch.draw import Pace, Row, at, draw, numbers, span, wrap_pieces
+from reodsl.watch.draw import Pace, TaskRow, at, draw, numbers, span, wrap_pieces
 from reodsl.watch.state import Ended, Going, State, read_state, to_json
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def draw_state(state: State, paces: dict[str, Pace], width: int, height: int) ->
     return draw(head, rows, width, height)
 
 
-def _row(each: Going, paces: dict[str, Pace], now: float) -> Row:
+def _row(each: Going, paces: dict[str, Pace], now: float) -> TaskRow:
 
     pace = paces.setdefault(each.task, Pace(each.began))
     pace.waiting, pace.steps = each.waiting, list(each.steps)

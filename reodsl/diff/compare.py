@@ -23,12 +23,12 @@ Sections = dict[str, Any]
 DERIVED = "second generation"
 
 
-class Line(str):
+class RewardLine(str):
     """A line of a reward, equal to that of another whose lets have other names; `written` has those of the spec."""
 
     written: str
 
-    def __new__(cls, text: str, names: Mapping[str, str]) -> Line:
+    def __new__(cls, text: str, names: Mapping[str, str]) -> RewardLine:
         line = super().__new__(cls, text)
         line.written = as_written(text, names)
         return line
@@ -128,7 +128,7 @@ def _stage(stage: Stage) -> Sections:
 def _reward(reward: Reward) -> Sections:
     """Return the form of a reward, its expressions as text, and its split."""
     names = let_names(reward.lets)
-    sections: Sections = {"": [form(reward), *(Line(each, names) for each in reward_lines(reward))]}
+    sections: Sections = {"": [form(reward), *(RewardLine(each, names) for each in reward_lines(reward))]}
     if reward.splits is not None:
         # `form` tells the kind.
         sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
@@ -181,7 +181,7 @@ def second_generation(reward: Reward) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangedSetting:
     """A setting that differs: its dotted name and both values, `ABSENT` where a side has none."""
 
     setting: str
@@ -204,7 +204,7 @@ class Compared:
 
     a: str
     b: str
-    rows: tuple[Row, ...]
+    rows: tuple[ChangedSetting, ...]
     same: tuple[Same, ...]
 
 
@@ -262,7 +262,7 @@ def compare(
         )
         difference = compared(one.name, two.name, left, _rename_arms(right, renamed))
         if one.name != two.name:
-            rows = (Row("name", one.name, two.name), *difference.rows)
+            rows = (ChangedSetting("name", one.name, two.name), *difference.rows)
             difference = Compared(difference.a, difference.b, rows, difference.same)
         arms.append(difference)
     paired_a, paired_b = {one.name for one, _ in pairs}, {two.name for _, two in pairs}
@@ -315,7 +315,7 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
             if one == two and type(one) is type(two):
                 equal.append((setting, _restore_let_names(one)))
             elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
-                rows.append(Row(setting, _restore_let_names(one), _restore_let_names(two)))
+                rows.append(ChangedSetting(setting, _restore_let_names(one), _restore_let_names(two)))
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))

@@ -11,7 +11,7 @@ from typing import Any
 
 from reodsl.diagnostics import fold
 from reodsl.diagnostics.markdown import code, document, table
-from reodsl.diff.compare import Compared, Diff, Row, Same
+from reodsl.diff.compare import ChangedSetting, Compared, Diff, Same
 from reodsl.diff.metrics import METRICS, Metrics
 from reodsl.ir.value_text import ABSENT, value_text
 
@@ -149,7 +149,7 @@ def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], 
     return [(tuple((each.a, each.b) for each in group), group[0]) for group in groups.values()]
 
 
-def _rows(each: Compared) -> tuple[Row, ...]:
+def _rows(each: Compared) -> tuple[ChangedSetting, ...]:
     """Return the rows without the arm's name, which is in the head of the block."""
     return tuple(row for row in each.rows if row.setting != "name")
 
@@ -161,7 +161,9 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
     return _some([one for one, _ in names]), *sides
 
 
-def _part(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> _Part:
+def _part(
+    heads: tuple[str, str, str], rows: Iterable[ChangedSetting], each: Compared, everything: bool
+) -> _Part:
     """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
     for row in rows if everything else _gather_rows(rows, each.same):
@@ -184,25 +186,25 @@ def _count_equal(same: Same) -> str:
     return f"{same.section} ({same.of})" if same.of > 1 else same.section
 
 
-def _gather_rows(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
+def _gather_rows(rows: Iterable[ChangedSetting], same: Iterable[Same]) -> list[ChangedSetting]:
     """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
     rows = tuple(rows)
     known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
     known += [setting for each in same for setting, _ in each.settings]
     # A stage that both sides have lacks a part at most.
     staged = {".".join(setting.split(".")[:2]) for setting in known if setting.startswith("stages.")}
-    groups: dict[tuple[str, bool, bool], list[Row]] = {}
+    groups: dict[tuple[str, bool, bool], list[ChangedSetting]] = {}
     for row in rows:
         lacks = row.a == ABSENT, row.b == ABSENT
         names = row.setting.split(".")
         deep = 3 if ".".join(names[:2]) in staged else 2
         part = ".".join(names[:deep]) if any(lacks) else row.setting
         groups.setdefault((part, *lacks), []).append(row)
-    gathered: list[Row] = []
+    gathered: list[ChangedSetting] = []
     for (part, no_a, no_b), group in groups.items():
         if (no_a or no_b) and len(group) >= _GROUP:
             words = f"{len(group)} settings{_MORE}"
-            gathered.append(Row(part, ABSENT if no_a else words, ABSENT if no_b else words))
+            gathered.append(ChangedSetting(part, ABSENT if no_a else words, ABSENT if no_b else words))
         else:
             gathered += group
     return gathered

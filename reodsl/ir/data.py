@@ -14,11 +14,11 @@ from reodsl.ir.names import ADDRESS, DATA_FILE, OWN_CODE, PART, VARIABLE
 from reodsl.ir.setting import (
     WORDS,
     A,
-    Choice,
     Either,
     Kind,
     Many,
     Num,
+    OneOf,
     Text,
     kind,
     setting,
@@ -398,7 +398,7 @@ class Data(IR):
     verifier: Comparison = setting(
         Either(
             (
-                Choice(("math", "exact", "package")),
+                OneOf(("math", "exact", "package")),
                 A(
                     ("python", "tests", "judge"),
                     '`python("FILE.py:FUNCTION")`, `tests()` or `judge("MODEL", address: "…")`',

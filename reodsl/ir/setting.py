@@ -74,7 +74,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OneOf:
     """One of some words."""
 
     words: tuple[str, ...]
@@ -119,8 +119,8 @@ class Either:
     options: tuple[Type, ...]
 
 
-Type: TypeAlias = Num | Text | Flag | Choice | Many | Between | A | Block | Either
-WORDS = Choice(())
+Type: TypeAlias = Num | Text | Flag | OneOf | Many | Between | A | Block | Either
+WORDS = OneOf(())
 """The words of the annotation's `Literal`."""
 
 
@@ -372,9 +372,9 @@ def _json_range(type_: Type) -> dict[str, Any]:
 def _with_words(type_: Type, note: Any) -> Type:
     """Return a type with the words of the annotation in place of `WORDS`."""
     if type_ is WORDS:
-        return Choice(_words(note))
+        return OneOf(_words(note))
     if isinstance(type_, Many) and type_.item is WORDS:
-        return replace(type_, item=Choice(_words(note)))
+        return replace(type_, item=OneOf(_words(note)))
     return type_
 
 

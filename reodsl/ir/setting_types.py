@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.ir.setting import A, Choice, Either, Num
+from reodsl.ir.setting import A, Either, Num, OneOf
 
 TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
 TOKENS0 = Num("tokens", whole=True, low=0)
@@ -17,7 +17,7 @@ UTILISED = Num(low=0, high=1, above=True)
 POSITIVE = Num(low=0, above=True)
 TEMPERATURE = Num(low=0, high=10)
 TOP_P = UTILISED
-ENGINES = Choice(("embedded", "sglang"))
+ENGINES = OneOf(("embedded", "sglang"))
 BETA = Num(low=0, high=1, below=True, example="0.95")
 LR = Num(low=0, high=1, above=True, example="5e-6")
 HOURS = Num("gpu_hours", low=0, above=True, example="4K gpu_hours")
@@ -33,7 +33,7 @@ DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 READER = Either(
     (
-        Choice(("boxed", "final", "last_number", "code", "whole")),
+        OneOf(("boxed", "final", "last_number", "code", "whole")),
         A(("after", "regex"), '`after("…")` or `regex("…")`'),
     ),
 )

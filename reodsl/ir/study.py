@@ -15,12 +15,12 @@ from reodsl.ir.setting import (
     WORDS,
     A,
     Block,
-    Choice,
     Either,
     Flag,
     Kind,
     Many,
     Num,
+    OneOf,
     Text,
     inline,
     kind,
@@ -246,10 +246,10 @@ class Table(IR):
 
     name: str
     rows: tuple[str, ...] = setting(
-        Either((Choice(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, written="arms"
+        Either((OneOf(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, written="arms"
     )
     columns: tuple[Literal["accuracy", "length", "reg"] | Measure, ...] = setting(
-        Many(Either((Choice(("accuracy", "length", "reg")), MEASURE))),
+        Many(Either((OneOf(("accuracy", "length", "reg")), MEASURE))),
         "what of each",
         "columns = [accuracy, length, reg]",
     )
@@ -273,7 +273,7 @@ class Chart(IR):
     name: str
     x: Literal["budget", "length", "step"] = setting(WORDS, "along", "x = budget")
     y: Literal["accuracy", "reg", "reward", "length"] | Measure = setting(
-        Either((Choice(("accuracy", "reg", "reward", "length")), MEASURE)), "up", "y = accuracy"
+        Either((OneOf(("accuracy", "reg", "reward", "length")), MEASURE)), "up", "y = accuracy"
     )
     lines: tuple[str, ...] = setting(
         Many(A(("arm", "frontier"), "an arm or a frontier")),

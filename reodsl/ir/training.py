@@ -17,12 +17,12 @@ from reodsl.ir.setting import (
     WORDS,
     A,
     Block,
-    Choice,
     Either,
     Flag,
     Kind,
     Many,
     Num,
+    OneOf,
     Setting,
     Text,
     declared_in,
@@ -535,7 +535,7 @@ class Stage(IR):
     presentation = frozenset({"name"})
     name: str
     method: Method = setting(
-        Choice(("ppo", "sft", "simpo", "dpo", "ipo")), "how a stage trains", "method = ppo"
+        OneOf(("ppo", "sft", "simpo", "dpo", "ipo")), "how a stage trains", "method = ppo"
     )
     data: Data = setting(QUESTIONS, "what to train on", "data = areal_boba_7b")
     selected: Selected | None = placed("data", default=None)

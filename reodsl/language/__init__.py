@@ -35,7 +35,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluatedSchedule:
     """A schedule of budgets, or None and why not."""
 
     schedule: Schedule | None
@@ -110,7 +110,7 @@ def _compile(
     return Compiled(spec, (*program.context.findings, *large), sources)
 
 
-def evaluate_budgets(text: str) -> Evaluated:
+def evaluate_budgets(text: str) -> EvaluatedSchedule:
     """Return the schedule that a text such as `exp(from: 1K tokens, to: 32K tokens, n: 5)` describes.
 
     Also `linear(to:, n:)`, `greedy(FRONTIER, to:, n:)` with a frontier such as `std.paper.qwen3_4b` or a file's name
@@ -118,7 +118,7 @@ def evaluate_budgets(text: str) -> Evaluated:
     """
     from reodsl.language.budget_text import read_schedule
 
-    return Evaluated(*read_schedule(text))
+    return EvaluatedSchedule(*read_schedule(text))
 
 
 def named_frontier(name: str) -> Reference:
@@ -131,7 +131,7 @@ def named_frontier(name: str) -> Reference:
 __all__ = [
     "Checked",
     "Compiled",
-    "Evaluated",
+    "EvaluatedSchedule",
     "check_file",
     "compile_file",
     "evaluate_budgets",

@@ -22,14 +22,14 @@ from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.values import (
     Child,
     Compound,
+    DeclaredExperiment,
+    DeclaredStage,
     Definition,
-    Experiment,
     Items,
     Record,
     Scope,
     Section,
     Slot,
-    Stage,
     StagesOver,
     Value,
     article,
@@ -47,7 +47,7 @@ def lay_block(
     kind = kind or KINDS[start.kind]
     seen: dict[str, Span] = {}
     result = start if start.doc == doc else replace(start, doc=doc)
-    stages: list[Stage | StagesOver | None] = []
+    stages: list[DeclaredStage | StagesOver | None] = []
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
@@ -80,7 +80,7 @@ def lay_block(
                     item.span,
                     help=_suggest_for_stray(item, before),
                 )
-    if stages and isinstance(result, Experiment):
+    if stages and isinstance(result, DeclaredExperiment):
         whole = [stage for stage in stages if stage is not None]
         result = replace(result, stages=replace_stages(result.stages, whole), stage_changes=())
     if children and isinstance(result, (Compound, Section)):
@@ -287,8 +287,8 @@ def _find_lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> 
         )
     if field is None and not kind.fields:
         return f"`{around}` holds no `{name}`", suggest(name, parts, "it holds")
-    stages = record.stages if isinstance(record, Experiment) and isinstance(item, tree.Nested) else ()
-    if field is None and any(isinstance(each, Stage) and each.name == name for each in stages):
+    stages = record.stages if isinstance(record, DeclaredExperiment) and isinstance(item, tree.Nested) else ()
+    if field is None and any(isinstance(each, DeclaredStage) and each.name == name for each in stages):
         path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
         return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
     if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Setting):
@@ -351,20 +351,21 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
     return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
 
 
-def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> Stage:
+def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
     """Return the stage of `stage NAME { … }`. Raises `Failed`."""
     if item.block is None:
         ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
         )
-    return Stage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
+    return DeclaredStage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
 
 
 def replace_stages(
-    old: Iterable[Stage | StagesOver], new: Iterable[Stage | StagesOver]
-) -> tuple[Stage | StagesOver, ...]:
+    old: Iterable[DeclaredStage | StagesOver], new: Iterable[DeclaredStage | StagesOver]
+) -> tuple[DeclaredStage | StagesOver, ...]:
     """Return new stages, with the places of those of the same names that they replace."""
-    before = {each.name: each.span for each in old if isinstance(each, Stage)}
+    before = {each.name: each.span for each in old if isinstance(each, DeclaredStage)}
     return tuple(
-        replace(each, replaced=before.get(each.name)) if isinstance(each, Stage) else each for each in new
+        replace(each, replaced=before.get(each.name)) if isinstance(each, DeclaredStage) else each
+        for each in new
     )

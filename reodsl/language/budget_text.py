@@ -10,9 +10,9 @@ from reodsl.language.context import Context, attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.functions import read_reference
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.suggest import nearest, suggest
-from reodsl.language.values import Budgets, Frontier, Scope, Value
+from reodsl.language.values import DeclaredFrontier, Scope, Value, WrittenBudgets
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.reference import Reference
@@ -31,7 +31,7 @@ def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], d
     if parsed.expression is None:
         return None, parsed.diagnostics, modules.sources
     ctx = new_context(modules)
-    empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
+    empty = ParsedFile(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
     expression, files = _read_files(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
     schedule: Schedule | None = None
@@ -43,7 +43,7 @@ def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], d
 
 
 def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
-    if isinstance(budgets.data, Budgets):
+    if isinstance(budgets.data, WrittenBudgets):
         return budgets.data.schedule
     ctx.fail(
         "E0415",
@@ -69,7 +69,7 @@ def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Val
                 ctx.report(each)
             continue
         name = f"file {i}"
-        record = Frontier("frontier", {}, arg.span, arg.value.value, curves=dict(curves))
+        record = DeclaredFrontier("frontier", {}, arg.span, arg.value.value, curves=dict(curves))
         files[name] = Value(record, arg.span)
         args[i] = replace(arg, value=tree.Name(name, arg.value.span))
     return replace(expr, args=tuple(args)), files
@@ -85,7 +85,7 @@ def read_frontier_by_name(name: str) -> Reference:
     value = None
     if paper is not None and item is not None:
         value = attempt(lambda: new_context(modules).declared(paper, item))
-    if value is None or not isinstance(value.data, Frontier):
+    if value is None or not isinstance(value.data, DeclaredFrontier):
         raise problem(
             "E0201",
             f"there is no frontier `{name}`",

@@ -114,7 +114,7 @@ class Lowering:
 
     ctx: Context
     cluster: Cluster | None = None
-    shared: tuple[tuple[values.Experiment, int], ...] = ()
+    shared: tuple[tuple[values.DeclaredExperiment, int], ...] = ()
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
@@ -302,7 +302,7 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
 """The methods that learn from finished traces or pairs, by their words."""
 
 
-def checkpoint(low: Lowering, arm: values.Arm) -> Source:
+def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
     """Build what an arm's responses are of: a checkpoint, or a model elsewhere."""
     for source, _ in walk_ancestry(arm):
         if source.kind == "results":
@@ -314,7 +314,7 @@ def checkpoint(low: Lowering, arm: values.Arm) -> Source:
 def start(low: Lowering, record: Record) -> Start:
     """Build the checkpoint that a model, an experiment, or `checkpoint(…)` means."""
     for source, number in walk_ancestry(record):
-        if isinstance(source, values.Experiment) and source.is_trained:
+        if isinstance(source, values.DeclaredExperiment) and source.is_trained:
             trained = experiment(low, source)
             return FromTraining(
                 experiment=trained, stage=len(trained.stages) - 1 if number is None else number
@@ -324,7 +324,7 @@ def start(low: Lowering, record: Record) -> Start:
     raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
 
 
-def experiment(low: Lowering, record: values.Experiment) -> Experiment:
+def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
     """Build an experiment with all its stages."""
     known = low.experiments.get(id(record))
     if known is not None:
@@ -352,7 +352,7 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     return None if canonical(named_cluster) == canonical(low.cluster) else named_cluster
 
 
-def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
+def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> Stage:
     """One stage."""
     given = record.part("data")
     pool = given.part("pool") if given.kind == "selected" else None
@@ -477,7 +477,7 @@ def shown(low: Lowering, value: Value) -> Any:
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     """Build the splits of a reward."""
-    if isinstance(record, values.Budgets):
+    if isinstance(record, values.WrittenBudgets):
         reached = bool(record.data("reached"))
         return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
     l_max = record.data("to") or max_tokens
@@ -493,7 +493,7 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
 
 def arm_name(low: Lowering, record: Record) -> str:
     """Return the name of the arm that an arm or an experiment is in the study."""
-    if isinstance(record, values.Arm):
+    if isinstance(record, values.DeclaredArm):
         return record.name
     if id(record) in low.arms:
         return low.arms[id(record)]

@@ -18,16 +18,25 @@ from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language import blocks
 from reodsl.language.context import Context, Failed
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.resolve import WITHOUT_TRAINING, find_suite
 from reodsl.language.suggest import nearest, suggest
 from reodsl.language.units import read_dimension, scale
-from reodsl.language.values import Change, Experiment, Owner, Record, Scope, Slot, Stage, Value
+from reodsl.language.values import (
+    DeclaredExperiment,
+    DeclaredStage,
+    Override,
+    Owner,
+    Record,
+    Scope,
+    Slot,
+    Value,
+)
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 
 
-def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
+def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
     """Parse the changes and note, in the context, which params and declarations they belong to."""
     params = _list_params(ctx, main)
     for name, text in sets.items():
@@ -43,7 +52,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
             continue
         value = _parse(ctx, place, text)
         if value is not None:
-            ctx.sets[params[name]] = Change("--set", name, text, value)
+            ctx.sets[params[name]] = Override("--set", name, text, value)
     for target, text in amends.items():
         place = f"--amend {target}"
         if "[" in target:
@@ -70,13 +79,13 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                 help=_suggest(main, path, known),
             )
         for owner, rest, where_set in owners:
-            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))
+            ctx.amends.setdefault(owner, []).append(Override("--amend", target, text, value, rest, where_set))
     for changes in ctx.amends.values():
         # A change that names its declaration wins over one for all of them, whichever was written first.
         changes.sort(key=lambda each: ".".join(each.path) != each.target)
 
 
-def _suggest(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
+def _suggest(main: ParsedFile, path: tuple[str, ...], known: list[str]) -> str:
     """Return what to write instead of a path that leads nowhere."""
     head = path[0]
     if "" in path:
@@ -116,7 +125,7 @@ def _parse(ctx: Context, place: str, text: str) -> tree.Expr | None:
     return result.expression
 
 
-def _list_params(ctx: Context, main: Loaded) -> dict[str, Owner]:
+def _list_params(ctx: Context, main: ParsedFile) -> dict[str, Owner]:
     """Return the params of the file and of its imports, with the places of their declarations."""
     params = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
@@ -126,7 +135,7 @@ def _list_params(ctx: Context, main: Loaded) -> dict[str, Owner]:
     return params
 
 
-def _find_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
+def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
     """Return where a param is declared that a file of the imports has and the spec does not import, and how to set it."""
     for key, module in ctx.modules.loaded.items():
         item = module.items.get(name) if module is not None and module is not main else None
@@ -141,13 +150,13 @@ def _find_elsewhere(ctx: Context, main: Loaded, name: str) -> str | None:
     return None
 
 
-def _list_declarations(main: Loaded) -> list[str]:
+def _list_declarations(main: ParsedFile) -> list[str]:
     members = [member.name.name for _, members in main.studies() for member in members]
     return [*main.items, *main.imports, *members]
 
 
 def _find_owners(
-    ctx: Context, main: Loaded, path: tuple[str, ...]
+    ctx: Context, main: ParsedFile, path: tuple[str, ...]
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
     """Return the declarations that a dotted path changes, with the rest of the path, and whether it must be set there.
 
@@ -181,7 +190,7 @@ def _find_owners(
 
 
 def _find_tables(
-    main: Loaded, path: tuple[str, ...], study: str | None = None
+    main: ParsedFile, path: tuple[str, ...], study: str | None = None
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
     """Return the tables and charts that `report.NAME.SETTING` names, of one study or of all."""
     if path[0] != "report" or len(path) < 3:
@@ -195,7 +204,7 @@ def _find_tables(
     return owners
 
 
-def _list_arms(main: Loaded, any_member: bool = False) -> list[tuple[Owner, tree.Decl]]:
+def _list_arms(main: ParsedFile, any_member: bool = False) -> list[tuple[Owner, tree.Decl]]:
     """Return the arms of the file's studies, or all of their members, with their owners."""
     return [
         ((main.key, f"{study.name.name}.{member.name.name}"), member)
@@ -205,7 +214,7 @@ def _list_arms(main: Loaded, any_member: bool = False) -> list[tuple[Owner, tree
     ]
 
 
-def _is_elsewhere(ctx: Context, main: Loaded, arm: tree.Decl) -> bool:
+def _is_elsewhere(ctx: Context, main: ParsedFile, arm: tree.Decl) -> bool:
     """Return whether an arm is a checkpoint, or an experiment of the library, whose suite is behind it."""
     if not isinstance(arm.value, tree.Name):
         return isinstance(arm.value, tree.Call)
@@ -214,7 +223,7 @@ def _is_elsewhere(ctx: Context, main: Loaded, arm: tree.Decl) -> bool:
     return target is not None and target.std
 
 
-def _list_trained(ctx: Context, main: Loaded) -> list[Owner]:
+def _list_trained(ctx: Context, main: ParsedFile) -> list[Owner]:
     """Return the experiments of the spec's own files, and the arms with settings of their own."""
     user_files = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
     owners = [
@@ -239,7 +248,7 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
         head = change.path[0]
         if stage and head not in KINDS[record.kind].fields:
             continue  # The experiment reported it, or it is in `stage_changes`.
-        if not (isinstance(record, Experiment) and head in STAGES):
+        if not (isinstance(record, DeclaredExperiment) and head in STAGES):
             record = _lay(ctx, record, change, scope)
         elif record.stages and len(change.path) > 2:
             record = replace(record, stage_changes=(*record.stage_changes, change))
@@ -250,7 +259,7 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
             helps = f"change a setting of its own: `--amend {place}.{setting}=…`"
             if record.stages:
                 first = record.stages[0]
-                name = first.name if isinstance(first, Stage) else "1"
+                name = first.name if isinstance(first, DeclaredStage) else "1"
                 words = "stages are amended setting by setting"
                 helps = f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
             ctx.met.add(change.target)
@@ -270,8 +279,12 @@ def amend_call(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Reco
 
 
 def amend_stage(
-    ctx: Context, stage: Experiment, parts: Sequence[Stage], number: int, changes: Sequence[Change]
-) -> Experiment:
+    ctx: Context,
+    stage: DeclaredExperiment,
+    parts: Sequence[DeclaredStage],
+    number: int,
+    changes: Sequence[Override],
+) -> DeclaredExperiment:
     """Lay the changes of the stage at `number`: one is named by its name, or counted from 1."""
     names = [each.name for each in parts] if changes else []
     for change in changes:
@@ -287,14 +300,14 @@ def amend_stage(
     return stage
 
 
-def _lay(ctx: Context, record: R, change: Change, scope: Scope) -> R:
+def _lay(ctx: Context, record: R, change: Override, scope: Scope) -> R:
     """Return a record with a change laid over it, or the record itself where the change is for records that set it."""
     head, everywhere = change.path[0], ".".join(change.path) == change.target
-    untrained = isinstance(record, Experiment) and not record.is_trained
+    untrained = isinstance(record, DeclaredExperiment) and not record.is_trained
     if untrained and everywhere and head not in WITHOUT_TRAINING:
         return record
     slot = record.fields.get(head)
-    if slot is None and head == "eval" and isinstance(record, Experiment):
+    if slot is None and head == "eval" and isinstance(record, DeclaredExperiment):
         suite = find_suite(record)
         slot = None if suite is None else Slot(Value(suite, suite.span), None)
     if slot is None and change.where_set:
@@ -325,7 +338,7 @@ def _lay(ctx: Context, record: R, change: Change, scope: Scope) -> R:
     return changed
 
 
-def report_unmet(ctx: Context, changes: Iterable[Change]) -> None:
+def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
     """Report changes that nothing took: what they name is set nowhere, or is not used."""
     for change in changes:
         if change.target in ctx.met:

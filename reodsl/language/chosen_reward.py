@@ -13,10 +13,10 @@ from reodsl.language.bounds import Enough
 from reodsl.language.build import Lowering, build, reward
 from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program, load
 from reodsl.language.stages import complete_stages
-from reodsl.language.values import Data, Definition, Experiment, Record, Scope, StageRef, describe
+from reodsl.language.values import Data, DeclaredExperiment, Definition, Record, Scope, StageRef, describe
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 
@@ -56,8 +56,8 @@ def choose_reward(
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
     ctx = program.context
-    if isinstance(record, Experiment | StageRef):
-        experiment = record if isinstance(record, Experiment) else record.of
+    if isinstance(record, DeclaredExperiment | StageRef):
+        experiment = record if isinstance(record, DeclaredExperiment) else record.of
         stages = complete_stages(ctx, experiment)
         stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
         rule = stage.sub("reward") if stage is not None else None
@@ -76,7 +76,7 @@ def choose_reward(
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
-def _find(program: Program, main: Loaded, path: str, wanted: str | None) -> Record:
+def _find(program: Program, main: ParsedFile, path: str, wanted: str | None) -> Record:
     """Return the record of a reward or an experiment. Raises `Failed`."""
     ctx = program.context
     if wanted is None:
@@ -104,7 +104,7 @@ def _find(program: Program, main: Loaded, path: str, wanted: str | None) -> Reco
     if parsed.expression is None:
         raise Failed
     value = evaluate(ctx, parsed.expression, Scope(main))
-    if isinstance(value.data, Experiment | StageRef) or (
+    if isinstance(value.data, DeclaredExperiment | StageRef) or (
         isinstance(value.data, Definition) and value.data.kind == "reward"
     ):
         return _check_arguments(program, path, value.data)

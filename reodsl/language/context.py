@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar, Unpack
 
 from reodsl.diagnostics.model import Details, Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
-from reodsl.language.modules import Loaded, Modules
-from reodsl.language.values import Change, Owner, Scope, Value
+from reodsl.language.modules import Modules, ParsedFile
+from reodsl.language.values import Override, Owner, Scope, Value
 from reodsl.syntax import tree
 
 T = TypeVar("T")
@@ -57,10 +57,10 @@ class Context:
     """
 
     modules: Modules
-    declaration: Callable[[Context, Loaded, tree.ModuleItem], Value]
+    declaration: Callable[[Context, ParsedFile, tree.ModuleItem], Value]
     amended: Callable[[Context, tree.Amend, Scope], Value]
-    sets: dict[Owner, Change] = field(default_factory=dict)
-    amends: dict[Owner, list[Change]] = field(default_factory=dict)
+    sets: dict[Owner, Override] = field(default_factory=dict)
+    amends: dict[Owner, list[Override]] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
     passed: dict[str, Diagnostic] = field(default_factory=dict)
     memo: dict[Owner, Value | None] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Context:
         refused = self.modules.spent.refused
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
-    def declared(self, module: Loaded, item: tree.ModuleItem) -> Value:
+    def declared(self, module: ParsedFile, item: tree.ModuleItem) -> Value:
         """Return the value of a declaration or a param, computed once. Raises `Failed` if it has none."""
         owner = (module.key, item.name.name)
         return self.once(owner, item.name.span, lambda: self.declaration(self, module, item))

@@ -15,25 +15,25 @@ from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.hints import suggest_declaration
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.schema import list_kinds
 from reodsl.language.stages import complete_experiment
 from reodsl.language.suggest import list_names, nearest
 from reodsl.language.sweep import Member, list_members
 from reodsl.language.values import (
-    Arm,
     Child,
     Compound,
+    DeclaredArm,
+    DeclaredExperiment,
+    DeclaredFrontier,
+    DeclaredStudy,
     Definition,
-    Experiment,
-    Frontier,
     Items,
     Owner,
     Record,
     Scope,
     Section,
     Slot,
-    Study,
     Value,
     article,
     describe,
@@ -49,11 +49,11 @@ PARTS = {
 }
 """The declarations inside a kind's block: a word, a description, and an example."""
 CLASSES: dict[str, type[Record]] = {
-    "experiment": Experiment,
-    "recipe": Experiment,
+    "experiment": DeclaredExperiment,
+    "recipe": DeclaredExperiment,
     "traces": Compound,
     "published": Compound,
-    "frontier": Frontier,
+    "frontier": DeclaredFrontier,
 }
 """The kinds with more to them than settings."""
 ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model", "results")
@@ -64,7 +64,7 @@ def new_context(modules: Modules) -> Context:
     return Context(modules, evaluate_declaration, amend)
 
 
-def evaluate_declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value:
+def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem) -> Value:
     """Return the value of a param, or of a declaration by its kind. Raises `Failed`."""
     if isinstance(item, tree.Param):
         return evaluate_param(ctx, module, item)
@@ -115,7 +115,7 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
     return replace(value, data=named)
 
 
-def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value:
+def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value:
     """Return the value of a param: that of `--set`, else its default; inside its range. Raises `Failed`."""
     scope = Scope(module)
     type_ = read_type(ctx, param.type)
@@ -160,7 +160,7 @@ _BODIES = {
 """An example of each kind's body."""
 
 
-def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
+def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     """Return a reward, selection or measure: with a body of its own, or another with its arguments. Raises `Failed`."""
     kind = item.kind.name
     if item.block is None:
@@ -227,7 +227,7 @@ def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -
 
 def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
     """Return a record with its defaults filled in. Raises `Failed` if it lacks a setting."""
-    if isinstance(record, Experiment) and kind.name == "experiment":
+    if isinstance(record, DeclaredExperiment) and kind.name == "experiment":
         return complete_experiment(ctx, record)
     return fill_defaults(ctx, record, kind)
 
@@ -284,7 +284,7 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
             describe(value),
             help=_suggest_parent(value, kind, start.name),
         )
-    if above.kind in FROM_CHECKPOINT and isinstance(start, Experiment):
+    if above.kind in FROM_CHECKPOINT and isinstance(start, DeclaredExperiment):
         return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
     return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
 
@@ -305,7 +305,7 @@ def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     above = value.data
     if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
         base = {"base": Slot(value, expr.base.span)}
-        above = Experiment("experiment", base, expr.span, from_checkpoint=True)
+        above = DeclaredExperiment("experiment", base, expr.span, from_checkpoint=True)
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
         ctx.fail(
@@ -318,7 +318,7 @@ def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
 
 
-def evaluate_study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
+def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     """Return the value of a study. Raises `Failed`."""
     if item.block is None:
         ctx.fail(
@@ -341,7 +341,7 @@ def evaluate_study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
     for written in dict.fromkeys(member.written for member in members if member.values):
         thunks.setdefault(written, _make_list(thunks, [each for each in members if each.written == written]))
     scope = Scope(module).inner(thunks)
-    start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
+    start = DeclaredStudy("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = lay_block(ctx, start, item.block, scope, item.doc or "")
     result = apply_amends(ctx, result, owner, scope)
     report = result.sub("report")
@@ -351,8 +351,8 @@ def evaluate_study(ctx: Context, module: Loaded, item: tree.Decl) -> Value:
     complete = fill_defaults(ctx, result, KINDS["study"])
     if values is None or shown is None:
         raise Failed
-    arms = tuple(each.data for each in values if isinstance(each.data, Arm))
-    frontiers = tuple(each.data for each in values if isinstance(each.data, Frontier))
+    arms = tuple(each.data for each in values if isinstance(each.data, DeclaredArm))
+    frontiers = tuple(each.data for each in values if isinstance(each.data, DeclaredFrontier))
     tables, charts = (tuple(each for each in shown if each.kind == kind) for kind in ("table", "chart"))
     if not arms:
         ctx.fail(
@@ -378,7 +378,7 @@ def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[Member]
 
 def _make_thunk(
     ctx: Context,
-    module: Loaded,
+    module: ParsedFile,
     item: tree.Decl,
     named: Member,
     thunks: dict[str, Callable[[], Value]],
@@ -419,7 +419,7 @@ def _evaluate_arm(
         )
     start = attempt(lambda: _find_experiment(ctx, evaluate(ctx, parent, scope), name, member, owner))
     if block is not None or amended_as in ctx.amends:
-        experiment = start or Experiment("experiment", {}, member.name.span)
+        experiment = start or DeclaredExperiment("experiment", {}, member.name.span)
         experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
         if block is not None:
             experiment = lay_block(ctx, experiment, block, scope, member.doc or experiment.doc)
@@ -429,25 +429,28 @@ def _evaluate_arm(
         raise Failed
     complete = complete_experiment(ctx, start)
     return Value(
-        Arm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete), member.name.span
+        DeclaredArm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete),
+        member.name.span,
     )
 
 
 def _find_experiment(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
-) -> Experiment:
+) -> DeclaredExperiment:
     """Return the experiment behind an arm, which may be a checkpoint with nothing to train. Raises `Failed`."""
     match value.data:
-        case Arm(experiment=experiment):
+        case DeclaredArm(experiment=experiment):
             return experiment
-        case Experiment(kind="experiment") as experiment:
+        case DeclaredExperiment(kind="experiment") as experiment:
             return experiment
-        case Experiment() as recipe:
+        case DeclaredExperiment() as recipe:
             return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
         case Record(kind="checkpoint" | "model" | "results"):
             base = {"base": Slot(value, value.span)}
             at = member.name.span
-            return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
+            return DeclaredExperiment(
+                "experiment", base, at, name, member.doc or "", owner, from_checkpoint=True
+            )
     named = value.data.name if isinstance(value.data, Record) else ""
     if (member.name.span.path, named) in ctx.modules.doubled:
         # The other declaration of that name may be meant; the two were reported.
@@ -467,7 +470,7 @@ def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tup
     if isinstance(data, Record) and data.kind == "envelope":
         changed = amend_call(ctx, data, owner, scope)
         at, doc = member.name.span, member.doc or ""
-        return Value(Frontier("frontier", {}, at, name, doc, owner, envelope=changed), at)
+        return Value(DeclaredFrontier("frontier", {}, at, name, doc, owner, envelope=changed), at)
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
     ctx.fail(

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
-from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Type
+from reodsl.ir.setting import A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.ir.setting_types import SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context, Failed, attempt, try_all
@@ -27,22 +27,22 @@ from reodsl.language.functions import (
     make_budgets,
 )
 from reodsl.language.hints import POOL, report_name, study_of_arm, suggest_import, suggest_quotes
-from reodsl.language.modules import Loaded, describe_duplicate, list_library
+from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
 from reodsl.language.reward.names import NUMERIC, STATISTICS
 from reodsl.language.schema import describe_type, list_kinds
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.units import UNITS, Quantity, format_quantity, read_dimension, scale
 from reodsl.language.values import (
-    Arm,
     Bounds,
+    DeclaredArm,
+    DeclaredExperiment,
+    DeclaredStage,
     Definition,
-    Experiment,
     Items,
     Record,
     Scope,
     Slot,
-    Stage,
     StageList,
     StageRef,
     StagesOver,
@@ -284,7 +284,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None
     raise Failed
 
 
-def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.ModuleItem] | None:
+def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
     """Return the declaration behind a name of a file, through imports."""
     item = module.items.get(name)
     if item is not None:
@@ -301,7 +301,7 @@ def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.Module
     return target, target.items[imported.name]
 
 
-def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
+def is_reward(ctx: Context, module: ParsedFile, name: str) -> bool:
     """Return whether a file declares or imports a reward of that name."""
     declared = lookup(ctx, module, name)
     return declared is not None and isinstance(declared[1], tree.Decl) and declared[1].kind.name == "reward"
@@ -328,7 +328,7 @@ def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
     )
 
 
-def _is_provided(ctx: Context, module: Loaded, name: str) -> bool:
+def _is_provided(ctx: Context, module: ParsedFile, name: str) -> bool:
     imported = module.imports[name]
     target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
     return target is not None and imported.name in target.items
@@ -337,7 +337,7 @@ def _is_provided(ctx: Context, module: Loaded, name: str) -> bool:
 def list_words(want: Type | None) -> tuple[str, ...]:
     """Return the words that a setting of this type may have; a name that is one of them means the word."""
     match want:
-        case Choice():
+        case OneOf():
             return want.words
         case Many():
             return list_words(want.item) if want.lone else ()
@@ -361,9 +361,9 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
             help="name a declaration before the point",
         )
     record, name = value.data, expr.name.name
-    if isinstance(record, Arm):
+    if isinstance(record, DeclaredArm):
         record = record.experiment
-    if name == "stages" and isinstance(record, Experiment):
+    if name == "stages" and isinstance(record, DeclaredExperiment):
         return Value(StageList("stages", {}, expr.span, record.name, of=record), expr.span)
     if isinstance(record, StageList):
         ctx.fail(
@@ -374,9 +374,11 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
         )
     setting = record.get(name)
     if setting is None:
-        stages = record.stages if isinstance(record, Experiment) else ()
+        stages = record.stages if isinstance(record, DeclaredExperiment) else ()
         known = [*record.fields, *(["stages"] if stages else [])]
-        staged = isinstance(record, Experiment) and name in [part.name for part in list_stages(ctx, record)]
+        staged = isinstance(record, DeclaredExperiment) and name in [
+            part.name for part in list_stages(ctx, record)
+        ]
         ctx.fail(
             "E0203",
             f"{describe(value)} has no `{name}`",
@@ -466,7 +468,7 @@ def _suggest_for_brackets(value: Value) -> str:
     data = value.data
     if isinstance(data, Items):
         return "a list is used as a whole: write the one value here, or give it a `param` of its own"
-    if isinstance(data, Experiment) and data.stages:
+    if isinstance(data, DeclaredExperiment) and data.stages:
         return f"name its stages: `{data.name}.stages[…]`"
     return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
 
@@ -487,11 +489,11 @@ def _are_equal(stage: Value | None, wanted: Value) -> bool:
     return stage.data == wanted.data
 
 
-def list_stages(ctx: Context, record: Experiment) -> list[Stage]:
+def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]:
     """Return the stages that a record declares, with one for each element of a list."""
-    parts: list[Stage] = []
+    parts: list[DeclaredStage] = []
     for stage in record.stages:
-        if isinstance(stage, Stage):
+        if isinstance(stage, DeclaredStage):
             parts.append(stage)
             continue
         over = attempt(partial(evaluate, ctx, stage.over, stage.scope))
@@ -520,13 +522,13 @@ def list_stages(ctx: Context, record: Experiment) -> list[Stage]:
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = format_quantity(value.data) if isinstance(value.data, Quantity) else name
             scope = _with(stage, value)
-            parts.append(Stage(name, label, value, stage.block, scope, stage.span))
+            parts.append(DeclaredStage(name, label, value, stage.block, scope, stage.span))
     return _report_doubles(ctx, parts)
 
 
-def _report_doubles(ctx: Context, parts: list[Stage]) -> list[Stage]:
+def _report_doubles(ctx: Context, parts: list[DeclaredStage]) -> list[DeclaredStage]:
     """Return the stages with a name of their own, since results go by these names; report the others."""
-    by_name: dict[str, Stage] = {}
+    by_name: dict[str, DeclaredStage] = {}
     for part in parts:
         before = by_name.setdefault(part.name, part)
         if before is part:
@@ -609,7 +611,7 @@ def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
 def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     args = bind(ctx, expr, CHECKPOINTS, scope)
     of = args["of"].value.data
-    if isinstance(of, Arm):
+    if isinstance(of, DeclaredArm):
         if any(source.kind == "results" for source, _ in walk_ancestry(of)):
             ctx.fail(
                 "E0311",

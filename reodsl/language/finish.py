@@ -14,7 +14,7 @@ from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context, Failed
 from reodsl.language.fitting import make_default
 from reodsl.language.schema import describe_type
-from reodsl.language.values import Record, Section, Slot, Stage, Until, Value
+from reodsl.language.values import DeclaredStage, Record, Section, Slot, Until, Value
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
@@ -39,7 +39,7 @@ class _Missing:
         return ".".join((*self.blocks, self.name))
 
 
-def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R:
+def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | None = None) -> R:
     """Return a record with its defaults filled in. Raises `Failed`; all required settings that it lacks are one error.
 
     With `stage` the record is that stage of an experiment.
@@ -60,7 +60,9 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = Non
     return done
 
 
-def _describe_missing(what: str, missing: Sequence[_Missing], span: Span, stage: Stage | None) -> Diagnostic:
+def _describe_missing(
+    what: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None
+) -> Diagnostic:
     paths = [f"`{each.path}`" for each in missing]
     only = len(missing) == 1
     replaced = stage.replaced if stage is not None else None

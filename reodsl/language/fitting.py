@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.ir.names import Form
-from reodsl.ir.setting import A, Between, Block, Choice, Either, Flag, Many, Num, Setting, Text, Type
+from reodsl.ir.setting import A, Between, Block, Either, Flag, Many, Num, OneOf, Setting, Text, Type
 from reodsl.language.hints import explain_method, suggest_declaration
 from reodsl.language.schema import describe_type, list_kinds, read_unit
 from reodsl.language.units import Quantity, describe_unit, format_quantity, name_unit, scale
@@ -55,7 +55,7 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
             )
         case Flag():
             return value if isinstance(value.data, bool) else _refuse_kind(value, type_)
-        case Choice():
+        case OneOf():
             if isinstance(value.data, Symbol) and value.data.name in type_.words:
                 return value
             return _refuse_kind(value, type_)
@@ -110,7 +110,7 @@ def _refuse_kind(value: Value, type_: Type) -> Misfit:
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
     """Return the help for a method where a word or a block is wanted: how that method is written."""
-    if not isinstance(type_, (Choice, Block)):
+    if not isinstance(type_, (OneOf, Block)):
         return None
     data = value.data
     name = data if isinstance(data, str) else data.name if isinstance(data, Record) else ""
@@ -124,7 +124,7 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
     fits = {
         Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data),
         Flag: value.data in ("true", "false"),
-        Choice: isinstance(type_, Choice) and value.data in type_.words,
+        OneOf: isinstance(type_, OneOf) and value.data in type_.words,
     }
     return f"write `{value.data}`, without quotes" if fits.get(type(type_)) else None
 
@@ -268,7 +268,7 @@ def make_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
         if isinstance(each, tuple) and isinstance(type_, Many):
             return Value(Items(tuple(value_of(item, type_.item) for item in each)), at.span)
         if isinstance(each, str):
-            return Value(Symbol(each) if isinstance(type_, Choice) else each, at.span)
+            return Value(Symbol(each) if isinstance(type_, OneOf) else each, at.span)
         if isinstance(each, bool):
             return Value(each, at.span)
         unit = read_unit(type_) if isinstance(type_, Num) else ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Label, Problem, Span
-from reodsl.ir.setting import A, Choice, Either, Kind, Many, Setting, Text
+from reodsl.ir.setting import A, Either, Kind, Many, OneOf, Setting, Text
 from reodsl.ir.setting_types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context, Failed
@@ -15,12 +15,12 @@ from reodsl.language.resolve import name_model
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
 from reodsl.language.values import (
-    Budgets,
-    Frontier,
+    DeclaredFrontier,
     Items,
     Record,
     Slot,
     Value,
+    WrittenBudgets,
     describe,
     list_records,
     plain,
@@ -94,7 +94,7 @@ SIGNATURES: dict[str, Kind] = {
                 ),
                 "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
                 "unsolved": Setting(
-                    Choice(("formula", "l_max", "drop")),
+                    OneOf(("formula", "l_max", "drop")),
                     "questions that nobody solves: what the formula gives (1), the longest response, or left out",
                     default="formula",
                 ),
@@ -189,7 +189,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
         if name in _SCHEDULES:
             schedule = _SCHEDULES[name](args)
             ctx.spend("schedules", call.span, len(schedule.budgets))
-            value = Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
+            value = Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
         elif name in _UNKNOWN_YET:
             value = Value(Record(_UNKNOWN_YET[name], args, call.span), call.span)
         else:
@@ -227,12 +227,12 @@ def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
     except BudgetError as caught:
         ctx.refuse(caught.at(value.span))
     last = Slot(items[-1], items[-1].span)
-    return Value(Budgets("budgets", {"to": last}, value.span, schedule=schedule), value.span)
+    return Value(WrittenBudgets("budgets", {"to": last}, value.span, schedule=schedule), value.span)
 
 
 def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     frontier = args["frontier"].value.data
-    if not isinstance(frontier, Frontier) or frontier.envelope is not None:
+    if not isinstance(frontier, DeclaredFrontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
     to, n, step = args.get("to"), _take_number(args, "n"), _take_number(args, "step")
     try:
@@ -265,7 +265,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
         raise Failed from None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
-    return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
+    return Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
 def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
@@ -332,7 +332,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = 
 }
 
 
-def read_curves(frontier: Frontier) -> Curves:
+def read_curves(frontier: DeclaredFrontier) -> Curves:
     """Return the curves of a published frontier. Raises `Problem` where they are none."""
     if frontier.curves is not None:
         return frontier.curves
@@ -340,6 +340,6 @@ def read_curves(frontier: Frontier) -> Curves:
     return {each.name: Curve(budgets, tuple(map(float, each.data("accuracy")))) for each in frontier.parts}
 
 
-def read_reference(frontier: Frontier) -> Reference:
+def read_reference(frontier: DeclaredFrontier) -> Reference:
     """Return a published frontier with the names of its models. Raises `Problem` where its curves are none."""
     return Reference(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

@@ -8,10 +8,10 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.ir.base import names_of
 from reodsl.ir.spec import Spec
 from reodsl.language.lower import lower
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import walk_starts
-from reodsl.language.values import Experiment, Record, Study
+from reodsl.language.values import DeclaredExperiment, DeclaredStudy, Record
 
 MOST_TASKS = 20_000
 MOST_VALUES = 3_000_000
@@ -20,7 +20,7 @@ DEEPEST = 200
 
 
 def lower_bounded(
-    program: Program, main: Loaded, record: Study | Experiment
+    program: Program, main: ParsedFile, record: DeclaredStudy | DeclaredExperiment
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec of a record, or E0216 if a short text means more than a machine can hold."""
     # Below this the stack does not reach.

@@ -24,7 +24,7 @@ from reodsl.ir.study import (
 from reodsl.language import values
 from reodsl.language.build import Lowering, build, checkpoint, engine, shown, start, suite
 from reodsl.language.checks.published import find_unfit
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry, walk_starts
 from reodsl.language.stages import complete_stages
@@ -45,11 +45,15 @@ from reodsl.numbers.reference import select_benchmarks
 from reodsl.syntax import tree
 
 
-def lower(program: Program, main: Loaded, record: values.Study | values.Experiment) -> Spec:
+def lower(
+    program: Program, main: ParsedFile, record: values.DeclaredStudy | values.DeclaredExperiment
+) -> Spec:
     """Return the spec that runs a study, or a lone experiment as a study of its starting point and itself."""
     low = Lowering(program.context)
     record = record if record.doc else replace(record, doc=main.module.doc or "")
-    study = _study(low, record) if isinstance(record, values.Study) else _lower_experiment(low, record)
+    study = (
+        _study(low, record) if isinstance(record, values.DeclaredStudy) else _lower_experiment(low, record)
+    )
     return Spec(
         study=study,
         path=main.path,
@@ -73,7 +77,7 @@ def _changes(program: Program) -> tuple[Change, ...]:
     return tuple(Change(option=c.option, target=c.target, value=c.text) for c in by_target.values())
 
 
-def _study(low: Lowering, record: values.Study) -> Study:
+def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
     low.shared = tuple(_list_shared(low, record))
@@ -113,15 +117,17 @@ def _study(low: Lowering, record: values.Study) -> Study:
     )
 
 
-def _list_shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.Experiment, int]]:
+def _list_shared(
+    low: Lowering, record: values.DeclaredStudy
+) -> Iterator[tuple[values.DeclaredExperiment, int]]:
     """Yield the experiments that seeds share, each with the number of stages, down to the first. One seed shares nothing."""
     for named in list_records(record, "replicate_from") if len(record.data("replicate")) > 1 else ():
         for source, stage in walk_ancestry(named):
-            if isinstance(source, values.Experiment) and source.is_trained:
+            if isinstance(source, values.DeclaredExperiment) and source.is_trained:
                 yield source, len(complete_stages(low.ctx, source)) if stage is None else stage + 1
 
 
-def _lower_experiment(low: Lowering, record: values.Experiment) -> Study:
+def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
@@ -155,7 +161,7 @@ def _lower_experiment(low: Lowering, record: values.Experiment) -> Study:
     )
 
 
-def _frontier(record: values.Frontier) -> Frontier:
+def _frontier(record: values.DeclaredFrontier) -> Frontier:
     envelope = record.envelope
     if envelope is None:
         return build_frontier(record, record.name)
@@ -254,7 +260,9 @@ _APART = frozenset({"experiment", "recipe", "arm", "checkpoint", "stage_of"})
 """Kinds whose settings belong to an experiment of its own."""
 
 
-def find_origins(program: Program, record: values.Study | values.Experiment) -> dict[str, Origin]:
+def find_origins(
+    program: Program, record: values.DeclaredStudy | values.DeclaredExperiment
+) -> dict[str, Origin]:
     """Return the place of every setting by dotted path; defaults of the language have none.
 
     A path begins with the name of an experiment or an arm, or of a declaration that it uses (`easy_suite.samples`); what has
@@ -262,9 +270,9 @@ def find_origins(program: Program, record: values.Study | values.Experiment) -> 
     """
     notes = _Notes()
     notes.settings(record, record.name)
-    arms = record.arms if isinstance(record, values.Study) else ()
+    arms = record.arms if isinstance(record, values.DeclaredStudy) else ()
     pending = [(arm.name, arm.experiment) for arm in arms]
-    if isinstance(record, values.Experiment):
+    if isinstance(record, values.DeclaredExperiment):
         pending = [(record.name, record)]
     while pending:
         name, each = pending.pop(0)
@@ -272,13 +280,13 @@ def find_origins(program: Program, record: values.Study | values.Experiment) -> 
         base = next(walk_starts(each), None)
         if base is not None and base.name != name and f"{base.name}.base" not in notes.origins:
             pending.append((base.name, base))
-    if isinstance(record, values.Study):
+    if isinstance(record, values.DeclaredStudy):
         for frontier in record.frontiers:
             notes.settings(frontier.envelope or frontier, frontier.name)
     return notes.origins
 
 
-def _experiment(program: Program, name: str, record: values.Experiment, notes: _Notes) -> None:
+def _experiment(program: Program, name: str, record: values.DeclaredExperiment, notes: _Notes) -> None:
     notes.settings(record, name)
     if not record.is_trained:
         return

@@ -25,7 +25,7 @@ DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ParsedFile:
     """A parsed file: its declarations and params by name, and what it imports.
 
     `key` is its identity; `std` marks the library. Names declared twice keep the first.
@@ -83,7 +83,7 @@ class Modules:
     drafts: Mapping[str, str] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
-    loaded: dict[str, Loaded | None] = field(default_factory=dict)
+    loaded: dict[str, ParsedFile | None] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
     doubled: set[tuple[str, str]] = field(default_factory=set)
     _stack: list[tuple[str, str, Span]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Modules:
     _tokens: int = MOST_TOKENS
     _errors: int = 0
 
-    def main(self, path: Path) -> Loaded | None:
+    def main(self, path: Path) -> ParsedFile | None:
         """Return the module of the spec itself."""
         key = _key(path)
         try:
@@ -99,25 +99,25 @@ class Modules:
         except Enough:
             return self.loaded.get(key)
 
-    def library(self, name: str) -> Loaded | None:
+    def library(self, name: str) -> ParsedFile | None:
         """Return a module of the standard library by its dotted name after `std.`."""
         path = LIBRARY.joinpath(*name.split("."))
         path = path.with_name(path.name + ".reo")
         return self._read(path, f"{STD}/{'/'.join(name.split('.'))}.reo", f"std:{name}", std=True)
 
-    def parsed(self, path: str, text: str, key: str, *, std: bool = False) -> Loaded | None:
+    def parsed(self, path: str, text: str, key: str, *, std: bool = False) -> ParsedFile | None:
         """Return a module from its text: parse it, collect its names and load its imports."""
         self.sources[path] = text
         # The library is not a stranger's.
         result = _parse(Source(path, text), MOST_TOKENS if std else self._tokens)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)
-        loaded = Loaded(key, path, result.module, std, {}, {})
+        loaded = ParsedFile(key, path, result.module, std, {}, {})
         self.loaded[key] = loaded
         self._collect(loaded)
         return loaded
 
-    def _read(self, path: Path, shown: str, key: str, *, std: bool) -> Loaded | None:
+    def _read(self, path: Path, shown: str, key: str, *, std: bool) -> ParsedFile | None:
         if key in self.loaded:
             return self.loaded[key]
         self.loaded[key] = None
@@ -148,7 +148,7 @@ class Modules:
             labels = findings[-1].labels
             self.spent.stop(labels[0].span if labels else None)
 
-    def _collect(self, loaded: Loaded) -> None:
+    def _collect(self, loaded: ParsedFile) -> None:
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
             self.spent.add("imports", clause.module_span, 1 + len(clause.names))
@@ -173,13 +173,13 @@ class Modules:
         self._report(describe_duplicate(name.name, name.span, first, "give one of them another name"))
         return False
 
-    def _broken(self, target: Loaded) -> bool:
+    def _broken(self, target: ParsedFile) -> bool:
         return any(
             each.severity == "error" and each.labels and each.labels[0].span.path == target.path
             for each in self.diagnostics
         )
 
-    def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
+    def _provides(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
         name = imported.name.name
         if name not in target.items:
             self._report(
@@ -194,7 +194,7 @@ class Modules:
                 )
             )
 
-    def _target(self, importer: Loaded, clause: tree.Import) -> Loaded | None:
+    def _target(self, importer: ParsedFile, clause: tree.Import) -> ParsedFile | None:
         """Return the module that an import names; findings are reported at the import."""
         located = self._locate(importer, clause)
         if located is None:
@@ -219,7 +219,7 @@ class Modules:
         finally:
             self._stack.pop()
 
-    def _cycle(self, importer: Loaded, clause: tree.Import, key: str, shown: str) -> None:
+    def _cycle(self, importer: ParsedFile, clause: tree.Import, key: str, shown: str) -> None:
         names = [path for _, path, _ in self._stack] + [importer.path, shown]
         keys = [each for each, _, _ in self._stack] + [importer.key]
         start = keys.index(key) if key in keys else len(keys) - 1
@@ -234,7 +234,7 @@ class Modules:
             )
         )
 
-    def _locate(self, importer: Loaded, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+    def _locate(self, importer: ParsedFile, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
         name = clause.module
         bare = name.lstrip(".")
         parts = bare.split(".") if bare else []
@@ -291,7 +291,7 @@ class Modules:
             return None
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
-    def _beside(self, importer: Loaded, parts: list[str]) -> bool:
+    def _beside(self, importer: ParsedFile, parts: list[str]) -> bool:
         """Return whether there is such a file beside the one that imports it."""
         try:
             return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()

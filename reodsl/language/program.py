@@ -13,10 +13,10 @@ from reodsl.language.bounds import Enough
 from reodsl.language.changes import read_changes, report_unmet
 from reodsl.language.context import Context, Failed
 from reodsl.language.declare import new_context
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.resolve import walk_starts
 from reodsl.language.suggest import suggest
-from reodsl.language.values import Experiment, Record, Study, Value
+from reodsl.language.values import DeclaredExperiment, DeclaredStudy, Record, Value
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
@@ -27,7 +27,7 @@ class Program:
     """A spec evaluated: the values of its declarations by name, those with errors left out."""
 
     context: Context
-    main: Loaded | None
+    main: ParsedFile | None
     values: dict[str, Value]
 
     def list_kind(self, kind: str) -> dict[str, Record]:
@@ -65,7 +65,7 @@ def load(
 
 
 def evaluate(
-    modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]
+    modules: Modules, main: ParsedFile | None, sets: Mapping[str, str], amends: Mapping[str, str]
 ) -> Program:
     """Evaluate every declaration of the main file."""
     ctx = new_context(modules)
@@ -82,15 +82,15 @@ def evaluate(
 
 
 def pick(
-    program: Program, main: Loaded, target: str | None
-) -> tuple[Study | Experiment | None, Diagnostic | None]:
+    program: Program, main: ParsedFile, target: str | None
+) -> tuple[DeclaredStudy | DeclaredExperiment | None, Diagnostic | None]:
     """Return the study or experiment to run, or why there is none.
 
     It is the one named, else the only study, else the only experiment from which no other starts.
     """
-    studies = program.list_type(Study, "study")
-    experiments = program.list_type(Experiment, "experiment")
-    everything: dict[str, Study | Experiment] = {**experiments, **studies}
+    studies = program.list_type(DeclaredStudy, "study")
+    experiments = program.list_type(DeclaredExperiment, "experiment")
+    everything: dict[str, DeclaredStudy | DeclaredExperiment] = {**experiments, **studies}
     where = main.path
     if target is not None:
         if target in everything:
@@ -123,7 +123,7 @@ def pick(
     return everything.get(ends[0]), None
 
 
-def _suggest_study(target: str, studies: Mapping[str, Study]) -> str | None:
+def _suggest_study(target: str, studies: Mapping[str, DeclaredStudy]) -> str | None:
     """Return the help for an arm that is named as what to run."""
     for name, study in studies.items():
         if any(arm.name == target for arm in study.arms):
@@ -131,7 +131,7 @@ def _suggest_study(target: str, studies: Mapping[str, Study]) -> str | None:
     return None
 
 
-def _find_ends(named: list[str], experiments: Mapping[str, Experiment]) -> list[str]:
+def _find_ends(named: list[str], experiments: Mapping[str, DeclaredExperiment]) -> list[str]:
     """Return the experiments from which no other starts; a starting point is trained on the way."""
     started = {base.owner for name in named if name in experiments for base in walk_starts(experiments[name])}
     return [name for name in named if name not in experiments or experiments[name].owner not in started]

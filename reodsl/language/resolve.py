@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.language.values import Arm, Experiment, Record, StageRef, Study, write_value
+from reodsl.language.values import (
+    DeclaredArm,
+    DeclaredExperiment,
+    DeclaredStudy,
+    Record,
+    StageRef,
+    write_value,
+)
 
 WITHOUT_TRAINING = frozenset(
     {"base", "eval", "score", "cluster", "engine", "limit", "seed", "expected_length"}
@@ -19,7 +26,7 @@ def find_source(record: Record | None) -> tuple[Record | None, int | None]:
         if isinstance(record, StageRef):
             stage = record.position
             record = record.of
-        elif isinstance(record, Arm):
+        elif isinstance(record, DeclaredArm):
             record = record.experiment
         elif record is not None and record.kind in ("checkpoint", "forced"):
             record = record.sub("of")
@@ -43,17 +50,17 @@ def name_model(model: Record) -> str:
     return f"{source.kind}({', '.join(write_value(slot.value) for slot in source.fields.values())})"
 
 
-def walk_starts(experiment: Record) -> Iterator[Experiment]:
+def walk_starts(experiment: Record) -> Iterator[DeclaredExperiment]:
     """Yield the experiments whose checkpoints one starts from, the nearest first."""
     for source, _ in walk_ancestry(experiment.sub("base")):
-        if isinstance(source, Experiment):
+        if isinstance(source, DeclaredExperiment):
             yield source
 
 
-def find_trained(record: Record | None) -> tuple[Experiment, int | None] | None:
+def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None] | None:
     """Return the experiment that trained the weights of a record, and the stage if one is named; None for a model."""
     for source, stage in walk_ancestry(record):
-        if isinstance(source, Experiment) and source.is_trained:
+        if isinstance(source, DeclaredExperiment) and source.is_trained:
             return source, stage
         if source.kind == "model":
             break
@@ -69,12 +76,12 @@ def find_suite(experiment: Record) -> Record | None:
     """Return the suite that an experiment names, or the one behind the checkpoint that it evaluates."""
     for source, _ in walk_ancestry(experiment):
         suite = source.sub("eval")
-        if suite is not None or not isinstance(source, Experiment) or source.is_trained:
+        if suite is not None or not isinstance(source, DeclaredExperiment) or source.is_trained:
             return suite
     return None
 
 
-def find_arm_suite(study: Study, arm: Arm) -> Record | None:
+def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
     """Return the suite of an arm: its own, else the study's, else the one that all other arms share."""
     chosen = find_suite(arm.experiment) or study.sub("eval")
     if chosen is not None:

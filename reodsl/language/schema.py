@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.ir.setting import A, Between, Block, Choice, Either, Flag, Many, Num, Text, Type
+from reodsl.ir.setting import A, Between, Block, Either, Flag, Many, Num, OneOf, Text, Type
 from reodsl.language.units import Dimension, read_dimension
 from reodsl.language.values import article
 
@@ -34,7 +34,7 @@ def describe_type(type_: Type) -> str:
             return "a text"
         case Flag():
             return "true or false"
-        case Choice():
+        case OneOf():
             return (
                 "one of " + ", ".join(type_.words) if len(type_.words) > 1 else f"the word {type_.words[0]}"
             )
@@ -57,7 +57,7 @@ def _describe_plural(type_: Type) -> str:
             return f"numbers of {type_.unit}" if type_.unit else "whole numbers" if type_.whole else "numbers"
         case Text():
             return "texts"
-        case Choice():
+        case OneOf():
             return "words among " + ", ".join(type_.words)
         case A():
             return f"things, each {type_.of}" if type_.of else " or ".join(f"{kind}s" for kind in type_.kinds)

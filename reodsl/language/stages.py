@@ -10,14 +10,16 @@ from reodsl.language.changes import amend_stage, apply_amends
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
-from reodsl.language.values import Experiment, Stage
+from reodsl.language.values import DeclaredExperiment, DeclaredStage
 
 
-def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
+def lay_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
     """Return the stages of an experiment, each with all its settings; one without a part if none is declared."""
     if not experiment.stages:
         return [(None, experiment)]
-    complete: list[tuple[Stage | None, Experiment]] = []
+    complete: list[tuple[DeclaredStage | None, DeclaredExperiment]] = []
     parts, alone = list_stages(ctx, experiment), replace(experiment, stages=())
     for number, part in enumerate(parts):
         stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
@@ -27,7 +29,7 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
     return complete
 
 
-def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment:
+def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> DeclaredExperiment:
     """Return an experiment with its defaults, every stage complete. Raises `Failed`."""
     if not experiment.is_trained:
         return experiment
@@ -39,14 +41,20 @@ def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment:
     return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
 
 
-def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
+def complete_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
     """Return the stages of an experiment with every default filled in; none if one of them lacks a setting."""
     # Every check and the lowering ask for them.
     return ctx.compute_once("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 
-def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    def complete(stage: tuple[Stage | None, Experiment]) -> tuple[Stage | None, Experiment]:
+def _complete_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
+    def complete(
+        stage: tuple[DeclaredStage | None, DeclaredExperiment],
+    ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
         part, record = stage
         ctx.spend("stages", record.span)
         return part, fill_defaults(ctx, record, KINDS["experiment"], part)
@@ -54,7 +62,7 @@ def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage |
     return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
 
 
-def report_nested(ctx: Context, stage: Experiment) -> Experiment:
+def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment:
     """Return a stage without stages of its own, which are reported."""
     for each in stage.stages[:1]:
         ctx.error(

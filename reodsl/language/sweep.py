@@ -11,7 +11,7 @@ from math import prod
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import evaluate
-from reodsl.language.modules import Loaded, describe_duplicate
+from reodsl.language.modules import ParsedFile, describe_duplicate
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import Items, Record, Scope, Symbol, Value, describe, write_value
 from reodsl.syntax import tree
@@ -33,7 +33,7 @@ class Member:
         return self.item.name.name
 
 
-def list_members(ctx: Context, module: Loaded, study: tree.Decl) -> list[Member]:
+def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Member]:
     """Return the members of a study in their order. Raises `Failed` if a sweep is wrong."""
 
     def spell_out(item: tree.BlockItem) -> list[Member]:
@@ -48,7 +48,7 @@ def list_members(ctx: Context, module: Loaded, study: tree.Decl) -> list[Member]
     return [member for members in try_all(spell_out, items) for member in members]
 
 
-def _sweep(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member]:
+def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]:
     """Return an arm for each declaration of a sweep and each combination of its values, the last name's varying fastest."""
     if not sweep.args:
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")
@@ -82,7 +82,7 @@ def _sweep(ctx: Context, module: Loaded, sweep: tree.Nested) -> list[Member]:
     return list(members.values())
 
 
-def _read_list(ctx: Context, module: Loaded, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
+def _read_list(ctx: Context, module: ParsedFile, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
     """Return a name of a sweep and its values. Raises `Failed`."""
     value = arg.value
     if isinstance(value, tree.Compare) and value.op == "in" and isinstance(value.left, tree.Name):

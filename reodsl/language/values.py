@@ -1,7 +1,7 @@
 """Hold the values of a spec's expressions, each with the place that it comes from.
 
-A `Record` is something with settings. What more there is to some of them is in the classes below it: the stages of an
-`Experiment`, the `schedule` of `Budgets`. Blocks that are evaluated later keep the `Scope` in which they stand.
+A `Record` is something with settings. What more there is to some of them is in the classes below it: the stages of a
+`DeclaredExperiment`, the `schedule` of `WrittenBudgets`. Blocks that are evaluated later keep the `Scope` of their place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from reodsl.diagnostics.model import Span
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.units import Quantity, format_quantity, write_quantity
 from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
@@ -168,14 +168,14 @@ class Compound(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Experiment(Record):
+class DeclaredExperiment(Record):
     """An experiment or a recipe, with the blocks of its stages, and the `--amend` of single stages.
 
     `from_checkpoint` marks one made from a checkpoint or a model, which trains nothing unless it names a method.
     """
 
-    stages: tuple[Stage | StagesOver, ...] = ()
-    stage_changes: tuple[Change, ...] = ()
+    stages: tuple[DeclaredStage | StagesOver, ...] = ()
+    stage_changes: tuple[Override, ...] = ()
     from_checkpoint: bool = False
 
     @property
@@ -185,24 +185,24 @@ class Experiment(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Arm(Record):
+class DeclaredArm(Record):
     """A name in a study for an experiment or a checkpoint."""
 
-    experiment: Experiment
+    experiment: DeclaredExperiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageList(Record):
     """`x.stages`, from which brackets take one."""
 
-    of: Experiment
+    of: DeclaredExperiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageRef(Record):
     """`x.stages[4K tokens]`: the end of a stage, counted from 0."""
 
-    of: Experiment
+    of: DeclaredExperiment
     position: int
 
 
@@ -215,14 +215,14 @@ class Until(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Budgets(Record):
+class WrittenBudgets(Record):
     """Budgets that are known as they are written."""
 
     schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Frontier(Compound):
+class DeclaredFrontier(Compound):
     """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, with a part for each curve."""
 
     envelope: Record | None = None
@@ -235,16 +235,16 @@ class Definition(Record):
 
     item: tree.Decl
     body: tree.Block
-    module: Loaded
+    module: ParsedFile
     args: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Study(Record):
+class DeclaredStudy(Record):
     """A study with what it holds, in the order in which it is written."""
 
-    arms: tuple[Arm, ...] = ()
-    frontiers: tuple[Frontier, ...] = ()
+    arms: tuple[DeclaredArm, ...] = ()
+    frontiers: tuple[DeclaredFrontier, ...] = ()
     tables: tuple[Record, ...] = ()
     charts: tuple[Record, ...] = ()
 
@@ -273,7 +273,7 @@ class Scope:
     `but` is one of the `locals` that cannot be used here.
     """
 
-    module: Loaded
+    module: ParsedFile
     locals: Mapping[str, Callable[[], Value]] = field(default_factory=dict)
     parent: Scope | None = None
     but: str | None = None
@@ -306,7 +306,7 @@ Child: TypeAlias = tuple[tree.Decl, Scope]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Override:
     """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to.
 
     With `where_set` it changes what there is, and passes by where nothing is set.
@@ -331,7 +331,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DeclaredStage:
     """A stage as declared: its name and label, the value that it was made for, its block, and the scope of its names.
 
     `replaced` is the place of the parent's stage of that name, which this one replaces as a whole.

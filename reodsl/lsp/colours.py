@@ -47,14 +47,14 @@ class Colour:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class OutlineSymbol:
     """A declaration, with the spans of the whole and of its name (`at`), and the declarations in it."""
 
     kind: str
     name: str
     span: Span
     at: Span
-    inside: tuple[Symbol, ...]
+    inside: tuple[OutlineSymbol, ...]
 
 
 def colours(text: str) -> list[Colour]:
@@ -85,17 +85,17 @@ def encode_colours(text: str, encoding: str = UTF16) -> list[int]:
     return numbers
 
 
-def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Symbol, ...]:
+def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[OutlineSymbol, ...]:
     """List the declarations among the items of a file or block, params included."""
     outline = []
     for item in items:
         if isinstance(item, tree.Param):
-            outline.append(Symbol("param", item.name.name, item.span, item.name.span, ()))
+            outline.append(OutlineSymbol("param", item.name.name, item.span, item.name.span, ()))
         elif isinstance(item, tree.Decl):
             inside = symbols(item.block.items) if item.block is not None else ()
-            outline.append(Symbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
+            outline.append(OutlineSymbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
         elif isinstance(item, tree.Nested) and (inside := symbols(item.block.items)):
-            outline.append(Symbol("", item.name.name, item.span, item.name.span, inside))
+            outline.append(OutlineSymbol("", item.name.name, item.span, item.name.span, inside))
     return tuple(outline)
 
 

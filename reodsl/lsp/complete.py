@@ -11,7 +11,7 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, list_library
+from reodsl.language.modules import LIBRARY, STD, Modules, ParsedFile, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK
@@ -19,7 +19,7 @@ from reodsl.language.schema import list_kinds
 from reodsl.language.values import Record, write_value
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters, words_of
-from reodsl.lsp.outline import ASSIGNS, Site, locate
+from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
 from reodsl.lsp.positions import lines_of
 from reodsl.syntax import tree
 
@@ -78,7 +78,7 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
     return tuple(kept.values())
 
 
-def _complete_at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     frame, before = here.frame, here.before
     if before and before[-1].type in ("DOT", "DOTDOT"):
         return
@@ -115,7 +115,7 @@ def _complete_at(analysis: Analysis, here: Site, span: Span) -> Iterator[Complet
     yield from _values(analysis, here, span)
 
 
-def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _settings(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield the settings that are not there yet: of the method, where that is known; what is missing comes first."""
     kind = KINDS.get(here.frame.kind)
     method, inherited = _find_known_settings(analysis, here)
@@ -134,7 +134,7 @@ def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion
             yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
 
 
-def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]:
+def _find_known_settings(analysis: Analysis, here: CursorSite) -> tuple[str, set[str]]:
     """Return the method of the declaration around a place, and the settings of the block at hand that have a value."""
     value = analysis.program.values.get(here.frame.owner)
     if value is None or not isinstance(value.data, Record) or here.frame.path is None:
@@ -145,7 +145,7 @@ def _find_known_settings(analysis: Analysis, here: Site) -> tuple[str, set[str]]
     return write_value(method.value) if method is not None else "", named
 
 
-def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _arguments(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     for name, field in here.frame.fields().items():
         yield Completion(
             name,
@@ -160,7 +160,7 @@ def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completio
         yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
 
 
-def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _values(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     field = here.wanted
     fitting = list_kinds(field.type) if field is not None else ()
     if field is None and not here.frame.bracket and here.before:
@@ -181,7 +181,7 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
         yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
 
 
-def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield what a formula may name: its own names and the responses first, then functions, numbers and budgets.
 
     After `in` it is what can be run over: responses after `for`, budgets after `dense`.
@@ -232,7 +232,7 @@ def _word_doc(name: str) -> str:
     return "\n".join(forms)
 
 
-def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:
+def _scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.ModuleItem]]:
     """Yield the names of a file, declared and imported, with their items."""
     yield from main.items.items()
     loaded = analysis.program.context.modules.loaded

@@ -9,7 +9,7 @@ from reodsl.ir.expression import Weight, walk
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, name_unit
-from reodsl.language.values import Budgets, Definition, Experiment, Record, Section, Value
+from reodsl.language.values import DeclaredExperiment, Definition, Record, Section, Value, WrittenBudgets
 from reodsl.lsp.analysis import Analysis
 from reodsl.numbers.budgets import coefficients
 from reodsl.syntax import tree
@@ -47,7 +47,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
         for span, unit in let_units(analysis.program.context, record).items():
             if unit and first <= span.line <= last:
                 yield Hint(span.end_line, span.end_column, f": {name_unit(unit)}")
-    elif isinstance(record, Budgets):
+    elif isinstance(record, WrittenBudgets):
         if first <= item.span.end_line <= last:
             yield Hint(item.span.end_line, item.span.end_column, f" {_budgets(record)}")
     elif isinstance(record, Record):
@@ -55,7 +55,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
         # A stage has its own values, and a variable over stages another one in each.
         stages = (
             complete_stages(analysis.program.context, record)
-            if isinstance(record, Experiment) and record.stages
+            if isinstance(record, DeclaredExperiment) and record.stages
             else ()
         )
         for each in (record, *(stage for _, stage in stages)):
@@ -93,12 +93,12 @@ def _show_value(analysis: Analysis, value: Value) -> str:
     data = value.data
     if isinstance(data, Quantity):
         return f"{data.number:,} {name_unit(data.unit)}".strip()
-    if isinstance(data, Budgets):
+    if isinstance(data, WrittenBudgets):
         return _budgets(data)
     return _weights(analysis, data) if isinstance(data, Definition) else ""
 
 
-def _budgets(record: Budgets) -> str:
+def _budgets(record: WrittenBudgets) -> str:
     schedule = record.schedule
     return f"{', '.join(f'{each:,}' for each in (*schedule.budgets, schedule.l_max))} tokens"
 
@@ -106,7 +106,7 @@ def _budgets(record: Budgets) -> str:
 def _weights(analysis: Analysis, reward: Definition) -> str:
     """Return the weights of a reward's splits, if one rule gives them and the budgets are known."""
     typed = type_reward(analysis.program.context, reward, symbolic=True)
-    if typed is None or typed.dense is None or not isinstance(typed.split, Budgets):
+    if typed is None or typed.dense is None or not isinstance(typed.split, WrittenBudgets):
         return ""
     if typed.split.data("reached"):
         # Each response has its own.

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Choice, Either, Many, Num, Setting, Type
+from reodsl.ir.setting import Either, Many, Num, OneOf, Setting, Type
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import Loaded
+from reodsl.language.modules import ParsedFile
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
 from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES
 from reodsl.language.schema import describe_type
-from reodsl.language.values import Budgets, Record, Section, Slot, Value, describe, write_value
+from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis
-from reodsl.lsp.outline import ASSIGNS, Site, locate
+from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
 from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import Token
@@ -39,7 +39,7 @@ def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
     return Meaning(explained[0], here.word.span, explained[1]) if explained is not None else None
 
 
-def _explain(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
+def _explain(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
     before, frame = here.before, here.frame
     if before and before[0].type == "FROM" and not frame.bracket:
         return _import(analysis, here, word)
@@ -59,7 +59,7 @@ def _explain(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | N
     return _name(analysis, here, word)
 
 
-def _import(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
+def _import(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
     """Explain a module in an import, or a name that it provides."""
     main = analysis.program.main
     if main is None:
@@ -81,7 +81,7 @@ def _import(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | No
     return None
 
 
-def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
+def _name(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
     """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
     main = analysis.program.main
     field = here.wanted
@@ -125,7 +125,7 @@ def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 
-def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
+def _explain_declared(analysis: Analysis, main: ParsedFile, name: str) -> tuple[str, Span | None] | None:
     """Explain a declaration or param of the file, or one that it imports."""
     module, item = main, main.items.get(name)
     imported = main.imports.get(name)
@@ -155,7 +155,7 @@ def _explain_declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str,
     return "\n\n".join(parts), item.name.span
 
 
-def _setting(analysis: Analysis, here: Site, word: Token, field: Setting) -> tuple[str, Span | None]:
+def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) -> tuple[str, Span | None]:
     """Explain a setting: its type, its value and where that was set, and the value it replaces."""
     slot = _slot(analysis, here, word.text)
     parts = [describe_field(word.text, field)]
@@ -186,7 +186,7 @@ def describe_field(name: str, field: Setting) -> str:
 def words_of(type_: Type) -> tuple[str, ...]:
     """List the words that a setting of this type can have, also as elements of a list."""
     match type_:
-        case Choice():
+        case OneOf():
             return type_.words
         case Many():
             return words_of(type_.item)
@@ -195,7 +195,7 @@ def words_of(type_: Type) -> tuple[str, ...]:
     return ()
 
 
-def _slot(analysis: Analysis, here: Site, name: str) -> Slot | None:
+def _slot(analysis: Analysis, here: CursorSite, name: str) -> Slot | None:
     value = analysis.program.values.get(here.frame.owner)
     if here.frame.path is None or value is None or not isinstance(value.data, Record):
         return None
@@ -216,7 +216,7 @@ def _show_value(value: Value | None) -> str:
 
 
 def _budgets(record: Record) -> Schedule | None:
-    return record.schedule if isinstance(record, Budgets) else None
+    return record.schedule if isinstance(record, WrittenBudgets) else None
 
 
 def _origin(slot: Slot) -> str:
@@ -236,7 +236,7 @@ def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span |
     return None
 
 
-def parameters(analysis: Analysis, main: Loaded, name: str) -> tuple[tree.ParamDecl, ...]:
+def parameters(analysis: Analysis, main: ParsedFile, name: str) -> tuple[tree.ParamDecl, ...]:
     """List the parameters of a reward or selection that the file declares or imports."""
     item = main.items.get(name)
     imported = main.imports.get(name)
@@ -246,7 +246,7 @@ def parameters(analysis: Analysis, main: Loaded, name: str) -> tuple[tree.ParamD
     return (item.params or ()) if isinstance(item, tree.Decl) else ()
 
 
-def _find_module(analysis: Analysis, key: str | None) -> Loaded | None:
+def _find_module(analysis: Analysis, key: str | None) -> ParsedFile | None:
     return analysis.program.context.modules.loaded.get(key) if key is not None else None
 
 

@@ -56,7 +56,7 @@ class LocalName:
 
 
 @dataclass(slots=True)
-class Site:
+class CursorSite:
     """A place: its frame, the statement before it, the word under it and the token after that.
 
     `locals` are the names inside of the declaration around it, `given` the settings of the whole block.
@@ -94,7 +94,7 @@ def wanted(frame: Frame, before: list[Token]) -> Setting | None:
     return frame.setting
 
 
-def locate(text: str, line: int, column: int) -> Site:
+def locate(text: str, line: int, column: int) -> CursorSite:
     """Locate line and column (from 1) in a text; the word is the one that the place touches."""
     tokens = scan(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
     at = next(
@@ -126,7 +126,7 @@ def locate(text: str, line: int, column: int) -> Site:
         given |= frame.given
     follows = (at + 1) if at is not None else stop
     after = tokens[follows] if follows < len(tokens) else None
-    return Site(frame, before, tokens[at] if at is not None else None, after, locals_, given)
+    return CursorSite(frame, before, tokens[at] if at is not None else None, after, locals_, given)
 
 
 def is_word(token: Token) -> bool:

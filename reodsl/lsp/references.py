@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Occurrence:
     """A span in a file, whose text is `text`."""
 
     file: Path
@@ -33,7 +33,7 @@ class Place:
 
 def references(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, beside: bool = True
-) -> tuple[Place, ...]:
+) -> tuple[Occurrence, ...]:
     """List the places that mean what stands at line and column (from 1), the declaration among them.
 
     `beside` looks in the other specs of the folder and below too. Empty for a word of the language.
@@ -51,7 +51,7 @@ def references(
 
 def rename(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, new: str
-) -> tuple[Place, ...] | str:
+) -> tuple[Occurrence, ...] | str:
     """List the places that a new name goes to, or say why it cannot."""
     target = _target(analysis, line, column)
     if target is None:
@@ -86,12 +86,12 @@ def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path
     return word, (file, what.defined.line, what.defined.column)
 
 
-def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Place]:
+def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Occurrence]:
     for token in scan(Source("", "\n".join(lines_of(analysis.text)))).tokens:
         if token.type == "NAME" and token.text == name:
             target = _target(analysis, token.span.line, token.span.column)
             if target is not None and target[1] == declared:
-                yield Place(analysis.path, analysis.text, token.span)
+                yield Occurrence(analysis.path, analysis.text, token.span)
 
 
 def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:

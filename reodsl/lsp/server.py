@@ -22,7 +22,7 @@ from pygls.workspace import TextDocument
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
 from reodsl.lsp.analysis import Analysis, Finding, analyse, list_findings, show_finding
-from reodsl.lsp.colours import SORTS, Symbol, encode_colours, folds, symbols
+from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, folds, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
 from reodsl.lsp.hints import hints
@@ -308,7 +308,7 @@ def _item(server: LanguageServer, analysis: Analysis, each: Completion) -> types
     )
 
 
-def _symbol(server: LanguageServer, analysis: Analysis, each: Symbol) -> types.DocumentSymbol:
+def _symbol(server: LanguageServer, analysis: Analysis, each: OutlineSymbol) -> types.DocumentSymbol:
     return types.DocumentSymbol(
         each.name,
         types.SymbolKind.Constant if each.kind == "param" else types.SymbolKind.Class,

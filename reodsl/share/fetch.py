@@ -165,7 +165,7 @@ def fetch(offer: Offer) -> Path:
     return folder
 
 
-class _Bounded(io.BufferedWriter):
+class _BoundedFile(io.BufferedWriter):
     """File that takes no byte more than its hub named."""
 
     def __init__(self, path: Path, file: RemoteFile) -> None:
@@ -193,7 +193,7 @@ def _fetch_file(offer: Offer, file: RemoteFile, blobs: Path) -> None:
     with hold(part.with_suffix(".lock")) as ours:
         if not ours:
             raise _failure(wanted, "another process is fetching it", "wait for that one")
-        with _Bounded(part, file) as begun:
+        with _BoundedFile(part, file) as begun:
             if begun.tell() < file.size:
                 headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
                 http_get(url, begun, resume_size=begun.tell(), headers=headers, displayed_filename=file.name)

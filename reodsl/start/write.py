@@ -24,7 +24,7 @@ class Method(NamedTuple):
     arm: str = ""
 
 
-class Model(NamedTuple):
+class StartModel(NamedTuple):
     """A model to start from, and how its study evaluates and scores; `vanilla`: its frontier needs vanilla RL."""
 
     doc: str
@@ -62,14 +62,14 @@ _ASKED = {"l1_exact", "l1_max", "pruned"}
 """Methods whose model has to know budgets in prompts."""
 
 
-def _model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> Model:
+def _model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> StartModel:
     text = (LIBRARY / f"{_RUNS}{name}.reo").read_text(encoding="utf-8")
     methods = {name: Method(" ".join(doc.split()), parent) for name, parent, doc in _EXPERIMENT.findall(text)}
     (doc,) = _DOC.findall(text)
-    return Model(doc, {"own": _OWN, **methods, **_OF_ARMS}, imports, base, settings, score, vanilla)
+    return StartModel(doc, {"own": _OWN, **methods, **_OF_ARMS}, imports, base, settings, score, vanilla)
 
 
-MODELS: Mapping[str, Model] = {
+MODELS: Mapping[str, StartModel] = {
     "miniature": _model(
         "miniature",
         "from std.miniature import overthinker, asked_overthinker, chain_suite",

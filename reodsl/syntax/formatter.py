@@ -308,7 +308,7 @@ def _let_head(item: tree.Let) -> str:
 
 
 @dataclass(slots=True)
-class Line:
+class TextLine:
     """One line of the file. A `text` with newlines has a triple-quoted text, whose further lines stay as they are.
 
     Lines with one `key`, in direct succession, get what begins at `split` (a `=` or a `{`) into one column.
@@ -327,7 +327,7 @@ class Line:
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
 
 
-def join_lines(first: list[Line], between: str, second: list[Line]) -> list[Line]:
+def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> list[TextLine]:
     """Return `second` begun on the last line of `first`."""
     if not first:
         return second
@@ -337,26 +337,26 @@ def join_lines(first: list[Line], between: str, second: list[Line]) -> list[Line
     return first + second[1:]
 
 
-def append_text(lines: list[Line], text: str) -> list[Line]:
+def append_text(lines: list[TextLine], text: str) -> list[TextLine]:
     """Return `text` at the end of the last line."""
     lines[-1].text += text
     return lines
 
 
-def wrap_in_brackets(lines: list[Line]) -> list[Line]:
+def wrap_in_brackets(lines: list[TextLine]) -> list[TextLine]:
     """Put the lines in ( )."""
     lines[0].text = "(" + lines[0].text
     lines[-1].text += ")"
     return lines
 
 
-def print_lines(lines: list[Line]) -> str:
+def print_lines(lines: list[TextLine]) -> str:
     """Join the lines to the file's text, with columns aligned. It ends in one newline."""
     for run in _runs(lines, lambda line: bool(line.key), lambda line: line.split, 8):
         column = max(line.split for line in run)
         for line in run:
             line.text = line.text[: line.split].ljust(column) + line.text[line.split :]
-    for run in _runs(lines, lambda line: bool(line.comment and line.text), Line.width, 40):
+    for run in _runs(lines, lambda line: bool(line.comment and line.text), TextLine.width, 40):
         column = max(line.width() for line in run)
         for line in run:
             line.text += " " * (column - line.width() + 2) + line.comment
@@ -370,13 +370,16 @@ def print_lines(lines: list[Line]) -> str:
 
 
 def _runs(
-    lines: Iterable[Line], belongs: Callable[[Line], bool], extent: Callable[[Line], int], spread: int
-) -> Iterator[list[Line]]:
+    lines: Iterable[TextLine],
+    belongs: Callable[[TextLine], bool],
+    extent: Callable[[TextLine], int],
+    spread: int,
+) -> Iterator[list[TextLine]]:
     """Yield runs of lines to align: neighbours of one indent and key, one line high, of similar extents.
 
     A line much longer than its neighbours starts a new run, so that it does not widen the gaps of all.
     """
-    run: list[Line] = []
+    run: list[TextLine] = []
     least = most = 0
     for line in lines:
         fits = belongs(line) and "\n" not in line.text
@@ -411,7 +414,7 @@ class Layout:
 
     # Items
 
-    def module(self, module: tree.Module) -> list[Line]:
+    def module(self, module: tree.Module) -> list[TextLine]:
         """Lay out a file."""
         lines = self._doc(module.doc, module.doc_span, 0)
         last = module.doc_span
@@ -425,7 +428,7 @@ class Layout:
             last, wide, imports = item.span, len(item_lines) > 1, is_import
         return lines + self._comments(self.comments.closing.get(id(module), []), last, 0)
 
-    def _items(self, block: tree.Block, indent: int) -> list[Line]:
+    def _items(self, block: tree.Block, indent: int) -> list[TextLine]:
         lines = self._doc(block.doc, block.doc_span, indent)
         last = block.doc_span
         for item in block.items:
@@ -436,15 +439,15 @@ class Layout:
             lines[0].blank = False
         return lines
 
-    def _doc(self, doc: str | None, span: Span | None, indent: int) -> list[Line]:
+    def _doc(self, doc: str | None, span: Span | None, indent: int) -> list[TextLine]:
         if doc is None:
             return []
-        line = Line(indent, doc_text(doc, indent))
+        line = TextLine(indent, doc_text(doc, indent))
         return [line] if span is None else self._with_comments(span, [line], None, indent, False)
 
     def _with_comments(
-        self, entry: Entry, item_lines: list[Line], last: Span | None, indent: int, apart: bool
-    ) -> list[Line]:
+        self, entry: Entry, item_lines: list[TextLine], last: Span | None, indent: int, apart: bool
+    ) -> list[TextLine]:
         """Add the comments before and behind an entry to its lines; `apart` asks for a blank line first."""
         before = self.comments.leading.get(id(entry), [])
         lines = self._comments(before, last, indent)
@@ -458,22 +461,22 @@ class Layout:
         lines[0].blank = lines[0].blank or apart
         return lines
 
-    def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[Line]:
+    def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[TextLine]:
         lines = []
         for comment in comments:
             blank = last is not None and comment.span.line - last.end_line > 1
-            lines.append(Line(indent, "", comment.text, blank))
+            lines.append(TextLine(indent, "", comment.text, blank))
             last = comment.span
         return lines
 
-    def _item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[Line]:
+    def _item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[TextLine]:
         match item:
             case tree.Import(module=module, names=names):
                 text = f"from {module} import {', '.join(map(import_name_text, names))}"
                 if 2 * indent + len(text) <= self.width:
-                    return [Line(indent, text, key="import", split=len(f"from {module} "))]
-                listed = [Line(indent + 1, f"{import_name_text(name)},") for name in names]
-                return [Line(indent, f"from {module} import ("), *listed, Line(indent, ")")]
+                    return [TextLine(indent, text, key="import", split=len(f"from {module} "))]
+                listed = [TextLine(indent + 1, f"{import_name_text(name)},") for name in names]
+                return [TextLine(indent, f"from {module} import ("), *listed, TextLine(indent, ")")]
             case tree.Param():
                 lines = self._parameter(item, indent)
                 lines[0].text = f"param {lines[0].text}"
@@ -490,15 +493,15 @@ class Layout:
                 head[0].text = f"dense {var.name} in {head[0].text}"
                 return join_lines(head, ": ", self._value(body, indent, head[-1].width() + 2))
             case tree.Nested(name=name, args=args, block=block):
-                lines = [Line(indent, name.name)]
+                lines = [TextLine(indent, name.name)]
                 if args:
                     lines = self._bracketed(lines, self.flat.args(item), item, args, self._arg)
                 return self._with_block(lines, block, "item")
             case tree.ExprStatement(expr=expr):
                 return self._statement(expr, indent)
 
-    def _decl(self, decl: tree.Decl, indent: int) -> list[Line]:
-        lines = [Line(indent, f"{decl.kind.name} {decl.name.name}")]
+    def _decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
+        lines = [TextLine(indent, f"{decl.kind.name} {decl.name.name}")]
         if decl.params is not None:
             lines = self._bracketed(lines, self.flat.params(decl), decl, decl.params, self._parameter)
         if decl.block is not None:
@@ -513,8 +516,8 @@ class Layout:
         trailing = None if isinstance(decl.value, tree.Amend) else decl.doc
         return append_text(lines, self._text_behind(trailing, indent))
 
-    def _parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[Line]:
-        lines = [Line(indent, f"{param.name.name}: {type_text(param.type)}")]
+    def _parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[TextLine]:
+        lines = [TextLine(indent, f"{param.name.name}: {type_text(param.type)}")]
         if param.default is not None:
             lines = join_lines(lines, " = ", self.expr(param.default, SUM, indent, self.width))
         if param.range is not None:
@@ -524,20 +527,20 @@ class Layout:
     def _text_behind(self, doc: str | None, indent: int) -> str:
         return "" if doc is None else f" {doc_text(doc, indent)}"
 
-    def _assigned(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[Line]:
+    def _assigned(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[TextLine]:
         lines = join_lines(
-            [Line(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2)
+            [TextLine(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2)
         )
         if len(lines) == 1 and key:
             lines[0].key, lines[0].split = key, len(head)
         return lines
 
-    def _statement(self, expr: tree.Expr, indent: int) -> list[Line]:
+    def _statement(self, expr: tree.Expr, indent: int) -> list[TextLine]:
         if needs_brackets(expr):
             return wrap_in_brackets(self.expr(expr, CHOICE, indent, self.width))
         return self._value(expr, indent, 2 * indent)
 
-    def _with_block(self, lines: list[Line], block: tree.Block, key: str) -> list[Line]:
+    def _with_block(self, lines: list[TextLine], block: tree.Block, key: str) -> list[TextLine]:
         split = len(lines[-1].text) + 1
         single = len(lines) == 1
         lines = join_lines(lines, " ", self.block(block, lines[0].indent, self.width - lines[-1].width() - 1))
@@ -545,12 +548,12 @@ class Layout:
             lines[0].key, lines[0].split = key, split
         return lines
 
-    def block(self, block: tree.Block, indent: int, room: int) -> list[Line]:
+    def block(self, block: tree.Block, indent: int, room: int) -> list[TextLine]:
         """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
         text = self.flat.block(block)
         if text is not None and len(text) <= room:
-            return [Line(indent, text)]
-        lines = [Line(indent, "{"), *self._items(block, indent + 1), Line(indent, "}")]
+            return [TextLine(indent, text)]
+        lines = [TextLine(indent, "{"), *self._items(block, indent + 1), TextLine(indent, "}")]
         opening = self.comments.opening.get(id(block))
         if opening is not None:
             lines[0].comment = opening.text
@@ -558,36 +561,36 @@ class Layout:
 
     # Expressions
 
-    def _value(self, value: tree.Expr, indent: int, column: int) -> list[Line]:
+    def _value(self, value: tree.Expr, indent: int, column: int) -> list[TextLine]:
         """Lay out an expression in an item from `column` on; a long chain of operators is broken in ( )."""
         text, room = self.flat.expr(value), self.width - column
         links = chain_parts(value) if text is None or not _fits(text, room) else []
         if len(links) < 2:
             return self.expr(value, CHOICE, indent, room)
-        broken = [Line(indent, "(")]
+        broken = [TextLine(indent, "(")]
         for word, operand, level in links:
             part = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))
             part[0].text = word + part[0].text
             broken += part
-        return [*broken, Line(indent, ")")]
+        return [*broken, TextLine(indent, ")")]
 
-    def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[Line]:
+    def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[TextLine]:
         """Format an expression that binds at least as `level`; calls and lists are broken if `room` is short."""
         text = self.flat.expr(expr, level)
         if text is not None and _fits(text, room):
-            return [Line(indent, text)]
+            return [TextLine(indent, text)]
         match expr:
             case tree.Call(function=function, args=args):
                 lines = self.expr(function, POSTFIX, indent, room)
                 lines[-1].text += "("
                 lines = self._broken(lines, ")", expr, args, self._arg)
             case tree.ListExpr(items=items):
-                lines = self._broken([Line(indent, "[")], "]", expr, items, self._element)
+                lines = self._broken([TextLine(indent, "[")], "]", expr, items, self._element)
             case tree.Amend(base=base, block=block):
                 lines = self.expr(base, POSTFIX, indent, room)
                 lines = join_lines(lines, " ", self.block(block, indent, room - len(lines[-1].text) - 1))
             case _:
-                lines = [Line(indent, "")]
+                lines = [TextLine(indent, "")]
                 for part in operation_parts(expr):
                     if isinstance(part, str):
                         lines[-1].text += part
@@ -599,12 +602,12 @@ class Layout:
 
     def _bracketed(
         self,
-        lines: list[Line],
+        lines: list[TextLine],
         text: str | None,
         container: Container,
         parts: Sequence[_Part],
-        lay: Callable[[_Part, int], list[Line]],
-    ) -> list[Line]:
+        lay: Callable[[_Part, int], list[TextLine]],
+    ) -> list[TextLine]:
         """Return `(a, b)` behind a head: as `text` if that fits with a ` {` behind it, else one part to a line."""
         if text is not None and _fits(text, self.width - lines[-1].width() - 2):
             lines[-1].text += text
@@ -614,18 +617,18 @@ class Layout:
 
     def _broken(
         self,
-        lines: list[Line],
+        lines: list[TextLine],
         closer: str,
         container: Container,
         parts: Sequence[_Part],
-        lay: Callable[[_Part, int], list[Line]],
-    ) -> list[Line]:
+        lay: Callable[[_Part, int], list[TextLine]],
+    ) -> list[TextLine]:
         """Lay out parts in brackets, one to a line, each with its comments."""
         indent = lines[0].indent
         opening = self.comments.opening.get(id(container))
         if opening is not None:
             lines[-1].comment = opening.text
-        inner: list[Line] = []
+        inner: list[TextLine] = []
         last = None
         for part in parts:
             item_lines = lay(part, indent + 1)
@@ -638,17 +641,19 @@ class Layout:
             return lines
         if inner:
             inner[0].blank = False
-        return [*lines, *inner, Line(indent, closer)]
+        return [*lines, *inner, TextLine(indent, closer)]
 
-    def _element(self, item: tree.Expr, indent: int) -> list[Line]:
+    def _element(self, item: tree.Expr, indent: int) -> list[TextLine]:
         return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
 
-    def _arg(self, arg: tree.Arg, indent: int) -> list[Line]:
+    def _arg(self, arg: tree.Arg, indent: int) -> list[TextLine]:
         room = self.width - 2 * indent - 1
         match arg.value:
             case tree.Binding(var=var, over=over):
                 head = f"{var.name} in "
-                return join_lines([Line(indent, head)], "", self.expr(over, RANGE, indent, room - len(head)))
+                return join_lines(
+                    [TextLine(indent, head)], "", self.expr(over, RANGE, indent, room - len(head))
+                )
             case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
                 lines = self.expr(expr, CHOICE, indent, room)
                 lines = join_lines(lines, f" for {var.name} in ", self.expr(over, OR, indent, room))
@@ -660,7 +665,7 @@ class Layout:
             case value:
                 head = "" if arg.name is None else f"{arg.name.name}: "
                 return join_lines(
-                    [Line(indent, head)], "", self.expr(value, CHOICE, indent, room - len(head))
+                    [TextLine(indent, head)], "", self.expr(value, CHOICE, indent, room - len(head))
                 )
 
 

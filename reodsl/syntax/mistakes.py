@@ -30,7 +30,7 @@ VALUE_RULES = frozenset(
 
 
 @dataclass(slots=True)
-class Place:
+class FaultPlace:
     """The tokens of an item up to a few after the one that does not fit, at `index`, and the parser's state there.
 
     `read` is what the parser has read of the item, as the grammar's symbols. Of the rules, those in `rules` may begin
@@ -161,7 +161,7 @@ class Place:
         return "wanted: " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-Say: TypeAlias = Callable[[Place], Diagnostic | None]
+Say: TypeAlias = Callable[[FaultPlace], Diagnostic | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Mistake:
     where: str
     say: Say
 
-    def met(self, place: Place) -> bool:
+    def met(self, place: FaultPlace) -> bool:
         """Return whether the mistake may have been made at this place; `say` checks it closely."""
         if self.at is not None and place.token.type not in self.at:
             return False
@@ -210,8 +210,8 @@ def row(
     read: str = "",
     at: Iterable[str] | None = None,
     where: str = "",
-    when: Callable[[Place], bool] | None = None,
-    mark: Callable[[Place], Span] | None = None,
+    when: Callable[[FaultPlace], bool] | None = None,
+    mark: Callable[[FaultPlace], Span] | None = None,
 ) -> None:
     """Add a mistake whose message and help are formats of its place.
 
@@ -219,7 +219,7 @@ def row(
     finding: that of the token that does not fit, unless given.
     """
 
-    def say(place: Place) -> Diagnostic | None:
+    def say(place: FaultPlace) -> Diagnostic | None:
         if when is not None and not when(place):
             return None
         span = place.token.span if mark is None else mark(place)
@@ -229,7 +229,7 @@ def row(
     mistake(read, at, where)(say)
 
 
-def explain(place: Place) -> Diagnostic:
+def explain(place: FaultPlace) -> Diagnostic:
     """Explain an error: by the first mistake that knows it, else by the token and those that would fit."""
     for each in MISTAKES:
         diagnostic = each.say(place) if each.met(place) else None
@@ -268,7 +268,7 @@ row(
 
 
 @mistake(read="^NAME$", at=["STRING"], where="item")
-def quoted_name(place: Place) -> Diagnostic | None:
+def quoted_name(place: FaultPlace) -> Diagnostic | None:
     """Report `experiment "my-run" = …`."""
     if place.type_at(1) not in ("EQUAL", "LBRACE"):
         return None
@@ -335,7 +335,7 @@ row(
 
 
 @mistake(read="^$", at=["IMPORT"], where="file")
-def import_without_from(place: Place) -> Diagnostic:
+def import_without_from(place: FaultPlace) -> Diagnostic:
     """Report `import std.models`."""
     words = takewhile(lambda token: token.type in ("NAME", "DOT"), place.tokens[1:])
     module = "".join(word.text for word in words)
@@ -368,7 +368,7 @@ row(
 
 
 @mistake(read="^NAME$", where="file")
-def setting_in_file(place: Place) -> Diagnostic:
+def setting_in_file(place: FaultPlace) -> Diagnostic:
     """Report `lr = 3`, `batch { … }` or a value outside a block."""
     name, mark = place.first.text, place.token.type
     what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
@@ -380,7 +380,7 @@ def setting_in_file(place: Place) -> Diagnostic:
 
 
 @mistake(read="^(any_name|FROM|PARAM|IMPORT)$", where="block")
-def import_in_block(place: Place) -> Diagnostic | None:
+def import_in_block(place: FaultPlace) -> Diagnostic | None:
     """Report `from …` or `param …` in a block."""
     if place.index != 1 or place.first.type not in ("FROM", "PARAM", "IMPORT"):
         return None
@@ -393,7 +393,7 @@ def import_in_block(place: Place) -> Diagnostic | None:
 
 
 @mistake(read="^(any_name|FOR|IF|ELSE)$", where="block")
-def loop_in_block(place: Place) -> Diagnostic | None:
+def loop_in_block(place: FaultPlace) -> Diagnostic | None:
     """Report `for …` or `if …` as a statement."""
     word = place.first
     if place.index != 1 or word.type not in ("FOR", "IF", "ELSE"):
@@ -429,7 +429,7 @@ row(
 
 
 @mistake(read="^NAME name( decl_params)?$", at=ENDS, where="item")
-def declaration_without_value(place: Place) -> Diagnostic:
+def declaration_without_value(place: FaultPlace) -> Diagnostic:
     """Report `arm base` and nothing behind it."""
     kind, name = place.tokens[0], place.tokens[1]
     if place.type_at(1) == "LBRACE":
@@ -492,7 +492,7 @@ row(
 
 
 @mistake(read="(^|EQUAL )expr$", at=ASSIGNMENTS)
-def settings_on_one_line(place: Place) -> Diagnostic | None:
+def settings_on_one_line(place: FaultPlace) -> Diagnostic | None:
     """Report `lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
     if place.opener() or place.type_at(-1) != "NAME" or place.type_at(-2) != "NUMBER":
         return None
@@ -528,7 +528,7 @@ row(
 
 
 @mistake(at=["LBRACE"])
-def block_without_parent(place: Place) -> Diagnostic | None:
+def block_without_parent(place: FaultPlace) -> Diagnostic | None:
     """Report `experiment e = { … }`."""
     if not place.wants_value:
         return None
@@ -543,7 +543,7 @@ def block_without_parent(place: Place) -> Diagnostic | None:
 
 
 @mistake(read="^$")
-def no_value_begins(place: Place) -> Diagnostic | None:
+def no_value_begins(place: FaultPlace) -> Diagnostic | None:
     """Something else where an item of a block or an expression begins."""
     if not place.wants_value:
         return None
@@ -560,7 +560,7 @@ def no_value_begins(place: Place) -> Diagnostic | None:
 
 
 @mistake(read="(EQUAL|COLON)$")
-def no_value_follows_name(place: Place) -> Diagnostic | None:
+def no_value_follows_name(place: FaultPlace) -> Diagnostic | None:
     """Report `a =` or `f(n:)`."""
     before = place.before
     if before is None or not place.wants_value:
@@ -574,7 +574,7 @@ def no_value_follows_name(place: Place) -> Diagnostic | None:
 
 
 @mistake()
-def no_value_follows_operator(place: Place) -> Diagnostic | None:
+def no_value_follows_operator(place: FaultPlace) -> Diagnostic | None:
     """Report `1 +` or `not`."""
     before = place.before
     if before is None or before.type not in OPERATORS | KEYWORDS or not place.wants_value:
@@ -600,7 +600,7 @@ row(
     "a value is wanted here, and this is {0.described}",
     "a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
     when=lambda place: place.wants_value,
-    mark=Place.span,
+    mark=FaultPlace.span,
 )
 
 
@@ -621,7 +621,7 @@ row(
     "this choice has no `else`",
     "write `A if CONDITION else B`",
     read="(?<!IN )disjunction IF disjunction$",
-    mark=Place.span,
+    mark=FaultPlace.span,
 )
 
 # `[z for z in group]`: such a word goes elsewhere.
@@ -635,7 +635,7 @@ row(
 
 
 @mistake()
-def suffix_apart(place: Place) -> Diagnostic | None:
+def suffix_apart(place: FaultPlace) -> Diagnostic | None:
     """Report `16 K tokens`."""
     if not place.after_value or place.type_at(-2) != "NUMBER" or place.type_at(-1) != "NAME":
         return None
@@ -658,7 +658,7 @@ row(
 
 
 @mistake(at=VALUES | {"LBRACE"})
-def two_values(place: Place) -> Diagnostic | None:
+def two_values(place: FaultPlace) -> Diagnostic | None:
     """Report `a = b c = d` or `[b c]`: a complete value and then another."""
     before, token = place.before, place.token
     if before is None or not place.after_value:
@@ -685,7 +685,7 @@ row(
     "this `for` has no `in`",
     "the form is `mean(len(z) for z in group)`",
     read="FOR name$",
-    mark=Place.span,
+    mark=FaultPlace.span,
 )
 
 
@@ -700,7 +700,7 @@ _FORMS = {
 
 
 @mistake(where="item")
-def broken_form(place: Place) -> Diagnostic | None:
+def broken_form(place: FaultPlace) -> Diagnostic | None:
     """Inside an item that begins with a keyword: show its whole form."""
     first, token = place.first, place.token
     if place.index == 0 or first.type not in _FORMS:
@@ -714,7 +714,7 @@ def broken_form(place: Place) -> Diagnostic | None:
 
 
 @mistake(read="^NAME name LPAR", where="item")
-def broken_parameters(place: Place) -> Diagnostic:
+def broken_parameters(place: FaultPlace) -> Diagnostic:
     """Report `reward r(alpha) { … }`."""
     return error(
         "E0130",
@@ -726,7 +726,7 @@ def broken_parameters(place: Place) -> Diagnostic:
 
 
 @mistake(read="^NAME name$", at=["MINUS"], where="item")
-def name_with_hyphen(place: Place) -> Diagnostic | None:
+def name_with_hyphen(place: FaultPlace) -> Diagnostic | None:
     """Report `experiment my-run = …`."""
     if place.type_at(1) not in ("NAME", "NUMBER"):
         return None
@@ -740,7 +740,7 @@ def name_with_hyphen(place: Place) -> Diagnostic | None:
 
 
 @mistake(read="^NAME name$", where="item")
-def broken_head(place: Place) -> Diagnostic:
+def broken_head(place: FaultPlace) -> Diagnostic:
     """Report `experiment e ppo { … }`."""
     kind, name = place.tokens[:2]
     head = f"{kind.text} {name.text}"
@@ -783,7 +783,7 @@ def quote_token(token: Token) -> str:
     return clip_text(token.text) if "\n" not in token.text else "…"
 
 
-def quote_value(place: Place) -> str:
+def quote_value(place: FaultPlace) -> str:
     """Quote the value that follows the token in a line of advice; `…` unless it is short."""
     token, unit = place.tokens[place.index + 1], place.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":

@@ -18,7 +18,7 @@ from reodsl.syntax.brackets import MAX_NESTING, BalancedTokens, balance, too_dee
 from reodsl.syntax.build import Rejected
 from reodsl.syntax.grammar import load_grammar
 from reodsl.syntax.literals import clean_doc
-from reodsl.syntax.mistakes import VALUE_RULES, Place, explain
+from reodsl.syntax.mistakes import VALUE_RULES, FaultPlace, explain
 from reodsl.syntax.scanner import MOST_TOKENS, Token, clip_text, escape_warnings, scan
 from reodsl.syntax.source import Source
 from reodsl.syntax.tree import depth_exceeding
@@ -265,7 +265,7 @@ class Reader:
     def _measure(self, index: int) -> None:
         self.longest = max(self.longest, index - self.marks[-1].start)
 
-    def _place(self, index: int, states: list[int]) -> Place:
+    def _place(self, index: int, states: list[int]) -> FaultPlace:
         """Describe the place of an error, from the states before the token that does not fit."""
         mark = self.marks[-1]
         table = self.parser.parse_conf.states
@@ -277,7 +277,7 @@ class Reader:
         before = InteractiveParser(
             self.lark.parser, ParserState(self.parser.parse_conf, lexer, states, values), lexer
         )
-        return Place(
+        return FaultPlace(
             tokens=[*self.tokens[mark.start : index + 4], self.end],
             index=index - mark.start,
             in_block=mark.depth > 0,

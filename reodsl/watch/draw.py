@@ -21,7 +21,7 @@ _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TaskRow:
     """A running task: `rest` is the time that is left or has passed, `curve` the values of its reward, step by step."""
 
     task: str
@@ -54,11 +54,11 @@ class Pace:
         pace = (now - self.first[0]) / (self.progress.done - self.first[1])
         return pace * (self.progress.total - self.progress.done)
 
-    def row(self, task: str, now: float) -> Row:
+    def row(self, task: str, now: float) -> TaskRow:
         """Return the task as a row: with the time that is left, or else has passed, and its curve."""
         left = self.left(now)
         rest = f"{span(left)} left" if left is not None and left >= 0 else span(now - self.began)
-        return Row(task, self.progress, rest, self.waiting, curve(self.steps))
+        return TaskRow(task, self.progress, rest, self.waiting, curve(self.steps))
 
 
 def curve(steps: Sequence[Mapping[str, float]]) -> tuple[str, list[float]] | None:
@@ -74,7 +74,7 @@ Piece = tuple[str, str]
 """Text that stays on one line where a line is long enough for it, and its style."""
 
 
-def draw(head: Sequence[Piece], rows: Sequence[Row], width: int, height: int) -> Group:
+def draw(head: Sequence[Piece], rows: Sequence[TaskRow], width: int, height: int) -> Group:
     """Return the head and a block for each running task: in columns if they fit `width`, else a few lines each.
 
     Tasks beyond `height` are counted.
@@ -192,26 +192,26 @@ def spark(values: Iterable[float], cells: int = _SPARK) -> str:
     return "".join(_BLOCKS[round(top * (m - low) / (high - low)) if high > low else 0] for m in means)
 
 
-def at(row: Row) -> str:
+def at(row: TaskRow) -> str:
     """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result, or for nodes."""
     if row.progress is None:
         return "waiting" if row.waiting else ""
     return f"{row.progress.done}/{row.progress.total}" if row.progress.total else f"{row.progress.done}"
 
 
-def _bar(row: Row, cells: int) -> Piece:
+def _bar(row: TaskRow, cells: int) -> Piece:
     if row.progress is None or not row.progress.total:
         return " " * cells, ""
     full = min(cells, round(cells * row.progress.done / row.progress.total))
     return "━" * full + "─" * (cells - full), "green" if full == cells else "magenta"
 
 
-def _curve(row: Row) -> Piece | None:
+def _curve(row: TaskRow) -> Piece | None:
     drawn = spark(row.curve[1]) if row.curve is not None else ""
     return (f"{row.curve[0].replace('_', ' ')} {drawn}", "cyan") if row.curve is not None and drawn else None
 
 
-def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
+def _columns(rows: Sequence[TaskRow], width: int) -> list[list[Text]] | None:
     """Return a line per task with everything aligned, curves on a line of their own; None if that is too wide."""
     from rich.text import Text
 
@@ -234,7 +234,7 @@ def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
     return blocks
 
 
-def _stack_task(row: Row, width: int) -> list[Text]:
+def _stack_task(row: TaskRow, width: int) -> list[Text]:
     """Return a task on several lines: its name, then a bar of its progress, then its numbers."""
     bar = _bar(row, max(8, min(BAR, width - 30)))
     second = [bar] if bar[0].strip() else []

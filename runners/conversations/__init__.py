@@ -1,8 +1,8 @@
 """Conversations: responses of several turns, between which an environment's tools speak."""
 
 from runners.conversations.converse import (
+    EarlierTurn,
     Talk,
-    Turn,
     converse,
     force,
     open_talk,
@@ -13,8 +13,8 @@ from runners.conversations.converse import (
 from runners.conversations.replies import calls_of
 
 __all__ = [
+    "EarlierTurn",
     "Talk",
-    "Turn",
     "calls_of",
     "converse",
     "force",

@@ -26,7 +26,7 @@ _NOTHING = Response((), (), (), "length", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class EarlierTurn:
     """A turn that another one follows: its text, the calls in it, what was said to each, and what tools then remember."""
 
     text: str
@@ -62,7 +62,7 @@ class _Open:
     facts: Mapping[str, Any]
     talk: Talk | None
     response: Response = _NOTHING
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[EarlierTurn, ...] = ()
 
     @property
     def state(self) -> Any:
@@ -95,7 +95,7 @@ def converse(
     sampling: Sampling,
     talks: Sequence[Talk | None],
     metas: Sequence[str],
-) -> tuple[list[Response], list[tuple[Turn, ...]]]:
+) -> tuple[list[Response], list[tuple[EarlierTurn, ...]]]:
     """Return a response for each request, and the turns before its last one. `metas` are the metadata of its question.
 
     Without a talk a response is one turn. Raises what the engine and the tools' process raise.
@@ -148,7 +148,7 @@ def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
                 one.response = one.response.unfinished()
                 continue
             one.response = one.response.with_inserted(inserted)
-            one.turns += (Turn(text, tuple(calls), tuple(said["replies"]), said["state"]),)
+            one.turns += (EarlierTurn(text, tuple(calls), tuple(said["replies"]), said["state"]),)
             going.append(one)
     return going
 
@@ -159,7 +159,7 @@ def turn_text(response: Response, tokenizer: Any, stop_ids: Sequence[int]) -> st
     return response_text(tokenizer, response.tokens[begin:], stop_ids)
 
 
-def turns_before(turns: Sequence[Turn], response: Response, cut: int | None = None) -> str:
+def turns_before(turns: Sequence[EarlierTurn], response: Response, cut: int | None = None) -> str:
     """Return the turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
     over = len(turns) if cut is None else sum(each.after <= cut for each in response.inserted)
     return json.dumps([turn.row for turn in turns[:over]]) if over else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
-from runners.models.template import Failed, render_template
+from runners.models.template import FailedTemplate, render_template
 from runners.untrusted import Undecodable, decoded
 
 MOST_CALLS = 16
@@ -95,7 +95,7 @@ class Replies:
             )
         try:
             text = render_template(self.tokenizer, turns)
-        except Failed as fault:
+        except FailedTemplate as fault:
             raise problem(
                 "E0812",
                 f"the model's chat template cannot render what a tool says: {fault}",

@@ -10,7 +10,7 @@ _EXPRESSION = re.compile(r"-?[0-9]{1,100}( [+-] -?[0-9]{1,100}){1,1000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Operation:
     """One operation: its name, how it is written, and what it adds."""
 
     label: str
@@ -23,7 +23,7 @@ class Chain:
     """A start value and operations applied left to right; with a `modulus` values wrap and have words of their own."""
 
     start: int
-    steps: tuple[Step, ...]
+    steps: tuple[Operation, ...]
     modulus: int | None = None
     values: Sequence[str] = ()
 
@@ -53,7 +53,7 @@ def chain_of_expression(text: str) -> Chain | None:
     return Chain(
         int(start),
         tuple(
-            Step(str(number), f"{sign} {digits}", int(digits) if sign == "+" else -int(digits))
+            Operation(str(number), f"{sign} {digits}", int(digits) if sign == "+" else -int(digits))
             for number, (sign, digits) in enumerate(pairs, start=1)
         ),
     )

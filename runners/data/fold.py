@@ -14,7 +14,7 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.task import FoldTask
-from runners.data.chain import Chain, Step
+from runners.data.chain import Chain, Operation
 from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
 
@@ -69,7 +69,7 @@ def result(task: FoldTask, fold: Fold) -> int:
 def chain_of(task: FoldTask, fold: Fold) -> Chain:
     """Return a question as the chain of operations that solves it."""
     steps = tuple(
-        Step(task.labels[index], task.operations[op], amount(task.operations[op]))
+        Operation(task.labels[index], task.operations[op], amount(task.operations[op]))
         for index, op in enumerate(fold.operations)
     )
     return Chain(fold.start, steps, task.modulus, task.values)

@@ -22,7 +22,7 @@ _PARTS = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgramStep:
     """One step of arithmetic: its sentence, Python for it, and what it makes of x."""
 
     sentence: str
@@ -87,17 +87,17 @@ def generate_programs(task: Programs, count: int, seed: int, split: Split) -> pl
     )
 
 
-def _draw(task: Programs, stream: Stream) -> list[Step]:
+def _draw(task: Programs, stream: Stream) -> list[ProgramStep]:
     low, high = task.steps
     steps = []
     for _ in range(low + stream.below(high - low + 1)):
         kind, sentence, python = _STEPS[stream.below(len(_STEPS))]
         number = 1 + stream.below(task.largest)
-        steps.append(Step(sentence.format(n=number), python.format(n=number), kind, number))
+        steps.append(ProgramStep(sentence.format(n=number), python.format(n=number), kind, number))
     return steps
 
 
-def _tests(task: Programs, steps: list[Step], stream: Stream) -> str:
+def _tests(task: Programs, steps: list[ProgramStep], stream: Stream) -> str:
     """Return equalities at as many inputs, small, large and negative ones first: all of them have to hold."""
     inputs = [1, 3 * task.largest, -3 * task.largest][: task.tests]
     while len(inputs) < task.tests:
@@ -111,17 +111,17 @@ def _tests(task: Programs, steps: list[Step], stream: Stream) -> str:
     return SEPARATOR.join(dict.fromkeys(texts))
 
 
-def _trace(task: Programs, steps: list[Step]) -> str:
+def _trace(task: Programs, steps: list[ProgramStep]) -> str:
     solution = _line(steps) if task.form == "line" else _block(steps)
     return task.trace.replace("{solution}", solution)
 
 
-def _block(steps: list[Step]) -> str:
+def _block(steps: list[ProgramStep]) -> str:
     lines = "".join(f"    x = {step.python}\n" for step in steps)
     return f"```python\ndef {NAME}(x):\n{lines}    return x\n```"
 
 
-def _line(steps: list[Step]) -> str:
+def _line(steps: list[ProgramStep]) -> str:
     """Return the same as one expression, every word and mark of it between spaces."""
     inside = "x"
     for step in steps:

@@ -51,7 +51,7 @@ _MARKS = (After(marker="####"), Boxed())
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """A row of a source, counted from 1."""
 
     source: str
@@ -176,7 +176,7 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
     if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Judge, Tests)):
         return None
     rows = list(_rows(tables))
-    silent: list[Row] = []
+    silent: list[SourceRow] = []
     if data.verifier == "math":
         marks = unread([each.answer for each in rows])
         silent = [row for row, mark in zip(rows, marks, strict=True) if mark]
@@ -190,16 +190,18 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
     }
 
 
-def _rows(tables: Sequence[tuple[str, pl.DataFrame]]) -> Iterator[Row]:
+def _rows(tables: Sequence[tuple[str, pl.DataFrame]]) -> Iterator[SourceRow]:
     for source, table in tables:
         for number, (question, answer) in enumerate(table.select("question", "answer").iter_rows(), 1):
             if answer:
-                yield Row(source, number, question, answer)
+                yield SourceRow(source, number, question, answer)
 
 
-def _disagreeing(rows: Sequence[Row], verifier: str, tolerance: float) -> list[tuple[Row, Row]]:
+def _disagreeing(
+    rows: Sequence[SourceRow], verifier: str, tolerance: float
+) -> list[tuple[SourceRow, SourceRow]]:
     """Return the first row of a question with each later one that has no right answer in common with it."""
-    firsts: dict[str, Row] = {}
+    firsts: dict[str, SourceRow] = {}
     pairs = []
     for row in rows:
         first = firsts.setdefault(question_key(row.question), row)
@@ -221,7 +223,7 @@ def _disagreeing(rows: Sequence[Row], verifier: str, tolerance: float) -> list[t
     ]
 
 
-def _both_ways(first: Row, second: Row) -> Iterator[Answer]:
+def _both_ways(first: SourceRow, second: SourceRow) -> Iterator[Answer]:
     for gold, other in ((first, second), (second, first)):
         for text in other.answer.split(SEPARATOR):
             yield Answer(text, gold.answer)

@@ -150,7 +150,7 @@ Ended = Callable[[int, Response, Mapping[int, tuple[int, ...]]], None]
 
 
 @runtime_checkable
-class Spread(Protocol):
+class SharedWeights(Protocol):
     """Weights that several processes train together. They stay as they are until an engine gets the next ones."""
 
     @property
@@ -177,7 +177,7 @@ class Spread(Protocol):
         ...
 
 
-Weights = Mapping[str, torch.Tensor] | Path | Spread
+Weights = Mapping[str, torch.Tensor] | Path | SharedWeights
 """New weights of an engine: tensors by their `transformers` names, a folder, or what processes hold together."""
 
 

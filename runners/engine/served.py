@@ -18,7 +18,7 @@ from reodsl.store.versions import INEXACT, record
 from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
 from runners.engine.requests import Limits
 from runners.engine.streams import derive, forced_seed
-from runners.remote import LARGEST_REPLY, Refused, Remote, read_key, try_again
+from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
 from runners.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
@@ -40,7 +40,7 @@ Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class Continuation:
     """Tokens that follow a prompt, those that the server `counted`, and whether the text `ended` there."""
 
     tokens: tuple[int, ...]
@@ -56,7 +56,7 @@ class ServedEngine:
         self._source, self._encode, self._limits, self._aside = source, encode, limits, aside
         try:
             key = read_key(source.key)
-        except Refused as refused:
+        except RefusedReply as refused:
             raise self._cannot_ask(refused) from None
         self._remote = Remote(
             source.address, "/completions", source.model, key, source.seconds, source.at_once
@@ -182,7 +182,7 @@ class ServedEngine:
         if models and name not in models:
             names = ", ".join(f"`{self._remote.shown(each)}`" for each in list(models)[:4])
             words = f"it has no model `{name}`, and has {names}"
-            raise self._cannot_ask(Refused(words, "write the model's name as the server has it"))
+            raise self._cannot_ask(RefusedReply(words, "write the model's name as the server has it"))
         most = models.get(name, {}).get("max_model_len")
         if type(most) is int and most < self._limits.context:
             raise self._unsound(
@@ -197,7 +197,7 @@ class ServedEngine:
             record(self._aside, INEXACT, UNREPEATABLE)
         self._probed = True
 
-    def _complete(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Completion:
+    def _complete(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Continuation:
         """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
         request: dict[str, Any] = {
             "model": self._source.model,
@@ -215,17 +215,17 @@ class ServedEngine:
             body = try_again(
                 lambda: self._remote.post(request, largest), self._source.retries, self._ending.wait
             )
-        except Refused as refused:
+        except RefusedReply as refused:
             if refused.request and not self._probed:
                 refused.help = (
                     "take a server whose completions read prompts of token ids, as vLLM's and SGLang's do"
                 )
             raise self._cannot_ask(refused) from None
         if body is None:
-            raise self._cannot_ask(Refused("the run ends", "give the same command once more to go on"))
+            raise self._cannot_ask(RefusedReply("the run ends", "give the same command once more to go on"))
         return self._read(body, largest, prompt, sampling)
 
-    def _read(self, body: bytes, largest: int, prompt: Sequence[int], sampling: Sampling) -> Completion:
+    def _read(self, body: bytes, largest: int, prompt: Sequence[int], sampling: Sampling) -> Continuation:
         """Return the completion in a reply. Raises E0834 for anything else."""
         try:
             reply = decoded(body, largest)
@@ -256,7 +256,7 @@ class ServedEngine:
             record(self._aside, INEXACT, RETOKENISED)
             ids = list(self._encode(text))
             counted -= ended
-            return Completion(self._end(ids, ended, sampling), counted, ended)
+            return Continuation(self._end(ids, ended, sampling), counted, ended)
         if not isinstance(ids, list) or not all(
             type(each) is int and 0 <= each < self._limits.vocab for each in ids
         ):
@@ -275,14 +275,14 @@ class ServedEngine:
             ids, ended = ids[: last + 1], True
         elif len(ids) < counted:
             ids = self._end(ids, ended, sampling)
-        return Completion(tuple(ids), len(ids), ended)
+        return Continuation(tuple(ids), len(ids), ended)
 
     def _end(self, ids: list[int], ended: bool, sampling: Sampling) -> tuple[int, ...]:
         """Return tokens with the stop token that a server leaves out."""
         stop = sampling.stop_ids if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
         return (*ids[: sampling.max_tokens - len(stop[:1])], *stop[:1])
 
-    def _cannot_ask(self, refused: Refused) -> Problem:
+    def _cannot_ask(self, refused: RefusedReply) -> Problem:
         message = f"the served model `{self._source.model}` cannot be asked: {refused.words}"
         return problem("E0833", message, where=self._source.address, help=refused.help)
 

@@ -36,7 +36,7 @@ from runners.evaluate.tables import UNSETTLED, Tables, Text, curves, forced_rows
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
-from runners.rollout.ahead import GradeAhead, Group
+from runners.rollout.ahead import GradeAhead, RolloutGroup
 from runners.rollout.generator import Generator, forced_length, sampling_of
 from runners.rollout.grader import GradedRollout, Grader, Rollout, grade
 from runners.rollout.questions import Question, questions_of, read_table, render_questions
@@ -363,7 +363,9 @@ def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Pl
     return chunks, len(parts)
 
 
-def _arrive(ahead: GradeAhead, places: Sequence[tuple[Group[float], int]], at: int, rollout: Rollout) -> None:
+def _arrive(
+    ahead: GradeAhead, places: Sequence[tuple[RolloutGroup[float], int]], at: int, rollout: Rollout
+) -> None:
     ahead.add([(*places[at], rollout)])
 
 

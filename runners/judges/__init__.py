@@ -1,6 +1,6 @@
 """Ask a model behind an address whether answers are right."""
 
-from runners.judges.chat import Chat, Reply
+from runners.judges.chat import Chat, ChatReply
 from runners.judges.verdicts import Verdicts
 
-__all__ = ["Chat", "Reply", "Verdicts"]
+__all__ = ["Chat", "ChatReply", "Verdicts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runners.remote import LARGEST_REPLY, Refused, Remote
+from runners.remote import LARGEST_REPLY, RefusedReply, Remote
 from runners.untrusted import Undecodable, decoded
 
 MOST_TOKENS = 10**9
@@ -13,7 +13,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChatReply:
     """A model's text, whether it came to its end by itself, and the tokens that it read and wrote."""
 
     text: str
@@ -27,7 +27,7 @@ class Chat(Remote):
     def __init__(self, address: str, model: str, key: str, seconds: float, at_once: int) -> None:
         super().__init__(address, "/chat/completions", model, key, seconds, at_once)
 
-    def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> Reply:
+    def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> ChatReply:
         """Return the model's reply to a message, under instructions. Raises Refused."""
         request = {
             "model": self._model,
@@ -41,7 +41,7 @@ class Chat(Remote):
         body = self.post(request)
         reply = _reply_of(body, len(instructions) + len(message))
         if reply is None:
-            raise Refused(
+            raise RefusedReply(
                 f"what it sends is no chat completion: {self.shown(body)}",
                 "give the address of OpenAI's interface, which ends in `/v1`",
                 again=True,
@@ -49,7 +49,7 @@ class Chat(Remote):
         return reply
 
 
-def _reply_of(body: bytes, asked: int) -> Reply | None:
+def _reply_of(body: bytes, asked: int) -> ChatReply | None:
     """Return the first choice of a completion, or None; a token has four characters if the server counts none."""
     try:
         said = decoded(body, LARGEST_REPLY)
@@ -63,4 +63,4 @@ def _reply_of(body: bytes, asked: int) -> Reply | None:
         return None
     if type(used) is not int or not 0 <= used <= MOST_TOKENS:
         used = (asked + len(text)) // _CHARACTERS_PER_TOKEN
-    return Reply(text, ended, used)
+    return ChatReply(text, ended, used)

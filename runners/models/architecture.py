@@ -12,7 +12,7 @@ FAMILIES = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, Lla
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class DecoderSizes:
     """Sizes of a Qwen3 or Llama decoder that is to be made from nothing.
 
     `context` is the longest sequence (prompt, response and forced answer) in tokens; `tied` shares the embedding
@@ -33,7 +33,7 @@ class Architecture:
     init_std: float = 0.02
 
 
-def build(architecture: Architecture, vocab: int, seed: int, *, eos: int, pad: int) -> Any:
+def build(architecture: DecoderSizes, vocab: int, seed: int, *, eos: int, pad: int) -> Any:
     """Return a fresh fp32 model in evaluation mode; equal arguments give equal weights, torch's own stream stays untouched.
 
     `vocab` is the number of tokens, `eos` and `pad` the tokenizer's ids.

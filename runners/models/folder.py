@@ -33,20 +33,20 @@ transformers_logging.disable_progress_bar()
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A transformers model in evaluation mode, and its tokenizer."""
 
     model: Any
     tokenizer: Any
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Load the model and tokenizer of a local folder, on CPU.
 
     Raises E0801 (an architecture that transformers does not know), E0803 (a part is missing), E0804 (pickled
     weights), E0805 (unreadable weights, config or tokenizer), E0806 (tensors that do not fit the config).
     """
-    return Loaded(load_model(folder, dtype), load_tokenizer(folder))
+    return LoadedModel(load_model(folder, dtype), load_tokenizer(folder))
 
 
 def load_config(folder: Path) -> Any:

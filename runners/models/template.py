@@ -18,7 +18,7 @@ LARGEST = 1 << 20
 _TURNS = [[("user", "What is 1 + 1?")], [("system", "Be brief."), ("user", "What is 1 + 1?" * 50)]]
 
 
-class Failed(Exception):
+class FailedTemplate(Exception):
     """A template that raised something, and its words."""
 
 
@@ -32,7 +32,7 @@ def render_template(
     try:
         template = tokenizer.get_chat_template(tools=list(tools) or None)
     except ValueError as fault:
-        raise Failed(str(fault)) from None
+        raise FailedTemplate(str(fault)) from None
     values = {"messages": list(turns), "tools": list(tools) or None, "documents": None}
     return _render(_process(SECONDS), template, values | tokenizer.special_tokens_map, None)
 
@@ -47,7 +47,7 @@ def require_ending(templates: Any, folder: Path) -> None:
         for text, turns in product(texts, _TURNS):
             messages = [{"role": role, "content": content} for role, content in turns]
             values = {"messages": messages, "tools": None, "bos_token": "<s>", "eos_token": "</s>"}
-            with suppress(Failed):
+            with suppress(FailedTemplate):
                 _render(process, text, values, folder)
 
 
@@ -67,7 +67,7 @@ def _render(process: Bounded, template: str, values: dict[str, Any], folder: Pat
     except Beyond as why:
         raise _refusal(str(why), template, folder) from None
     if "raised" in said:
-        raise Failed(said["raised"])
+        raise FailedTemplate(said["raised"])
     return str(said["text"])
 
 

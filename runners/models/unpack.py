@@ -18,7 +18,7 @@ from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem, first_line, problem
-from runners.models.folder import Loaded
+from runners.models.folder import LoadedModel
 
 _LAYER = {
     "attn_norm": "input_layernorm",
@@ -36,11 +36,11 @@ _DIGITS = {"smollm": r"\p{N}"}
 """Splits that a pre-tokenizer makes before the byte-level one of GPT-2, by its name in `tokenizer.ggml.pre`."""
 
 
-def unpack(path: Path) -> Loaded:
+def unpack(path: Path) -> LoadedModel:
     """Return the model of a GGUF file. Raises E0851 for a file that cannot be read or holds another kind of model."""
     file = Gguf(path)
     try:
-        return Loaded(_model(file), _tokenizer(file))
+        return LoadedModel(_model(file), _tokenizer(file))
     except Problem:
         raise
     except Exception as fault:

@@ -26,7 +26,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRow:
     """A row without a value, in a process of its own: how it is counted, and the problem that it is elsewhere."""
 
     status: Literal["timeout", "failed"]
@@ -87,18 +87,18 @@ class OwnFunction:
             help=f"give it more memory: `memory: {memory_mib / 512:g} GiB` would be twice as much",
         )
 
-    def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | Failed]:
+    def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | FailedRow]:
         """Return the function's value for each row, in order, or how it failed where the function takes one at a time.
 
         Raises E0744 for what goes wrong inside it with a list, or with one before it has given any value, E0745 for values
         that are not what is asked, E0742 where its process cannot be confined, and E0741 where none starts.
         """
         values = self._all_of(rows, _is_number)
-        failed = [value for value in values if isinstance(value, Failed)]
+        failed = [value for value in values if isinstance(value, FailedRow)]
         self._worked |= len(failed) < len(values)
         if failed and not self._worked:
             raise failed[0].problem
-        return [value if isinstance(value, Failed) else float(value) for value in values]
+        return [value if isinstance(value, FailedRow) else float(value) for value in values]
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
         """Return the questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
@@ -150,7 +150,7 @@ class OwnFunction:
         try:
             return self._values(said, 1, fits)[0]
         except Problem as fault:
-            return Failed("timeout" if said.get("status") == "timeout" else "failed", fault)
+            return FailedRow("timeout" if said.get("status") == "timeout" else "failed", fault)
 
     def _values(self, said: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
         match said:

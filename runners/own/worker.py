@@ -49,11 +49,11 @@ ROWS: dict[str, tuple[str, str, type]] = {
 """Each role's name of the parameter for one at a time, its name for a list, and the type of each."""
 
 
-class Unfit(Exception):
+class Misuse(Exception):
     """The function takes or returns something else than it should."""
 
 
-class _Bounded(io.TextIOBase):
+class _Sink(io.TextIOBase):
     """A place for what is printed, which goes nowhere, and of which there may be so much."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def load_function(said: dict[str, Any]) -> Callable[..., Any]:
     try:
         return getattr(scope, said["function"])
     except AttributeError:
-        raise Unfit(f"there is no `{said['function']}` in it") from None
+        raise Misuse(f"there is no `{said['function']}` in it") from None
 
 
 def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
@@ -104,13 +104,13 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     if said["module"] and said["function"] == FUNCTION:
         return _of_environment(said, rows)
     if said["role"] == "tools":
-        raise Unfit("tools are those of an environment of `verifiers`")
+        raise Misuse("tools are those of an environment of `verifiers`")
     function = load_function(said)
     one, many, kind = ROWS[said["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
     if said["role"] == "task":
         if name != one:
-            raise Unfit(f"its parameter is called `{name}`, and not `{one}`")
+            raise Misuse(f"its parameter is called `{name}`, and not `{one}`")
         return [question_of(function(Random(f"{row['seed']} {row['draw']}"))) for row in rows]
     given = [kind(**row) for row in rows]
     if name == many:
@@ -118,14 +118,14 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
         # A set is in no order, and an array may be of no dimension.
         ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
         if isinstance(values, (str, bytes, dict, set, frozenset)) or not ordered:
-            raise Unfit(f"it gave {_shown(values)}, and not a list of {len(rows)} values")
+            raise Misuse(f"it gave {_shown(values)}, and not a list of {len(rows)} values")
         values = list(values)
         if len(values) != len(rows):
-            raise Unfit(f"it was given {len(rows)} {many} and gave {len(values)} values")
+            raise Misuse(f"it was given {len(rows)} {many} and gave {len(values)} values")
     elif name == one:
         values = [function(row) for row in given]
     else:
-        raise Unfit(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
+        raise Misuse(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
     return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
 
 
@@ -135,7 +135,7 @@ def takes_one(said: dict[str, Any]) -> bytes:
         return b""
     if said["module"] and said["function"] == FUNCTION:
         return b"one"
-    sys.stdout = sys.stderr = _Bounded()
+    sys.stdout = sys.stderr = _Sink()
     name = next(iter(inspect.signature(load_function(said)).parameters), "")
     return b"one" if name == ROWS[said["role"]][0] else b""
 
@@ -167,7 +167,7 @@ def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[An
             return [environment.reply(row) for row in rows]
         scores = [environment.score(row) for row in rows]
     except Unsuited as failure:
-        raise Unfit(str(failure)) from None
+        raise Misuse(str(failure)) from None
     if said["role"] == "verifier":
         return [score >= FULL_MARKS for score in scores]
     return [number_of(score, said["role"], row) for score, row in zip(scores, rows, strict=True)]
@@ -176,17 +176,17 @@ def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[An
 def question_of(value: object) -> dict[str, Any]:
     """Return the fields of a question that a task gave."""
     if not isinstance(value, Question):
-        raise Unfit(f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`")
+        raise Misuse(f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`")
     for name in ("question", "answer", "trace"):
         text = getattr(value, name)
         if not isinstance(text, str) or (name != "trace" and not text.strip()):
-            raise Unfit(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
+            raise Misuse(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
         if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
-            raise Unfit(f"the `{name}` of a question is {_shown(text)}, in which half a character stands")
+            raise Misuse(f"the `{name}` of a question is {_shown(text)}, in which half a character stands")
     try:
         meta = json.dumps(dict(value.meta), allow_nan=False) if value.meta else ""
     except (TypeError, ValueError):
-        raise Unfit(f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold") from None
+        raise Misuse(f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold") from None
     return {"question": value.question, "answer": value.answer, "meta": meta, "trace": value.trace}
 
 
@@ -199,12 +199,12 @@ def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
             plain = item()
     of = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
     if not isinstance(plain, (bool, int, float)):
-        raise Unfit(f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number")
+        raise Misuse(f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number")
     if not isinstance(plain, bool) and not -sys.float_info.max <= plain <= sys.float_info.max:
-        raise Unfit(f"it gave {_shown(plain)}{of}, and a number has to be finite")
+        raise Misuse(f"it gave {_shown(plain)}{of}, and a number has to be finite")
     if role == "verifier":
         if plain not in (0, 1):
-            raise Unfit(
+            raise Misuse(
                 f"it gave {plain:g}{of}: a verifier says True or False, and shares belong in a reward"
             )
         return bool(plain)
@@ -222,12 +222,12 @@ def _article(name: str) -> str:
 
 def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
     """Return the results of a batch as a line of JSON."""
-    sys.stdout = sys.stderr = _Bounded()
+    sys.stdout = sys.stderr = _Sink()
     try:
         message: dict[str, Any] = {"status": "done", "values": call(said, rows)}
     except Expired as failure:
         message = {**error_of(failure, said), "status": "timeout"}
-    except Unfit as failure:
+    except Misuse as failure:
         message = {"status": "unfit", "message": str(failure)}
     except BaseException as failure:
         message = error_of(failure, said)

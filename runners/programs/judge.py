@@ -32,7 +32,7 @@ LOST = "its process ended twice, or said more than any may"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """The limits of an answer: processor time of all its tests together, and a process's memory."""
 
     seconds: float
@@ -50,7 +50,7 @@ class _Ended(Exception):
 class _Session:
     """One answer, or the tests of one, in a copy of a started process that ends with it."""
 
-    def __init__(self, process: Worker, limits: Limits, **what: str) -> None:
+    def __init__(self, process: Worker, limits: ProgramLimits, **what: str) -> None:
         self._process, self._seconds = process, wall_seconds(limits.seconds)
         self._hear({**what, "seconds": limits.seconds})
 
@@ -97,13 +97,13 @@ def _unreadable(why: object) -> str:
     return f"what its program says cannot be read: {why}"
 
 
-class Judge(WorkerPool):
+class ProgramJudge(WorkerPool):
     """Judges up to `workers` answers at a time, each by two processes of which one runs its tests.
 
     What somebody else ended is judged once more.
     """
 
-    def __init__(self, limits: Limits, tolerance: float, workers: int = 1) -> None:
+    def __init__(self, limits: ProgramLimits, tolerance: float, workers: int = 1) -> None:
         """`tolerance`: how far a number with decimals may be off, as a share of the expected one."""
         self._limits, self._tolerance = limits, tolerance
         memory = limits.memory_mib

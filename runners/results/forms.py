@@ -16,7 +16,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResultForm:
     """A form: the paths that its rows have, our columns by their paths, and the path of the `rows` in a document."""
 
     name: str
@@ -29,7 +29,7 @@ def _columns(text: str) -> dict[str, str]:
     return dict(each.split(": ", 1) for each in " ".join(text.split()).split(", "))
 
 
-PLAIN = Form(
+PLAIN = ResultForm(
     "plain",
     ("correct",),
     _columns("""
@@ -37,7 +37,7 @@ PLAIN = Form(
         gold: gold, response: response, tokens: tokens, finish: finish, answer: answer, correct: correct, at: at"""),
 )
 FORMS = (
-    Form(
+    ResultForm(
         "inspect",
         ("id", "epoch", "output.choices"),
         _columns("""
@@ -48,40 +48,40 @@ FORMS = (
             at: metadata.at_budgets"""),
         rows="samples",
     ),
-    Form(
+    ResultForm(
         "lighteval",
         ("doc", "model_response", "metric"),
         _columns("""
             benchmark: doc.task_name, question: doc.id, text: doc.query, gold: doc.choices.0,
             response: model_response.text[], tokens: model_response.output_tokens[], correct: metric.*"""),
     ),
-    Form(
+    ResultForm(
         "lm-eval",
         ("doc_id", "resps", "filter", "metrics"),
         _columns("""
             benchmark: file, question: doc_id, text: arguments.gen_args_0.arg_0, gold: target, response: resps.0[],
             correct: {metrics.0}"""),
     ),
-    Form(
+    ResultForm(
         "Qwen2.5-Math",
         ("idx", "code", "score"),
         _columns(
             "question: idx, text: question, gold: gt, response: code[], answer: pred[], correct: score[]"
         ),
     ),
-    Form(
+    ResultForm(
         "verl",
         ("input", "output", "score", "step"),
         _columns("question: #input, text: input, gold: gts, response: output, correct: acc|score"),
     ),
-    Form(
+    ResultForm(
         "AReaL",
         ("task_id", "seqlen", "prompt_len", "completion"),
         _columns("""
             question: task_id, sample: sample_idx, text: prompt, response: completion, tokens: seqlen - prompt_len,
             correct: reward"""),
     ),
-    Form(
+    ResultForm(
         "evalchemy",
         ("model_outputs", "expected_answer"),
         _columns("""
@@ -89,7 +89,7 @@ FORMS = (
             answer: model_answers[]"""),
         rows="results.*.examples",
     ),
-    Form(
+    ResultForm(
         "evalscope",
         ("index", "sample_score.score.value"),
         _columns("""
@@ -97,21 +97,21 @@ FORMS = (
             answer: sample_score.score.extracted_prediction, join: index,
             correct: sample_score.score.value.{sample_score.score.main_score_name}"""),
     ),
-    Form(
+    ResultForm(
         "evalscope",
         ("index", "model_output.choices"),
         _columns("""
             benchmark: file, response: model_output.choices.0.message.content, join: index,
             tokens: model_output.usage.output_tokens, finish: model_output.choices.0.stop_reason"""),
     ),
-    Form(
+    ResultForm(
         "RL-Wall",
         ("problem", "responses", "corrects_verl_batched_responses"),
         _columns("""
             question: #problem, text: problem, gold: answer, response: responses[],
             correct: corrects_verl_batched_responses[]"""),
     ),
-    Form(
+    ResultForm(
         "OckBench",
         ("problem_id", "correct", "tokens.output_tokens"),
         _columns("question: problem_id, tokens: tokens.output_tokens, correct: correct"),
@@ -127,7 +127,7 @@ _STEM = re.compile(
 )
 
 
-def form_of(row: Mapping[str, Any]) -> Form | None:
+def form_of(row: Mapping[str, Any]) -> ResultForm | None:
     """Return the form that a row has, or None."""
     return next((form for form in FORMS if all(find(row, path) is not None for path in form.has)), None)
 

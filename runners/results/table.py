@@ -18,7 +18,7 @@ import polars as pl
 from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, Import
 from reodsl.store.plain import stat_plain
-from runners.results.forms import PLAIN, SPEEDS, Form, find, form_of
+from runners.results.forms import PLAIN, SPEEDS, ResultForm, find, form_of
 from runners.results.read import read_rows, unreadable
 from runners.untrusted import shown
 from runners.verify import SEPARATOR, Answer, Verifier, final_answer, make_verifier
@@ -107,7 +107,7 @@ def _write_parts(asked: Import, folder: Path) -> list[Path]:
 
 def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for path, model in asked.files:
-        form: Form | None = None
+        form: ResultForm | None = None
         chosen: str | None = None
         for place, row in read_rows(path):
             if form is None:
@@ -130,7 +130,7 @@ def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dic
             raise unreadable(path, "it has no row of results", "give a file with one")
 
 
-def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
+def _form(row: Mapping[str, Any], place: str, asked: Import) -> ResultForm:
     if all(name in row for name in SPEEDS):
         raise unreadable(
             place, "these are speeds, not results: no answer was graded", "give graded responses"
@@ -147,10 +147,10 @@ def _form(row: Mapping[str, Any], place: str, asked: Import) -> Form:
             help=f"name the fields: `{lacks}`, with points for what is inside others (`usage.output_tokens`)",
         )
     form = form or PLAIN
-    return Form(form.name, form.has, {**form.columns, **asked.columns})
+    return ResultForm(form.name, form.has, {**form.columns, **asked.columns})
 
 
-def _take(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+def _take(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
     """Yield the responses of a row. Raises E0436 whatever is wrong with it."""
     try:
         yield from _unroll(form, row, place, asked)
@@ -160,7 +160,7 @@ def _take(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iter
         ) from None
 
 
-def _unroll(form: Form, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+def _unroll(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
     """Yield a response for each value of a row's lists, or the row as one."""
     values: dict[str, Any] = {}
     unclear = ""

@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(eq=False, slots=True)
-class Group(Generic[Made]):
+class RolloutGroup(Generic[Made]):
     """Rollouts that are handed on together: `result` is what `finish` makes of all `count`, in the order of their places.
 
     Those at the places in `missing` have not come.
@@ -39,18 +39,18 @@ class GradeAhead:
         # One thread for as long as there is anything to do: some systems end a process with the thread that started it.
         self._thread = ThreadPoolExecutor(1, "grading")
         self._lock = threading.Lock()
-        self._groups: set[Group[Any]] = set()
-        self._waiting: list[tuple[Group[Any], int, Rollout]] = []
+        self._groups: set[RolloutGroup[Any]] = set()
+        self._waiting: list[tuple[RolloutGroup[Any], int, Rollout]] = []
         self._fault: BaseException | None = None
 
-    def expect(self, count: int, finish: Callable[[list[GradedRollout]], Made]) -> Group[Made]:
+    def expect(self, count: int, finish: Callable[[list[GradedRollout]], Made]) -> RolloutGroup[Made]:
         """Announce a group of so many rollouts. Its result raises what grading or `finish` raised."""
-        group = Group(count, finish, set(range(count)))
+        group = RolloutGroup(count, finish, set(range(count)))
         with self._lock:
             self._groups.add(group)
         return group
 
-    def add(self, arrived: Iterable[tuple[Group[Any], int, Rollout]]) -> None:
+    def add(self, arrived: Iterable[tuple[RolloutGroup[Any], int, Rollout]]) -> None:
         """Take rollouts with their groups and places, from any thread; one whose place has come before is dropped.
 
         Raises what grading or finishing a group raised: nothing more is generated in vain then.

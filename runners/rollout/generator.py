@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diagnostics import Problem
 from reodsl.ir import training
 from reodsl.ir.model import Forcing
-from runners.conversations import Talk, Turn, converse, force
+from runners.conversations import EarlierTurn, Talk, converse, force
 from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
@@ -34,7 +34,7 @@ class Generator:
         metas: Sequence[str],
         cuts: CutsOf | None = None,
         ended: Ended | None = None,
-    ) -> tuple[list[Response], list[tuple[Turn, ...]]]:
+    ) -> tuple[list[Response], list[tuple[EarlierTurn, ...]]]:
         """Return a response for each request, and the turns before its last one.
 
         With a talk, a response may call tools; `metas` are the metadata of the questions. `cuts` and `ended` are for an

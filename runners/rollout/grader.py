@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text, thinking_after
-from runners.conversations import Turn, turn_text, turns_before
+from runners.conversations import EarlierTurn, turn_text, turns_before
 from runners.engine.protocol import Forced, Request, Response
 from runners.rollout.questions import Question
 from runners.verify import Answer, Thinking, Verdict, Verifier, read_answer
@@ -28,7 +28,7 @@ class Rollout:
     number: int
     request: Request
     response: Response
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[EarlierTurn, ...] = ()
     forced: tuple[Forced, ...] = ()
 
     def answer(self, text: str, which: str, cut: int | None = None) -> Answer:

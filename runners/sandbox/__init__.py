@@ -2,10 +2,10 @@
 
 from runners.sandbox.confine import (
     LONGEST_REPLY,
+    CallReply,
     Copy,
     Ending,
     Expired,
-    Reply,
     Sandbox,
     empty_environment,
     limit_memory,
@@ -16,10 +16,10 @@ from runners.sandbox.kernel import lacking, landlock_version
 
 __all__ = [
     "LONGEST_REPLY",
+    "CallReply",
     "Copy",
     "Ending",
     "Expired",
-    "Reply",
     "Sandbox",
     "empty_environment",
     "lacking",

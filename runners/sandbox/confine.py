@@ -55,7 +55,7 @@ else ended its process, which says nothing of what it ran."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CallReply:
     """The end of a call, and its bytes if it is `done`."""
 
     status: Ending
@@ -139,7 +139,7 @@ class Sandbox:
         gc.collect()
         gc.freeze()
 
-    def call(self, work: Callable[[], bytes], seconds: float) -> Reply:
+    def call(self, work: Callable[[], bytes], seconds: float) -> CallReply:
         """Return the bytes that `work` gives in a copy of this process, within `seconds` of processor time.
 
         Nothing bounds the time by the clock: end this process for that, and its copy ends with it.
@@ -153,8 +153,8 @@ class Sandbox:
             os.close(reads)
             ending, _ = _end_of(copy, seconds)
         if ending == "done" and len(data) > LONGEST_REPLY:
-            return Reply("failed")
-        return Reply(ending, data if ending == "done" else b"")
+            return CallReply("failed")
+        return CallReply(ending, data if ending == "done" else b"")
 
     def start(self, work: Callable[[], bytes], seconds: float) -> Copy:
         """Return a copy of this process in which `work` runs, with pipes of this process as its stdin and stdout.
@@ -180,7 +180,7 @@ class Sandbox:
                 os._exit(1)
         return copy
 
-    def here(self, work: Callable[[], bytes], seconds: float) -> Reply:
+    def here(self, work: Callable[[], bytes], seconds: float) -> CallReply:
         """Do as `call` in this process itself: what `work` changes stays, and what no timer interrupts ends it all."""
         _limit_time(seconds)
         return _timed(work, seconds)
@@ -229,18 +229,18 @@ def _end_of(copy: int, seconds: float) -> tuple[Ending, float]:
     return "lost" if -code in _OUTSIDE else "failed", spent
 
 
-def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
+def _timed(work: Callable[[], bytes], seconds: float) -> CallReply:
     """Return the result of `work`, unless its timer ends it first; an exit that it asks for is a failure of it."""
     try:
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            return Reply("done", work())
+            return CallReply("done", work())
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except Expired:
-        return Reply("timeout")
+        return CallReply("timeout")
     except (Exception, SystemExit):
-        return Reply("failed")
+        return CallReply("failed")
 
 
 def python_folders(modules: Iterable[str] = ()) -> list[str]:

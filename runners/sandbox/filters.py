@@ -10,7 +10,7 @@ import errno
 import struct
 from collections.abc import Mapping
 
-from runners.sandbox.syscalls import Architecture, Condition
+from runners.sandbox.syscalls import Condition, SystemCalls
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -20,7 +20,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 
 
-def assemble(architecture: Architecture, permitted: Mapping[str, Condition | None]) -> bytes:
+def assemble(architecture: SystemCalls, permitted: Mapping[str, Condition | None]) -> bytes:
     """Return the filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
     program = [
         _step(_LOAD, _ARCHITECTURE),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from runners.sandbox.syscalls import ARCHITECTURES, Architecture
+from runners.sandbox.syscalls import ARCHITECTURES, SystemCalls
 
 _NO_NEW_PRIVILEGES, _DEATH_SIGNAL, _DUMPABLE = 38, 1, 4
 _SET_FILTER, _IS_AVAILABLE, _ALL_THREADS = 1, 2, 1
@@ -21,7 +21,7 @@ _VERSION, _BENEATH = 1, 1
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 
 
-class Refused(OSError):
+class KernelRefusal(OSError):
     """The kernel, or a container, refuses a part of the confinement."""
 
 
@@ -34,7 +34,7 @@ def _library() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def architecture() -> Architecture | None:
+def architecture() -> SystemCalls | None:
     """Return this machine's, where its system calls are known."""
     return ARCHITECTURES.get(os.uname().machine)
 
@@ -158,7 +158,7 @@ def _call(number: int, *arguments: Any) -> int:
 def _checked(result: int) -> int:
     if result < 0:
         code = ctypes.get_errno()
-        raise Refused(code, f"the kernel or a container refuses it ({os.strerror(code)})")
+        raise KernelRefusal(code, f"the kernel or a container refuses it ({os.strerror(code)})")
     return result
 
 

@@ -8,7 +8,7 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 
 from runners.sandbox.confine import write_all
-from runners.sandbox.kernel import Refused, lacking
+from runners.sandbox.kernel import KernelRefusal, lacking
 
 _POLL_SECONDS = 10.0
 LONGEST_WORDS = 500
@@ -28,7 +28,7 @@ def serve(prepare: Callable[[Tell], Callable[[], None]]) -> None:
 
     try:
         answer = prepare(tell)
-    except Refused as refused:
+    except KernelRefusal as refused:
         tell({"ready": False, "lacking": refused.strerror})
     except Exception as failure:
         tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:LONGEST_WORDS].rstrip(": ")})
@@ -41,7 +41,7 @@ def confinable(must: bool = True) -> bool:
     """Return whether this process can be confined. Raises Refused where it cannot be and `must`."""
     missing = lacking()
     if missing is not None and must:
-        raise Refused(0, missing)
+        raise KernelRefusal(0, missing)
     return missing is None
 
 

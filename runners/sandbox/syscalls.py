@@ -22,7 +22,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class SystemCalls:
     """A processor as the kernel tells filters of it, and its system calls; what it does not have is left out."""
 
     audit: int
@@ -95,7 +95,7 @@ _AARCH64 = dict(  # noqa: C408
 )  # fmt: skip
 
 ARCHITECTURES = {
-    "x86_64": Architecture(0xC000003E, _X86_64),
-    "aarch64": Architecture(0xC00000B7, _AARCH64),
+    "x86_64": SystemCalls(0xC000003E, _X86_64),
+    "aarch64": SystemCalls(0xC00000B7, _AARCH64),
 }
 """Architectures by the machine's name as `uname -m` gives it."""

@@ -20,14 +20,14 @@ from reodsl.ir.reward import (
 )
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
-from runners.conversations import Talk, Turn
+from runners.conversations import EarlierTurn, Talk
 from runners.draws import exit_places, purpose
 from runners.engine.protocol import Forced, Request, Response
-from runners.own.function import Failed, OwnFunction
+from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places
 from runners.rewards.splits import step_places
-from runners.rollout.ahead import GradeAhead, Group
+from runners.rollout.ahead import GradeAhead, RolloutGroup
 from runners.rollout.generator import Generator
 from runners.rollout.grader import GradedRollout, Grader, Rollout, grade_later
 from runners.rollout.questions import Question, shared_numbers
@@ -150,8 +150,8 @@ def grade_step(
     asked: Sequence[tuple[Question, Request]],
     responses: Sequence[Response],
     generating: tuple[Moment, Moment],
-    turns: Sequence[tuple[Turn, ...]] = (),
-    group: Group[list[GradedRollout]] | None = None,
+    turns: Sequence[tuple[EarlierTurn, ...]] = (),
+    group: RolloutGroup[list[GradedRollout]] | None = None,
 ) -> GradedStep:
     """Force and grade responses, question by question and rollout by rollout; `generating` is when they were made.
 
@@ -286,8 +286,8 @@ def _own_values(
     for name, function in sampler.functions.items():
         given = function.call(rows)
         for reasons, each in zip(unpaid, given, strict=True):
-            reasons += [f"{REWARD}: {each.why}"] if isinstance(each, Failed) else []
-        plain = [0.0 if isinstance(each, Failed) else each for each in given]
+            reasons += [f"{REWARD}: {each.why}"] if isinstance(each, FailedRow) else []
+        plain = [0.0 if isinstance(each, FailedRow) else each for each in given]
         values[name] = np.array(plain, dtype=float).reshape(correct.shape)
     return values, unpaid
 

@@ -26,7 +26,7 @@ from reodsl.price.memory import Recipe
 from reodsl.store.live import add_step, begin_steps
 from runners.draws import purpose
 from runners.exhaustion import explain_training_oom
-from runners.models.folder import Loaded, load_config, load_tokenizer, save
+from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
@@ -89,7 +89,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     start = job.inputs["start"] / "checkpoint"
     tokenizer = load_tokenizer(start)
     learner = _learner(stage, job, ranks)
-    loaded = Loaded(learner.model, tokenizer)
+    loaded = LoadedModel(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_state(job.work, learner.model, learner.optimizers, ranks)
     frozen = _freeze_start(stage, job, learner) if stage.method.frozen else None
@@ -263,7 +263,7 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
 def _finish(
     job: Job,
     stage: Stage,
-    loaded: Loaded,
+    loaded: LoadedModel,
     learner: Learner,
     standing: TrainingState,
     steps: StageRunner,

@@ -19,7 +19,7 @@ from reodsl.ir.model import Model, Prompt
 from reodsl.ir.training import Preference, Sft, Stage
 from runners.clock import now, spent
 from runners.draws import drawn, permutation, purpose
-from runners.models.folder import Loaded
+from runners.models.folder import LoadedModel
 from runners.models.tokenizer import encode_all
 from runners.prompts import continuation_tokens, prompt_tokens
 from runners.rollout.questions import read_table, repeated_rows
@@ -128,7 +128,7 @@ class StageContext:
     stage: Stage
     model: Model
     job: Job
-    loaded: Loaded
+    loaded: LoadedModel
     learner: Learner
     seed: int
     reference: Learner | None = None

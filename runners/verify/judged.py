@@ -14,8 +14,8 @@ from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
-from runners.judges import Chat, Reply, Verdicts
-from runners.remote import Refused, read_key, try_again
+from runners.judges import Chat, ChatReply, Verdicts
+from runners.remote import RefusedReply, read_key, try_again
 from runners.untrusted import shown
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
 
@@ -54,7 +54,7 @@ def message_of(answer: Answer, meta: Sequence[str]) -> str:
     return _MARKS.sub(lambda mark: _OPEN[mark[0]], text)
 
 
-def verdict_of(reply: Reply) -> bool | None:
+def verdict_of(reply: ChatReply) -> bool | None:
     """Return a judge's verdict in its last line; None for anything but the word alone, or a reply cut off."""
     _, _, said = reply.text.rpartition("</think>")
     lines = said.strip().splitlines()
@@ -72,7 +72,7 @@ class JudgeVerifier:
         self._judge = judge
         try:
             key = read_key(judge.key)
-        except Refused as refused:
+        except RefusedReply as refused:
             raise _cannot_ask(judge, refused.words, refused.help) from None
         self._chat = Chat(judge.address, judge.model, key, judge.seconds, judge.at_once)
         said = judge.model_dump(mode="json", exclude=set(Judge.incidental))
@@ -160,7 +160,7 @@ class JudgeVerifier:
         for temperature in (0.0, 1.0):
             try:
                 reply = self._reply(message, temperature)
-            except Refused as refused:
+            except RefusedReply as refused:
                 if refused.request and self._judge.unclear == "wrong" and self._judged_one:
                     # It takes others: this one is too long for it, or holds what it does not read.
                     break
@@ -178,11 +178,11 @@ class JudgeVerifier:
         if self._judge.unclear == "error":
             raise self._unclear(message, reply)
 
-    def _reply(self, message: str, temperature: float) -> Reply | None:
+    def _reply(self, message: str, temperature: float) -> ChatReply | None:
         """Return a reply, after at most the allowed failures; None if the grading ends first. Raises Refused, and E0747."""
         judge = self._judge
 
-        def ask() -> Reply:
+        def ask() -> ChatReply:
             if judge.most_tokens is not None and self._verdicts.tokens >= judge.most_tokens:
                 raise self._cannot(
                     f"it has read and written {self._verdicts.tokens:,} tokens for this task, "
@@ -196,7 +196,7 @@ class JudgeVerifier:
     def _cannot(self, words: str, help: str) -> Problem:
         return _cannot_ask(self._judge, words, help, self._kept())
 
-    def _unclear(self, message: str, reply: Reply | None) -> Problem:
+    def _unclear(self, message: str, reply: ChatReply | None) -> Problem:
         text = reply.text if reply is not None else ""
         cut = reply is not None and not reply.ended
         return problem(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from runners.programs.judge import Judge, Limits
+from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import Tests, Unreadable, read_tests
 from runners.verify.answer import SEPARATOR, Answer, Verdict
 from runners.verify.cache import CachedVerifier
@@ -25,10 +25,10 @@ class ProgramVerifier(CachedVerifier):
     Programs run in confined processes or not at all. What somebody else ended is run once more.
     """
 
-    def __init__(self, limits: Limits, tolerance: float, workers: int = 2) -> None:
+    def __init__(self, limits: ProgramLimits, tolerance: float, workers: int = 2) -> None:
         """`limits` are those of one answer; `tolerance` is that of numbers with decimals, a share of the expected one."""
         super().__init__()
-        self._judge = Judge(limits, tolerance, workers)
+        self._judge = ProgramJudge(limits, tolerance, workers)
 
     def check(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts in order. Raises E0741 and E0742 where no process can run programs."""

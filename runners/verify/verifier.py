@@ -14,8 +14,8 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
-from runners.own.function import Failed, OwnFunction, open_function
-from runners.programs.judge import Limits
+from runners.own.function import FailedRow, OwnFunction, open_function
+from runners.programs.judge import ProgramLimits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import CachedVerifier
 from runners.verify.checks import Checks
@@ -208,7 +208,7 @@ class OwnVerifier(CachedVerifier):
         values = self._function.call([answer_row(each) for each in answers])
         return [
             Verdict(False, each.status, each.why)
-            if isinstance(each, Failed)
+            if isinstance(each, FailedRow)
             else Verdict(each == 1, "checked")
             for each in values
         ]
@@ -279,7 +279,7 @@ def open_verifier(
         return JudgeVerifier(chosen, work)
     workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     if isinstance(chosen, Tests):
-        return ProgramVerifier(Limits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
+        return ProgramVerifier(ProgramLimits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
     if not isinstance(chosen, Python):
         return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
     return OwnVerifier(open_function(chosen, "verifier", folder, resources, workers))

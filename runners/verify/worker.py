@@ -27,7 +27,7 @@ from importlib import import_module
 from typing import Any
 
 from runners.programs.gym import create_dataset, entry_of, parts_of
-from runners.sandbox import Reply, Sandbox, limit_memory, python_folders
+from runners.sandbox import CallReply, Sandbox, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
 from runners.sandbox.parent import Tell, confinable, lines, serve
 
@@ -213,7 +213,7 @@ TAKEN_HERE: dict[str, Callable[[str], bool]] = {
 a grammar, and formulas that sympy's parser is kept from running as code."""
 
 
-def message_of(reply: Reply) -> dict[str, object]:
+def message_of(reply: CallReply) -> dict[str, object]:
     """Return the message about an answer; words that are no verdict are a failure."""
     verdict = _VERDICTS.get(reply.data)
     if reply.status == "done":
@@ -264,13 +264,13 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
 
 def settle(
     sandbox: Sandbox, check: Check, taken_here: Callable[[str], bool], line: bytes, seconds: float
-) -> Reply:
+) -> CallReply:
     """Return how the check of a request ends, in this process or a copy of it."""
     try:
         request = json.loads(line)
         here = taken_here(request["meta"])
     except Exception:
-        return Reply("failed")
+        return CallReply("failed")
 
     def work() -> bytes:
         return b"right" if check(request["gold"], request["text"], request["meta"]) else b"wrong"

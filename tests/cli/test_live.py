@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from reodsl.cli.live import Board, Plain, Quiet, Table, display, ending, numbers, span
+from reodsl.cli.live import Board, LiveTable, Plain, Quiet, display, ending, numbers, span
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
 
@@ -86,7 +86,7 @@ def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.C
 def test_the_table_shows_running_tasks_and_leaves_what_ended() -> None:
     from rich.console import Console
 
-    table = Table(Board(2), "mini 0123abcd")
+    table = LiveTable(Board(2), "mini 0123abcd")
     table.live.stop()
     table.console = Console(file=io.StringIO(), width=140)
     table.hear(Event("started", "reo.train.s1"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runners.conversations import Turn, converse, force, turn_text, turns_before
+from runners.conversations import EarlierTurn, converse, force, turn_text, turns_before
 from runners.conversations.replies import calls_of
 from runners.engine.protocol import Inserted, Request, Response, Sampling
 from runners.engine.streams import forced_seed, hash_seeds, uniforms, wrap_seeds
@@ -53,7 +53,7 @@ def slow(model, request, sampling, one, facts):
         if len(own) == sampling.max_tokens or len(sequence) + len(words_said) >= one.context:
             return own, logprobs, inserted, turns, "length"
         inserted.append((len(own), tuple(words_said)))
-        turns.append(Turn(text, tuple(calls), tuple(said["replies"]), said["state"]))
+        turns.append(EarlierTurn(text, tuple(calls), tuple(said["replies"]), said["state"]))
         sequence += words_said
         begun = len(own)
 
@@ -150,6 +150,6 @@ def test_what_was_inserted_stands_where_it_was_heard():
     assert response.sequence() == (1, 8, 2, 3, 9, 9, 4)
     assert [response.sequence(count) for count in range(4)] == [(), (1, 8), (1, 8, 2), (1, 8, 2, 3, 9, 9)]
     assert turn_text(response, Words(), (4,)) == ""
-    turns = (Turn("a", (), ("x",)), Turn("b", (), ("y",)))
+    turns = (EarlierTurn("a", (), ("x",)), EarlierTurn("b", (), ("y",)))
     assert [turns_before(turns, response, cut).count("text") for cut in (0, 1, 2, 3)] == [0, 1, 1, 2]
     assert turns_before(turns, response).count("text") == 2

@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.task import Kind, Task
-from runners.models.architecture import Architecture, build
+from runners.models.architecture import DecoderSizes, build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.devices.fixture import plain_cpu as plain_cpu
@@ -28,7 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = word_tokenizer(WORDS)
     sizes = {"family": "qwen3", "layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16}
     rest: dict[str, Any] = {"intermediate": 48, "context": 96, "init_std": 0.3}
-    model = build(Architecture(**sizes, **rest), len(tokenizer), 3, eos=1, pad=0)
+    model = build(DecoderSizes(**sizes, **rest), len(tokenizer), 3, eos=1, pad=0)
     save(model, tokenizer, folder / "checkpoint")
     return folder
 

@@ -15,7 +15,7 @@ from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.values import Scope, Value
 from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source
@@ -32,7 +32,7 @@ def value_of(text: str) -> Value | None:
     module = parse(Source("spec.reo", "")).module
     expression = parse_expression(Source("value", text)).expression
     assert expression is not None
-    scope = Scope(Loaded("", "spec.reo", module, False, {}, {}))
+    scope = Scope(ParsedFile("", "spec.reo", module, False, {}, {}))
     return attempt(lambda: evaluate(new_context(modules), expression, scope))
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Choice, Flag, Kind, Num, Text
+from reodsl.ir.setting import Flag, Kind, Num, OneOf, Text
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.values import Scope
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
@@ -98,7 +98,7 @@ def value_text(kind: Kind, name: str, example: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_the_examples_of_the_table_are_legal(kind: Kind) -> None:
-    module = Loaded("example", "example", parse(Source("example", "")).module, False, {}, {})
+    module = ParsedFile("example", "example", parse(Source("example", "")).module, False, {}, {})
     for name, field in kind.fields.items():
         assert field.doc, name
         assert field.example or not field.required, f"{kind.name}.{name} is required and has no example"
@@ -106,7 +106,7 @@ def test_the_examples_of_the_table_are_legal(kind: Kind) -> None:
             continue
         expression = parse_expression(Source("example", value_text(kind, name, field.example))).expression
         assert expression is not None, field.example
-        if isinstance(field.type, (Num, Text, Flag, Choice)) and not isinstance(expression, tree.Call):
+        if isinstance(field.type, (Num, Text, Flag, OneOf)) and not isinstance(expression, tree.Call):
             context = new_context(Modules(Path()))
             value = evaluate(context, expression, Scope(module), field.type)
             assert value is not None, field.example

@@ -13,7 +13,7 @@ from reodsl.language.context import attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
-from reodsl.language.modules import Loaded, Modules
+from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.units import (
     STEPS,
     TOKENS,
@@ -30,7 +30,7 @@ from reodsl.syntax.source import Source
 
 
 def value(text: str, want: Type | None = None) -> Value | None:
-    module = Loaded("t", "t", parse(Source("t", "")).module, False, {}, {})
+    module = ParsedFile("t", "t", parse(Source("t", "")).module, False, {}, {})
     expression = parse_expression(Source("t", text)).expression
     assert expression is not None, text
     return attempt(lambda: evaluate(new_context(Modules(Path())), expression, Scope(module), want))

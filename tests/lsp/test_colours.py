@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import SORTS, Symbol, colours, encode_colours, symbols
+from reodsl.lsp.colours import SORTS, OutlineSymbol, colours, encode_colours, symbols
 from tests.lsp.quickstart import PATH, TEXT
 
 
@@ -77,7 +77,7 @@ def test_the_outline_holds_declarations_within_declarations() -> None:
     found = {each.name: each for each in symbols(main.module.items)}
     assert (found["n"].kind, found["small"].kind) == ("param", "recipe")
     study = found["quickstart"]
-    assert isinstance(study, Symbol)
+    assert isinstance(study, OutlineSymbol)
     assert [each.name for each in study.inside][:2] == ["base", "vanilla"]
     report = study.inside[-1]
     assert (report.name, [each.name for each in report.inside]) == ("report", ["main", "curves"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reodsl.ir.model import Architecture, WordTokenizer
-from runners.models.architecture import Architecture as Sizes
+from runners.models.architecture import DecoderSizes as Sizes
 from runners.models.architecture import build
 from runners.models.impossible import check_architecture
 

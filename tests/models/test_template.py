@@ -10,7 +10,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
 from runners.models import bounded, template
-from runners.models.template import Failed, render_template, require_ending
+from runners.models.template import FailedTemplate, render_template, require_ending
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens
 from tests.models.test_bounds import QWEN
@@ -71,14 +71,14 @@ def test_tools_choose_among_several_templates() -> None:
     tokenizer = tokenizer_with({"default": "plain", "tool_use": "tools"})
     assert render_template(tokenizer, TURNS) == "plain"
     assert render_template(tokenizer, TURNS, TOOLS) == "tools"
-    with pytest.raises(Failed, match="no default"):
+    with pytest.raises(FailedTemplate, match="no default"):
         render_template(tokenizer_with({"a": "a", "b": "b"}), TURNS)
 
 
 @pytest.mark.parametrize("name", FAILING)
 def test_what_a_template_raises_is_told(name: str) -> None:
     text, words = FAILING[name]
-    with pytest.raises(Failed, match=words):
+    with pytest.raises(FailedTemplate, match=words):
         render_template(tokenizer_with(text), TURNS)
 
 

@@ -16,7 +16,7 @@ import pytest
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.code import read_code
 from runners.own import function as function_module
-from runners.own.function import Failed, OwnFunction
+from runners.own.function import FailedRow, OwnFunction
 from runners.own.source import source_problem
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
@@ -399,7 +399,7 @@ def test_what_an_answer_makes_of_the_function_is_its_own_failure(made: Made, nam
     function = made(text, role, batch=4, seconds=1.5 if name == "lowers its limit" else 0.5)
     first, failed, third, last = function.call(rows)
     assert (first, third, last) == (1.0, 1.0, 0.0)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedRow)
     assert failed.status == status
     assert re.search(WHY.get(name, "."), failed.why)
     assert "/" not in failed.why

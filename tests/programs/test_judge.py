@@ -16,7 +16,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from runners.programs import judge as judge_module
-from runners.programs.judge import UNSENT, Judge, Limits, same_output, same_value
+from runners.programs.judge import UNSENT, ProgramJudge, ProgramLimits, same_output, same_value
 from runners.programs.tests import read_tests
 from runners.programs.values import packed
 from runners.sandbox import lacking
@@ -54,18 +54,18 @@ def f(node):
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def judge() -> Iterator[ProgramJudge]:
     # So much time that no busy machine ends anything by the clock.
-    opened = Judge(Limits(30.0, 512), 1e-4)
+    opened = ProgramJudge(ProgramLimits(30.0, 512), 1e-4)
     yield opened
     opened.close()
 
 
-def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> str:
+def outcome(judge: ProgramJudge, program: str, tests: str, **meta: Any) -> str:
     return judge.judge([(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))])[0]
 
 
-def left_of(judge: Judge) -> list[psutil.Process]:
+def left_of(judge: ProgramJudge) -> list[psutil.Process]:
     """Copies of its processes that do not end by themselves. A session says that it is closed just before it ends."""
     children = [each for pid in judge.pids() for each in psutil.Process(pid).children(recursive=True)]
     return list(psutil.wait_procs(children, timeout=60)[1])
@@ -87,7 +87,7 @@ def left_of(judge: Judge) -> list[psutil.Process]:
     ],
 )  # fmt: skip
 def test_programs_of_each_shape(
-    judge: Judge, tests: str, meta: dict[str, str], right: str, wrong: str
+    judge: ProgramJudge, tests: str, meta: dict[str, str], right: str, wrong: str
 ) -> None:
     assert outcome(judge, right, tests, **meta) == "right"
     assert outcome(judge, wrong, tests, **meta) == "wrong"
@@ -156,7 +156,7 @@ UNREADABLE = {
 
 @confined
 @pytest.mark.parametrize("name", FORGED)
-def test_no_program_forges_a_verdict(judge: Judge, name: str) -> None:
+def test_no_program_forges_a_verdict(judge: ProgramJudge, name: str) -> None:
     program = FORGED[name]
     outcomes = [outcome(judge, program, CHECK, entry_point="f")]
     outcomes += [outcome(judge, program, tests) for tests in (ASSERTS, RETURNS)]
@@ -169,7 +169,7 @@ def test_no_program_forges_a_verdict(judge: Judge, name: str) -> None:
 
 @confined
 @pytest.mark.heavy
-def test_no_program_breaks_out(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_program_breaks_out(judge: ProgramJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All break-outs of the sandbox's own tests, as a script and within a function."""
     monkeypatch.setenv("HF_TOKEN", "hunter2")
     folder = tmp_path / "home"
@@ -190,14 +190,14 @@ def test_no_program_breaks_out(judge: Judge, tmp_path: Path, monkeypatch: pytest
 
 
 @confined
-def test_a_program_that_ends_a_map_early_has_not_passed(judge: Judge) -> None:
+def test_a_program_that_ends_a_map_early_has_not_passed(judge: ProgramJudge) -> None:
     tests = "assert all(map(f, [1, 2]))\n"
     assert outcome(judge, "def f(x): return True", tests) == "right"
     assert outcome(judge, "def f(x): raise StopIteration", tests) == "wrong"
 
 
 @confined
-def test_no_program_prints_what_it_does_not_know(judge: Judge) -> None:
+def test_no_program_prints_what_it_does_not_know(judge: ProgramJudge) -> None:
     known = "import gc\nprint('7' if '\"outputs\"' in repr(gc.get_objects()) else '')"
     assert outcome(judge, known, PRINTS) == "wrong"
     assert outcome(judge, 'print(input())\nprint(\'{"ended": "done", "output": "3"}\')', PRINTS) == "wrong"
@@ -214,13 +214,13 @@ def test_no_program_prints_what_it_does_not_know(judge: Judge) -> None:
         "import socket\nsocket.socket()",
     ],
 )
-def test_limits(judge: Judge, program: str) -> None:
+def test_limits(judge: ProgramJudge, program: str) -> None:
     assert outcome(judge, program + "\nprint(sum(map(int, input().split())))", PRINTS) == "wrong"
 
 
 @confined
 def test_time_ends_a_program_and_what_comes_after_is_judged() -> None:
-    judge = Judge(Limits(0.2, 512), 1e-4)
+    judge = ProgramJudge(ProgramLimits(0.2, 512), 1e-4)
     try:
         assert outcome(judge, "while True: pass", PRINTS) == "timeout"
         assert outcome(judge, "def f(x):\n    while True: pass", ASSERTS) == "timeout"
@@ -252,7 +252,7 @@ WAITS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", WAITS)
 def test_who_waits_or_ignores_its_limits_is_ended_once(name: str) -> None:
     program, tests, ended = WAITS[name]
-    judge = Judge(Limits(0.5, 512), 1e-4)
+    judge = ProgramJudge(ProgramLimits(0.5, 512), 1e-4)
     try:
         started = time.monotonic()
         assert outcome(judge, program, tests) == ended
@@ -267,7 +267,7 @@ def test_who_waits_or_ignores_its_limits_is_ended_once(name: str) -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_process_that_somebody_ends_makes_no_answer_wrong(which: int) -> None:
     """The system ends one when memory is short: before an answer, at one, and as it starts."""
-    verifier = ProgramVerifier(Limits(30.0, 512), 1e-4, workers=1)
+    verifier = ProgramVerifier(ProgramLimits(30.0, 512), 1e-4, workers=1)
     slow = "sum(range(10**7))\ndef f(x): return x + 1"
     try:
         assert verifier.grade([Answer("def f(x): return x + 1", ASSERTS)]) == [Verdict(True, "checked")]
@@ -286,13 +286,13 @@ def test_a_process_that_somebody_ends_makes_no_answer_wrong(which: int) -> None:
 
 
 @confined
-def test_a_test_that_cannot_be_handed_over_is_told_apart(judge: Judge) -> None:
+def test_a_test_that_cannot_be_handed_over_is_told_apart(judge: ProgramJudge) -> None:
     assert outcome(judge, "def f(g): return g()", "assert f(lambda: 3) == 3") == UNSENT
 
 
 @confined
 def test_verdicts_are_kept_and_equal_answers_run_once() -> None:
-    verifier = ProgramVerifier(Limits(30.0, 512), 1e-4, workers=2)
+    verifier = ProgramVerifier(ProgramLimits(30.0, 512), 1e-4, workers=2)
     right, wrong = Answer("def f(x): return x + 1", ASSERTS), Answer("def f(x): return x", ASSERTS)
     try:
         assert verifier.grade([right, wrong, right, Answer("", ASSERTS)]) == [
@@ -319,7 +319,7 @@ def test_a_machine_that_cannot_confine_runs_no_program(
     )
     monkeypatch.setattr(judge_module, "WORKER", worker)
     with pytest.raises(Problem) as caught:
-        Judge(Limits(1.0, 512), 0.0).judge([("print(1)", read_tests((PRINTS,)))])
+        ProgramJudge(ProgramLimits(1.0, 512), 0.0).judge([("print(1)", read_tests((PRINTS,)))])
     refusal("runs/E0742-programs.txt", caught.value, task="tiny.train.s1")
 
 

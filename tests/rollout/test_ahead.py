@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.engine.protocol import Request, Response
-from runners.rollout.ahead import GradeAhead, Group
+from runners.rollout.ahead import GradeAhead, RolloutGroup
 from runners.rollout.grader import GradedRollout, Rollout
 from runners.rollout.questions import Question
 
@@ -32,7 +32,7 @@ def names(group: Sequence[GradedRollout]) -> list[tuple[str, int]]:
     return [(one.rollout.question.id, one.rollout.number) for one in group]
 
 
-def add(ahead: GradeAhead, groups: Sequence[Group[Any]], *places: tuple[int, int]) -> None:
+def add(ahead: GradeAhead, groups: Sequence[RolloutGroup[Any]], *places: tuple[int, int]) -> None:
     ahead.add([(groups[group], place, rollout(f"q{group}", place)) for group, place in places])
 
 
@@ -118,7 +118,7 @@ def test_a_group_that_cannot_be_kept_says_so() -> None:
         raise OSError("no space left")
 
     ahead = GradeAhead(graded)
-    groups: list[Group[Any]] = [ahead.expect(3, full), ahead.expect(2, names)]
+    groups: list[RolloutGroup[Any]] = [ahead.expect(3, full), ahead.expect(2, names)]
     add(ahead, groups, *PLACES[:3])
     for group in groups:
         with pytest.raises(OSError, match="no space left"):

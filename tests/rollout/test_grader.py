@@ -11,7 +11,7 @@ import pytest
 from reodsl.ir.data import Grading, LastNumber
 from reodsl.ir.model import Folder, Forcing, Model
 from runners.answers import thinking_of
-from runners.conversations import Turn
+from runners.conversations import EarlierTurn
 from runners.engine.protocol import Forced, Inserted, Request, Response
 from runners.evaluate.tables import sample_rows
 from runners.models.tokenizer import word_tokenizer
@@ -19,7 +19,7 @@ from runners.rollout.grader import Grader, Rollout, grade
 from runners.rollout.questions import Question
 from runners.verify import Answer, Verdict
 
-TURNS = (Turn("a", (), ("x",)), Turn("b", (), ("y",)))
+TURNS = (EarlierTurn("a", (), ("x",)), EarlierTurn("b", (), ("y",)))
 RESPONSE = Response(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90,)), Inserted(5, (91,))))
 QUESTION = Question("q", "asked", "7", benchmark="b")
 ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE, TURNS)

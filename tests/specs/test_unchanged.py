@@ -18,7 +18,7 @@ from reodsl.graph.task import VERSIONS
 from reodsl.ir import digest
 from reodsl.language import compile_file
 from reodsl.language.program import load
-from reodsl.language.values import Experiment, Study
+from reodsl.language.values import DeclaredExperiment, DeclaredStudy
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted(
@@ -41,7 +41,11 @@ def test_every_shipped_spec_keeps_its_meaning(
 def _meanings(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what each study of a file means, or each experiment of a file without studies."""
     program = load(path, {}, {})
-    targets = program.list_type(Study, "study") or program.list_type(Experiment, "experiment") or [None]
+    targets = (
+        program.list_type(DeclaredStudy, "study")
+        or program.list_type(DeclaredExperiment, "experiment")
+        or [None]
+    )
     for target in targets:
         yield f"{path} {target or ''}".rstrip(), _meaning(path, target)
 

@@ -111,7 +111,7 @@ def test_every_named_mistake_is_met_by_one_of_these(monkeypatch: pytest.MonkeyPa
     met: set[str] = set()
 
     def noting(each: mistakes.Mistake) -> mistakes.Mistake:
-        def say(place: mistakes.Place) -> Diagnostic | None:
+        def say(place: mistakes.FaultPlace) -> Diagnostic | None:
             diagnostic = each.say(place)
             if diagnostic is not None:
                 met.add(each.say.__name__)

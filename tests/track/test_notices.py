@@ -18,7 +18,7 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Event, Progress
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.registry import Results
-from reodsl.run import Outcome
+from reodsl.run import RunOutcome
 from reodsl.store.store import Store
 from reodsl.store.versions import PLACE, note_lost
 from reodsl.track import notices as module
@@ -139,7 +139,7 @@ def test_a_run_calls_when_it_ends(
     diverged = problem("E0926", "training diverged")
     (place / "verdict.json").write_text('{"sentences": ["tiny and base tie."]}')
 
-    def run(ready: Any, plan: Any, machine: Any, out: Path, listener: Any) -> Outcome:
+    def run(ready: Any, plan: Any, machine: Any, out: Path, listener: Any) -> RunOutcome:
         listener.begin()
         if end == "nothing runs":
             raise diverged
@@ -149,7 +149,7 @@ def test_a_run_calls_when_it_ends(
         for task, diagnostics in failed.items():
             listener.hear(Event("failed", task, diagnostics=diagnostics))
         listener.close()
-        return Outcome(Results({}, failed), None if failed else place / "report.html")
+        return RunOutcome(Results({}, failed), None if failed else place / "report.html")
 
     monkeypatch.setattr("reodsl.cli.run.run", run)
     monkeypatch.setattr("reodsl.cli.run._tell", lambda *_: None)

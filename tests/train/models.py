@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from runners.models.architecture import Architecture, build
+from runners.models.architecture import DecoderSizes, build
 
 
 def small_model(family: str = "qwen3", *, tied: bool = True, vocab: int = 23, seed: int = 0) -> Any:
-    shape = Architecture(
+    shape = DecoderSizes(
         family=family,
         layers=2,
         hidden=32,

@@ -9,11 +9,11 @@ from reodsl.ir.expression import Aggregate, Bare, Binary, Correct, Forced, Lengt
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Budgets, Dense, QuestionBudgets, Reward, Steps
 from runners.answers import answer_after_forcing
-from runners.conversations import Turn
+from runners.conversations import EarlierTurn
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
-from runners.own.function import Failed
+from runners.own.function import FailedRow
 from runners.rewards.vectorise import vectorise
 from runners.rollout import generator as generator_module
 from runners.rollout.ahead import GradeAhead
@@ -121,7 +121,7 @@ class Scripted:
 def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kept():
     """A fine that is not worked out is no prize: the term counts as 0, and the reward is the lowest of the step."""
     rule = reward(Binary(fn="-", left=Correct(of="y"), right=Own(function="style.py:fine", of="y")))
-    failed = Failed("timeout", problem("E0744", "it took\n\x1b[2Jmore", where="/home/style.py:3"))
+    failed = FailedRow("timeout", problem("E0744", "it took\n\x1b[2Jmore", where="/home/style.py:3"))
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
     )
@@ -213,7 +213,7 @@ def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeyp
         Response(own, (0.0,) * len(own), (0.0,) * len(own), "stop", (0,), (Inserted(5, ids("wait a")),))
         for own in map(ids, texts)
     ]
-    turns = [(Turn("a", (), (said,)),) for said in ("x", "y")]
+    turns = [(EarlierTurn("a", (), (said,)),) for said in ("x", "y")]
     monkeypatch.setattr(generator_module, "converse", lambda *_: (responses, turns))
     rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 5, 9), l_max=20))
     made = sampler(ScriptedEngine([], {}), rule, (3, 4, 5, 9, 20), talk=object())
@@ -238,7 +238,7 @@ def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeyp
 def test_an_answer_forced_within_a_turn_comes_after_the_turns_before_it(monkeypatch):
     own = ids("a b <eos> b a wait so <eos>")
     response = Response(own, (), (), "stop", (0,), (Inserted(3, ids("wait")), Inserted(5, ids("wait"))))
-    turns = (Turn("a b", (), ("x",)), Turn("b a", (), ("y",)))
+    turns = (EarlierTurn("a b", (), ("x",)), EarlierTurn("b a", (), ("y",)))
     monkeypatch.setattr(generator_module, "converse", lambda *_: ([response] * 2, [turns] * 2))
     answers = [ForcedAnswer(cut, ids("7 }")) for cut in (2, 3, 6)]
     monkeypatch.setattr(generator_module, "force", lambda *_: [answers, []])

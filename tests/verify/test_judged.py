@@ -19,8 +19,8 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Judge
-from runners.judges import Chat, Reply
-from runners.remote import Refused
+from runners.judges import Chat, ChatReply
+from runners.remote import RefusedReply
 from runners.verify import SEPARATOR, Answer, open_verifier
 from runners.verify.judged import LONGEST_ANSWER, JudgeVerifier, message_of, verdict_of
 from tests.judging import completion, served
@@ -107,8 +107,8 @@ REPLIES = {
 
 @pytest.mark.parametrize("text", REPLIES)
 def test_a_verdict_is_the_last_line_alone(text: str) -> None:
-    assert verdict_of(Reply(text, True, 1)) is REPLIES[text]
-    assert verdict_of(Reply(text, False, 1)) is None
+    assert verdict_of(ChatReply(text, True, 1)) is REPLIES[text]
+    assert verdict_of(ChatReply(text, False, 1)) is None
 
 
 HOSTILE = [
@@ -399,7 +399,7 @@ def test_a_judge_that_never_ends_is_let_go_at_its_deadline(name: str) -> None:
         # What is packed is refused as it comes, on a busy machine too.
         chat = Chat(address, "big", "", 60.0 if packed else 0.5, 1)
         started = time.monotonic()
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedReply) as caught:
             chat.ask("grade", "this", 8)
         assert time.monotonic() - started < 60
         chat.close()
@@ -413,7 +413,7 @@ def test_what_is_packed_is_never_unpacked() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: {len(body)}\r\n\r\n"
     with speaks(lambda: iter([head.encode() + body])) as address:
         chat = Chat(address, "big", "", 30.0, 1)
-        with pytest.raises(Refused, match="the connection broke"):
+        with pytest.raises(RefusedReply, match="the connection broke"):
             chat.ask("grade", "this", 8)
         chat.close()
 
@@ -422,7 +422,7 @@ def test_closing_ends_who_waits() -> None:
     with speaks(slowly(b"")) as address:
         chat = Chat(address, "big", "", 600.0, 1)
         threading.Timer(0.5, chat.close).start()
-        with pytest.raises(Refused, match="the run ends"):
+        with pytest.raises(RefusedReply, match="the run ends"):
             chat.ask("grade", "this", 8)
 
 
@@ -453,7 +453,7 @@ def test_a_key_is_shown_in_no_spelling(name: str) -> None:
 
     with speaks(replies(f'{{"error": {{"message": "not {spelling} ')) as address:
         chat = Chat(address, "big", KEY, 30.0, 1)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedReply) as caught:
             chat.ask("grade", "this", 8)
         assert "its words hold the key" in caught.value.words
         chat.close()

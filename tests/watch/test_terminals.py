@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reodsl.cli.live import Board, Table
+from reodsl.cli.live import Board, LiveTable
 from reodsl.graph.job import Event, Progress
 from reodsl.machine import measure
-from reodsl.watch.draw import Row, draw, spark, wrap_pieces
+from reodsl.watch.draw import TaskRow, draw, spark, wrap_pieces
 from tests.called import SPECS, call
 from tests.terminal import Screen, terminal
 
@@ -34,7 +34,7 @@ class Clock:
 def test_the_live_view_is_whole(columns: int, golden: Callable[[str, str], None]) -> None:
     clock = Clock()
     with terminal(columns) as (file, screen):
-        table = Table(Board(23, clock), "quickstart 8c74ac51")
+        table = LiveTable(Board(23, clock), "quickstart 8c74ac51")
         table.live.stop()
         table.console = Console(file=file, highlight=False, force_terminal=True, width=columns)
         table.hear(Event("started", "chain_model.model.s1"))
@@ -75,8 +75,8 @@ def _fields(value: object) -> dict[str, object]:
 @pytest.mark.parametrize("columns", range(20, 141, 7))
 def test_no_line_is_longer_than_the_terminal(columns: int) -> None:
     rows = [
-        Row("a.train.s1", Progress(3, 10, ALL), "1 min 3 s left", curve=("reward", [0.1, 0.4, 0.9])),
-        Row("b" * 30, None, "3 s", waiting=True),
+        TaskRow("a.train.s1", Progress(3, 10, ALL), "1 min 3 s left", curve=("reward", [0.1, 0.4, 0.9])),
+        TaskRow("b" * 30, None, "3 s", waiting=True),
     ]
     shown = draw([("study 0123abcd", ""), ("1 of 3 tasks", "")], rows, columns, 40)
     widths = [len(str(line)) for line in shown.renderables]
@@ -88,7 +88,7 @@ def test_no_line_is_longer_than_the_terminal(columns: int) -> None:
 
 
 def test_tasks_that_do_not_fit_the_height_are_counted() -> None:
-    rows = [Row(f"task_{number}.train", Progress(1, 2, {}), "1 s left") for number in range(30)]
+    rows = [TaskRow(f"task_{number}.train", Progress(1, 2, {}), "1 s left") for number in range(30)]
     shown = [str(line) for line in draw([("study", "")], rows, 80, 10).renderables]
     assert len(shown) <= 10
     assert shown[-1] == "and 23 more"

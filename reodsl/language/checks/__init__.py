@@ -25,7 +25,7 @@ from reodsl.language.program import Program
 from reodsl.language.resolve import sort_grid
 from reodsl.language.reward.body import type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
-from reodsl.language.values import Budgets, Compound, Definition, Frontier, Study
+from reodsl.language.values import Compound, DeclaredFrontier, DeclaredStudy, Definition, WrittenBudgets
 from reodsl.syntax import tree
 
 
@@ -49,14 +49,14 @@ def _check(program: Program) -> Iterator[Diagnostic]:
         yield from check_wording(wording)
     for table in program.list_type(Compound, "published").values():
         yield from check_published(table)
-    for frontier in program.list_type(Frontier, "frontier").values():
+    for frontier in program.list_type(DeclaredFrontier, "frontier").values():
         yield from check_curves(frontier)
     for case in listed:
         if not case.repeated:
             yield from _check_case(case)
     yield from check_tables(listed)
     yield from check_data(program)
-    for study in program.list_type(Study, "study").values():
+    for study in program.list_type(DeclaredStudy, "study").values():
         arms = [case for case in listed if case.study is study]
         findings = list(run_checks(STUDY_CHECKS, StudyCase(study, ctx, study, arms)))
         # An experiment may be a parent that others complete; a study is there to be run.
@@ -71,7 +71,7 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
     case.ctx.spend("arms", case.record.span)
     for stage in case.stages:
         split = stage.reward.split if stage.reward is not None else None
-        points = len(split.schedule.budgets) if isinstance(split, Budgets) else 0
+        points = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
         case.ctx.spend("stages", stage.record.span)
         case.ctx.spend("schedules", stage.record.span, len(sort_grid(case.suite)) + points)
         yield from run_checks(STAGE_CHECKS, case, stage)

@@ -23,7 +23,15 @@ from reodsl.language.resolve import sort_grid, walk_ancestry
 from reodsl.language.reward.selection import find_questions
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import TOKENS, Quantity, format_quantity, write_quantity
-from reodsl.language.values import Budgets, Experiment, Frontier, Record, Value, list_items, list_records
+from reodsl.language.values import (
+    DeclaredExperiment,
+    DeclaredFrontier,
+    Record,
+    Value,
+    WrittenBudgets,
+    list_items,
+    list_records,
+)
 
 GREEDY = ("temperature", 0), ("top_k", 1)
 """Settings of sampling that leave one token to draw."""
@@ -62,7 +70,7 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     split, longest = stage.typed.split, stage["rollout.max_tokens"]
     if split is None:
         return
-    last = split.schedule.l_max if isinstance(split, Budgets) else split.data("to")
+    last = split.schedule.l_max if isinstance(split, WrittenBudgets) else split.data("to")
     if split.kind == "oracle_budgets":
         yield from _check_end(split, int(last if last is not None else longest.number))
     dense = stage.typed.dense is not None
@@ -84,7 +92,7 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
     """Report E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
     frontier = split.sub("frontier")
-    envelope = frontier.envelope if isinstance(frontier, Frontier) else None
+    envelope = frontier.envelope if isinstance(frontier, DeclaredFrontier) else None
     end = envelope.data("to") if envelope is not None else longest
     if envelope is not None and end < longest:
         ends = View(envelope)["to"].label(f"ends at {end} tokens")
@@ -124,7 +132,7 @@ def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
     """Return the stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
     for source, last in walk_ancestry(record):
-        if isinstance(source, Experiment) and source.is_trained:
+        if isinstance(source, DeclaredExperiment) and source.is_trained:
             stages: list[Record] = [stage for _, stage in complete_stages(ctx, source)]
             return stages[: None if last is None else last + 1] or None
     return []
@@ -210,7 +218,7 @@ def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None
         reg_to, longest = case.evaluation["reg_to"], stage["rollout.max_tokens"]
-        if not isinstance(split, Budgets) or split.schedule.l_max > longest.number:
+        if not isinstance(split, WrittenBudgets) or split.schedule.l_max > longest.number:
             continue
         missed = find_unresolved(split.schedule.splits, grid, reg_to.number)
         if missed:

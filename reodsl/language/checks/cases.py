@@ -23,12 +23,12 @@ from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
     Compound,
+    DeclaredExperiment,
+    DeclaredStage,
+    DeclaredStudy,
     Definition,
-    Experiment,
     Record,
     Slot,
-    Stage,
-    Study,
     Value,
     list_records,
     plain,
@@ -142,7 +142,7 @@ class View:
 class StageCase(View):
     """One stage with all its settings that are sound, and its reward or selection in types if that is sound."""
 
-    part: Stage | None
+    part: DeclaredStage | None
     method: str
     reward: TypedReward | None
     selection: TypedSelection | None
@@ -172,10 +172,10 @@ class Case:
 
     ctx: Context
     name: str
-    record: Experiment
+    record: DeclaredExperiment
     suite: Record | None
     stages: tuple[StageCase, ...]
-    study: Study | None = None
+    study: DeclaredStudy | None = None
     repeated: bool = False
     methods: frozenset[str] | None = frozenset()
     model: Record | None = None
@@ -210,10 +210,10 @@ def list_cases(program: Program) -> list[Case]:
     """Return the experiments of the main file, then the arms of its studies."""
     alone = {
         id(record): _make_case(program, name, record, find_suite(record), None)
-        for name, record in program.list_type(Experiment, "experiment").items()
+        for name, record in program.list_type(DeclaredExperiment, "experiment").items()
     }
     listed = list(alone.values())
-    for study in program.list_type(Study, "study").values():
+    for study in program.list_type(DeclaredStudy, "study").values():
         for arm in study.arms:
             suite, same = find_arm_suite(study, arm), alone.get(id(arm.experiment))
             if same is None or same.suite is not suite:
@@ -227,7 +227,7 @@ def list_cases(program: Program) -> list[Case]:
 
 
 def _make_case(
-    program: Program, name: str, record: Experiment, suite: Record | None, study: Study | None
+    program: Program, name: str, record: DeclaredExperiment, suite: Record | None, study: DeclaredStudy | None
 ) -> Case:
     stages: list[StageCase] = []
     if record.is_trained:
@@ -287,7 +287,7 @@ class StudyCase(View):
     """A study with the cases of its arms."""
 
     ctx: Context
-    study: Study
+    study: DeclaredStudy
     cases: Sequence[Case]
 
     @property

@@ -11,12 +11,12 @@ from reodsl.language.functions import read_curves
 from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
 from reodsl.language.suggest import list_names
 from reodsl.language.values import (
-    Arm,
     Compound,
-    Frontier,
+    DeclaredArm,
+    DeclaredFrontier,
+    DeclaredStudy,
     Items,
     Record,
-    Study,
     list_records,
     walk,
     write_value,
@@ -29,7 +29,7 @@ _TITLE = re.compile(r'Table "[^"]*"|Table for \w+')
 MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 
-def check_curves(frontier: Frontier) -> Iterator[Diagnostic]:
+def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
     """Report curves of a published frontier that are none, at the setting."""
     for each in frontier.parts:
         try:
@@ -50,7 +50,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
     It is W0616 where `approximate` allows that.
     """
     score = owner.part("score")
-    if isinstance(against, Frontier):
+    if isinstance(against, DeclaredFrontier):
         yield from check_curves(against)
     allowed = score.data("approximate")
     for fault, at in find_unfit(owner, against):
@@ -73,13 +73,13 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
 
     A frontier over arms has their models. Its benchmarks and budgets are those of all arms, as other checks have it.
     """
-    if not isinstance(against, Frontier) or any(check_curves(against)):
+    if not isinstance(against, DeclaredFrontier) or any(check_curves(against)):
         return
     reasons: dict[str, tuple[Diagnostic, Label]] = {}
     over = list_records(against.envelope, "of")
     base = [_find_model(arm) for arm in over] if over else list_records(against, "base")
     names = tuple(dict.fromkeys(name_model(each) for each in base if each is not None))
-    for arm in owner.arms if isinstance(owner, Study) else (owner,):
+    for arm in owner.arms if isinstance(owner, DeclaredStudy) else (owner,):
         *_, (model, _) = walk_ancestry(arm)
         if not names or (model.kind != "model" and (model.kind != "results" or against.envelope is not None)):
             continue
@@ -95,7 +95,7 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
         faults = [(other, model.span, "its model")]
         suite = (
             find_arm_suite(owner, arm)
-            if isinstance(owner, Study) and isinstance(arm, Arm)
+            if isinstance(owner, DeclaredStudy) and isinstance(arm, DeclaredArm)
             else find_suite(arm)
         )
         if suite is not None and against.envelope is None:
@@ -113,7 +113,7 @@ def _find_model(arm: Record) -> Record | None:
 
 
 def _compare_measures(
-    against: Frontier, suite: Record, name: str, to: int
+    against: DeclaredFrontier, suite: Record, name: str, to: int
 ) -> Iterator[tuple[Diagnostic | None, Span, str]]:
     """Yield what of an arm's benchmarks and budgets is not as a published frontier has it, each with its place."""
     budgets = [budget for budget in against.data("budgets") if budget <= to]
@@ -164,15 +164,15 @@ def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagn
     )
 
 
-def list_rows(study: Study, table: Record) -> list[Arm]:
+def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
     """Return the arms that a table shows."""
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
         return list(study.arms)
-    return [each.data for each in rows.data.values if isinstance(each.data, Arm)]
+    return [each.data for each in rows.data.values if isinstance(each.data, DeclaredArm)]
 
 
-def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
+def check_table_of(study: DeclaredStudy, table: Record) -> Iterator[Diagnostic]:
     """Report E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
     view = View(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):

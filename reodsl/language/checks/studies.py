@@ -37,12 +37,12 @@ from reodsl.language.reward.body import type_measure
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import (
-    Arm,
+    DeclaredArm,
+    DeclaredExperiment,
+    DeclaredFrontier,
+    DeclaredStudy,
     Definition,
-    Experiment,
-    Frontier,
     Record,
-    Study,
     Symbol,
     Value,
     describe,
@@ -57,10 +57,10 @@ CLOSE = 0.05
 """The relative difference up to which two amounts count as equal."""
 
 
-def list_members(frontier: Frontier) -> list[tuple[Arm, Span]]:
+def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
     """Return the arms in a frontier, and the places where it names them."""
     named = list_items(frontier.envelope, "of")
-    return [(each.data, each.span) for each in named if isinstance(each.data, Arm)]
+    return [(each.data, each.span) for each in named if isinstance(each.data, DeclaredArm)]
 
 
 @study_check
@@ -73,7 +73,7 @@ def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
             yield from _check_self_scored(case, frontier)
 
 
-def _check_suites(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
+def _check_suites(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
     """Report E0601: the arms of a frontier share a suite, the one it names where it names one."""
     wanted, where = envelope.sub("on"), None
     if wanted is not None:
@@ -95,7 +95,7 @@ def _check_suites(study: Study, frontier: Frontier, envelope: Record) -> Iterato
             )
 
 
-def _check_reach(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
+def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
     """Report E0607: a frontier ends where its arms are evaluated."""
     end = envelope.data("to")
     for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
@@ -113,7 +113,7 @@ def _check_reach(study: Study, frontier: Frontier, envelope: Record) -> Iterator
             )
 
 
-def _check_self_scored(case: StudyCase, frontier: Frontier) -> Iterator[Diagnostic]:
+def _check_self_scored(case: StudyCase, frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
     """Report W0602: an arm trained on the measure itself, inside the frontier that scores it."""
     if "score.against" not in case or case.against.name != frontier.name:
         return
@@ -172,7 +172,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     if against is None:
         return
     to, ends = View(owner)["score.to"], View(against)["budgets"]
-    if isinstance(against, Frontier) and against.envelope is not None:
+    if isinstance(against, DeclaredFrontier) and against.envelope is not None:
         ends = SettingView("to", against.envelope.fields.get("to"), against.span)
         end = ends.number
     else:
@@ -299,7 +299,7 @@ def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0609: a chart over budgets of arms that are evaluated at none."""
     for chart in case.study.charts:
         for arm in list_records(chart, "lines") if chart.data("x") == "budget" else ():
-            suite = find_arm_suite(case.study, arm) if isinstance(arm, Arm) else None
+            suite = find_arm_suite(case.study, arm) if isinstance(arm, DeclaredArm) else None
             if suite is not None and _is_gridless(suite):
                 what, at = f"`{chart.name}` is over budgets", View(chart)["x"].place
                 yield _report_gridless("E0609", what, suite, at, "`budget`")
@@ -363,7 +363,7 @@ def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
             )
 
 
-def _is_ancestor(arm: Arm, experiment: Experiment, stage: int | None) -> bool:
+def _is_ancestor(arm: DeclaredArm, experiment: DeclaredExperiment, stage: int | None) -> bool:
     """Return whether an arm is that checkpoint, or a later one, or starts from it."""
     for source, end in walk_ancestry(arm):
         if are_same(source, experiment):
@@ -411,7 +411,7 @@ def _strip_field(record: Record, name: str) -> object:
     return strip_names(data) if isinstance(data, Record) else data
 
 
-def suggest_suite(study: Study, arm: Arm, wanted: Record) -> str:
+def suggest_suite(study: DeclaredStudy, arm: DeclaredArm, wanted: Record) -> str:
     """Return what to write so that an arm is evaluated on the same suite as others."""
     shared = study.sub("eval")
     if shared is not None and strip_names(shared) == strip_names(wanted):
@@ -421,7 +421,9 @@ def suggest_suite(study: Study, arm: Arm, wanted: Record) -> str:
     return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
 
 
-def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
+def check_rows(
+    study: DeclaredStudy, table: Record | None, arms: Sequence[DeclaredArm]
+) -> Iterator[Diagnostic]:
     """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
     Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
@@ -447,7 +449,7 @@ def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Itera
         return
 
 
-def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
+def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
     """Report W0607: a suite of the study that no arm is evaluated on, for each has its own."""
     setting, shared = View(study)["eval"], study.sub("eval")
     if not setting.given or shared is None or not arms:
@@ -465,7 +467,9 @@ def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
         )
 
 
-def check_scored(study: Study, arms: Sequence[Arm], members: Sequence[Arm]) -> Iterator[Diagnostic]:
+def check_scored(
+    study: DeclaredStudy, arms: Sequence[DeclaredArm], members: Sequence[DeclaredArm]
+) -> Iterator[Diagnostic]:
     """Report E0601: an arm scored against a frontier of arms that were evaluated differently; wordings may differ."""
     first = next((arm for arm in members if find_arm_suite(study, arm) is not None), None)
     wanted = find_arm_suite(study, first) if first is not None else None
@@ -486,7 +490,7 @@ def check_scored(study: Study, arms: Sequence[Arm], members: Sequence[Arm]) -> I
             )
 
 
-def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
+def check_room(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
     """Report E0615 for every experiment of the study whose cluster is not part of the study's.
 
     A study without a cluster is all on this machine, whatever its experiments run on by themselves.
@@ -587,7 +591,7 @@ def _describe(cluster: Record) -> str:
 def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
     """Yield the experiments behind a checkpoint, each once: those it starts from, and those that sample its data."""
     source, _ = find_source(record)
-    if not isinstance(source, Experiment) or id(source) in seen:
+    if not isinstance(source, DeclaredExperiment) or id(source) in seen:
         return
     seen[id(source)] = source
     if not source.is_trained:
@@ -632,7 +636,7 @@ def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
     study = case.study
     if study.data("unequal") is not None:
         return
-    groups: dict[object, list[tuple[Arm, Amounts]]] = {}
+    groups: dict[object, list[tuple[DeclaredArm, Amounts]]] = {}
     for arm in study.arms:
         trained = _count_amounts(case.ctx, arm)
         if trained is not None:
@@ -662,7 +666,7 @@ def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
             )
 
 
-def _count_amounts(ctx: Context, arm: Arm) -> tuple[object, Amounts] | None:
+def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | None:
     """Return where an arm's training begins and how much it takes; None where it is not RL alone, or not known."""
     checkpoint = find_trained(arm)
     if checkpoint is None:
@@ -701,7 +705,7 @@ def _count_stage(ctx: Context, stage: Record) -> tuple[int, float, int, int] | N
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
     """Return an error for a study or an experiment without a suite, and for experiments whose cluster is not the study's."""
-    if not isinstance(record, Study):
+    if not isinstance(record, DeclaredStudy):
         return () if find_suite(record) is not None else (_report_no_suite(record, ()),)
     arms = [arm for arm in record.arms if find_arm_suite(record, arm) is None]
     bare = (_report_no_suite(record, arms),) if arms else ()

@@ -21,7 +21,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.units import TOKENS, Quantity, write_quantity
-from reodsl.language.values import Budgets, Record, Until, list_records
+from reodsl.language.values import Record, Until, WrittenBudgets, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
@@ -218,7 +218,7 @@ def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             help=f"write a segment below {write_quantity(Quantity(int(most.number), TOKENS))}, or take it out",
         )
     split = stage.typed.split
-    if not isinstance(split, Budgets):
+    if not isinstance(split, WrittenBudgets):
         return
     ends = (0, *split.schedule.budgets, split.schedule.l_max)
     gap = min(b - a for a, b in pairwise(sorted(set(ends))))

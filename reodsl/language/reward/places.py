@@ -9,7 +9,7 @@ from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.names import Body, Typed, fail
 from reodsl.language.units import TOKENS, describe_unit
-from reodsl.language.values import Budgets, Record
+from reodsl.language.values import Record, WrittenBudgets
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
@@ -55,7 +55,7 @@ def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
     if not isinstance(value.data, Record):
         raise Failed
     splits.record = value.data
-    if isinstance(value.data, Budgets):
+    if isinstance(value.data, WrittenBudgets):
         splits.high = float(value.data.schedule.l_max)
 
 
@@ -121,7 +121,7 @@ def check_splits(body: Body, over: tree.Expr) -> None:
 
 
 def _are_alike(one: Record, two: Record) -> bool:
-    if isinstance(one, Budgets) and isinstance(two, Budgets):
+    if isinstance(one, WrittenBudgets) and isinstance(two, WrittenBudgets):
         return one.schedule == two.schedule and one.data("reached") == two.data("reached")
     return one is two or (one.kind == two.kind and one.span == two.span)
 

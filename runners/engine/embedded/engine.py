@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from runners.engine.embedded.forcing import Key, Row, force, kept_rows
+from runners.engine.embedded.forcing import CacheRow, Key, force, kept_rows
 from runners.engine.embedded.generation import generate
 from runners.engine.embedded.model import Decoder, EmbeddedSettings, shape_of, weights_of
-from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Spread, Weights
+from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, SharedWeights, Weights
 from runners.engine.requests import Limits
 from runners.exhaustion import explain_generation_oom
 from runners.models.tensors import read_state
@@ -32,13 +32,13 @@ class EmbeddedEngine:
         self._settings = settings or EmbeddedSettings()
         self._shape = shape_of(config)
         self._limits = Limits(self._shape.context, self._shape.vocab)
-        self._kept: dict[Key, Row] = {}
+        self._kept: dict[Key, CacheRow] = {}
         self._held: Decoder | None = None
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
         """Copy new weights in and drop every cache made with the old ones. Raises E0803 to E0806, E0816."""
-        if isinstance(state, Spread):
+        if isinstance(state, SharedWeights):
             # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
             state = state.whole()
         tensors = read_state(state) if isinstance(state, Path) else state

@@ -17,7 +17,7 @@ Key = tuple[Request, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CacheRow:
     """A response's place in a cache: its slot and the column of its prompt's first token."""
 
     cohort: Cohort
@@ -26,7 +26,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ForcedJob:
     """One forced answer to make: response `index`, at `cut`."""
 
     index: int
@@ -35,19 +35,19 @@ class Job:
 
 def kept_rows(
     cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Response]
-) -> dict[Key, Row]:
+) -> dict[Key, CacheRow]:
     """Return where each response of a generation is still cached."""
     rows = {}
     for cohort in cohorts:
         places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
         for slot, (owner, start) in enumerate(places):
-            rows[(requests[owner], responses[owner].tokens)] = Row(cohort, slot, start)
+            rows[(requests[owner], responses[owner].tokens)] = CacheRow(cohort, slot, start)
     return rows
 
 
 def force(
     decoder: Decoder,
-    kept: Mapping[Key, Row],
+    kept: Mapping[Key, CacheRow],
     requests: Sequence[Request],
     responses: Sequence[Response],
     cuts: Sequence[Sequence[int]],
@@ -56,14 +56,14 @@ def force(
     settings: EmbeddedSettings,
 ) -> list[list[Forced]]:
     """See `Engine.force`. A cut asked for twice is answered once."""
-    jobs: dict[Key, set[Job]] = {}
+    jobs: dict[Key, set[ForcedJob]] = {}
     for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
-        inside = {Job(index, cut) for cut in wanted if cut < len(response.tokens)}
+        inside = {ForcedJob(index, cut) for cut in wanted if cut < len(response.tokens)}
         if inside:
             jobs.setdefault((request, response.tokens), set()).update(inside)
-    answers: dict[Job, tuple[int, ...]] = {}
-    by_cohort: dict[int, list[tuple[Row, list[Job]]]] = {}
-    loose: list[list[Job]] = []
+    answers: dict[ForcedJob, tuple[int, ...]] = {}
+    by_cohort: dict[int, list[tuple[CacheRow, list[ForcedJob]]]] = {}
+    loose: list[list[ForcedJob]] = []
     for key, group in jobs.items():
         ordered = sorted(group, key=lambda job: (job.cut, job.index))
         row = kept.get(key)
@@ -72,7 +72,7 @@ def force(
         else:
             by_cohort.setdefault(id(row.cohort), []).append((row, ordered))
 
-    def run(placed: list[tuple[Row, list[Job]]]) -> None:
+    def run(placed: list[tuple[CacheRow, list[ForcedJob]]]) -> None:
         placed.sort(key=lambda item: item[0].slot)
         flat = [job for _, group in placed for job in group]
         branches = _branches(placed, flat, requests, responses, forcing)
@@ -90,22 +90,23 @@ def force(
         run(_read(decoder, loose[:count], requests, responses, settings))
         loose = loose[count:]
     return [
-        [Forced(cut, answers.get(Job(index, cut), ())) for cut in wanted] for index, wanted in enumerate(cuts)
+        [Forced(cut, answers.get(ForcedJob(index, cut), ())) for cut in wanted]
+        for index, wanted in enumerate(cuts)
     ]
 
 
-def _reach(group: Sequence[Job], requests: Sequence[Request]) -> int:
+def _reach(group: Sequence[ForcedJob], requests: Sequence[Request]) -> int:
     """Return tokens of prompt and response before the last cut of a group."""
     return len(requests[group[0].index].prompt) + group[-1].cut
 
 
 def _read(
     decoder: Decoder,
-    groups: Sequence[list[Job]],
+    groups: Sequence[list[ForcedJob]],
     requests: Sequence[Request],
     responses: Sequence[Response],
     settings: EmbeddedSettings,
-) -> list[tuple[Row, list[Job]]]:
+) -> list[tuple[CacheRow, list[ForcedJob]]]:
     """Read each response once, up to its last cut, into a fresh cache."""
     sequences = [
         requests[group[0].index].prompt + responses[group[0].index].tokens[: group[-1].cut]
@@ -115,12 +116,12 @@ def _read(
     rows = range(len(groups))
     cohort = Cohort(decoder.shape, rows, [longest] * len(groups), longest, decoder.like)
     prefill(decoder, sequences, cohort.cache, settings.prefill_tokens)
-    return [(Row(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
+    return [(CacheRow(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
 
 
 def _branches(
-    placed: Sequence[tuple[Row, list[Job]]],
-    flat: Sequence[Job],
+    placed: Sequence[tuple[CacheRow, list[ForcedJob]]],
+    flat: Sequence[ForcedJob],
     requests: Sequence[Request],
     responses: Sequence[Response],
     forcing: Sequence[int],

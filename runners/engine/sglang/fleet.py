@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.store.versions import DETERMINISM, WEIGHTS, note_lost, record
-from runners.engine.protocol import Spread, Weights
+from runners.engine.protocol import SharedWeights, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, call_all
 from runners.engine.sglang.server import Address, Host
@@ -58,7 +58,7 @@ class Fleet:
 
         Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
-        if isinstance(state, Spread) and not self._beside(state):
+        if isinstance(state, SharedWeights) and not self._beside(state):
             state = state.whole()
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
@@ -150,7 +150,7 @@ class Fleet:
         """Bring the present weights to some servers, those that have died or hang meanwhile started again."""
         state, _ = self._weights
         known: tuple[weights.Way, ...] = ("disk",)
-        if isinstance(state, Spread):
+        if isinstance(state, SharedWeights):
             known = ("tensor", "disk")
         elif not isinstance(state, Path):
             known = weights.ways(self._share_memory(numbers))
@@ -183,11 +183,11 @@ class Fleet:
                 ranks, model = self._settings.tensor_parallel, self._settings.model
                 if isinstance(state, Path):
                     weights.from_disk(state, servers, version)
-                elif isinstance(state, Spread) and way == "tensor":
+                elif isinstance(state, SharedWeights) and way == "tensor":
                     state.each(hand, dict(zip(numbers, servers, strict=True)), ranks, version)
                 else:
                     # The servers need their devices for themselves.
-                    whole = state.whole("cpu") if isinstance(state, Spread) else state
+                    whole = state.whole("cpu") if isinstance(state, SharedWeights) else state
                     weights.update(way, whole, servers, ranks, version, self._aside, model)
                 return None
             except Refused as fault:
@@ -197,7 +197,7 @@ class Fleet:
                 self._end_hung(fault)
         return failure
 
-    def _beside(self, state: Spread) -> bool:
+    def _beside(self, state: SharedWeights) -> bool:
         """Return whether each server is on devices of processes that hold these weights."""
         return self._settings.in_turn and len(self.hosts) * self._settings.tensor_parallel <= state.world
 

@@ -30,7 +30,7 @@ from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.memory import HANDED
-from runners.engine.protocol import Spread
+from runners.engine.protocol import SharedWeights
 from runners.engine.sglang.control import Lines, Refused, call_all, choose_failure, update_session
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.silence import Lost
@@ -46,9 +46,13 @@ def ways(near: bool) -> tuple[Way, ...]:
     return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
 
 
-def require_shapes(state: State | Spread, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse tensors of other sizes than the servers' model's, which a server does not survive. Raises E0806."""
-    given = state.shapes if isinstance(state, Spread) else {name: each.shape for name, each in state.items()}
+    given = (
+        state.shapes
+        if isinstance(state, SharedWeights)
+        else {name: each.shape for name, each in state.items()}
+    )
     for name, size in shapes.items():
         if name not in given:
             raise problem("E0806", f"the weights have no tensor `{name}`", help=_WHOLE)
