@@ -35,6 +35,7 @@ from reodsl.view.responses import (
     response,
     row_of,
 )
+from reodsl.view.trainings import Training, count_rollouts, list_rollouts
 from reodsl.watch.state import read_state, to_json
 
 Query = Mapping[str, str]
@@ -62,6 +63,8 @@ class Api:
             "run": self.run,
             "responses": self.responses,
             "response": self.response,
+            "training": self.training,
+            "rollouts": self.rollouts,
         }
 
     def runs(self, query: Query) -> dict[str, Any]:
@@ -114,6 +117,7 @@ class Api:
                 {"name": each.name, "arm": each.arm, "seed": each.seed, "whole": each.whole}
                 for each in there.evaluations.values()
             ],
+            "trainings": [{"name": each.task, "arm": each.arm} for each in there.trainings.values()],
         }
 
     def report(self, run: str) -> str:
@@ -167,12 +171,7 @@ class Api:
         there = self._of(self._record(query))
         each, score = self._evaluation(there, query.get("evaluation", "")), there.spec.study.score
         if not self._reads(each, Filter()):
-            raise problem(
-                "E0981",
-                f"the responses of {each.name} are damaged or missing",
-                help="run the spec again",
-                where=each.task,
-            )
+            raise _damaged("responses", each.task)
         row = _whole(query, "row")
         if row is None:
             sample = _whole(query, "sample", 0) or 0
@@ -187,6 +186,26 @@ class Api:
                 "E0969", f"{each.name} has no such response", help="choose one of the list", where=each.task
             )
         return details
+
+    def training(self, query: Query) -> dict[str, Any]:
+        """Return how the rollouts of a training are spread over its steps."""
+        return count_rollouts(self._training(query))
+
+    def rollouts(self, query: Query) -> dict[str, Any]:
+        """Return a page of the rollouts of a step, or of a question over the steps."""
+        limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
+        step, offset = _whole(query, "step"), _whole(query, "offset", 0) or 0
+        return list_rollouts(self._training(query), step, query.get("question") or None, offset, limit)
+
+    def _training(self, query: Query) -> Training:
+        known = self._of(self._record(query)).trainings
+        training = known.get(query.get("training", ""))
+        if training is None:
+            there = ", ".join(known) or "none yet"
+            raise problem("E0969", "no such training has rollouts", help=f"there is {there}")
+        if training.whole and not self._whole(training.key, ("rollouts.parquet",)):
+            raise _damaged("rollouts", training.task)
+        return training
 
     def _record(self, query: Query) -> Record:
         name = query.get("run", "")
@@ -224,6 +243,12 @@ class Api:
             return (not each.whole or self._whole(each.key)) and matching(each, wanted) is not None
         except _UNREADABLE:
             return False
+
+
+def _damaged(what: str, task: str) -> Problem:
+    """Return E0981 for results of a task that are not as they were written."""
+    message = f"the {what} of {task} are damaged or missing"
+    return problem("E0981", message, help="run the spec again", where=task)
 
 
 def _filter(query: Query, other: Evaluation | None) -> Filter:

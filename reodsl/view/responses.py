@@ -23,6 +23,7 @@ from reodsl.numbers.gap import CAUSES, split_losses, weigh
 from reodsl.store.runs import Record, events, require_spec
 from reodsl.store.store import Store
 from reodsl.view.formulas import find_formulas
+from reodsl.view.trainings import Training, find_training
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,15 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Studied:
-    """A run's study, and its evaluations by their names."""
+    """A run's study, its evaluations by their names, and its trainings with rollouts by their tasks."""
 
     spec: Spec
     evaluations: Mapping[str, Evaluation]
+    trainings: Mapping[str, Training]
 
 
 def find_evaluations(store: Store, record: Record) -> Studied:
-    """Return the evaluations of a run that ended or have written anything. Raises E0968 where its spec was not kept.
+    """Return a run's evaluations and trainings that have written anything. Raises E0968 where its spec was not kept.
 
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
     """
@@ -65,10 +67,18 @@ def find_evaluations(store: Store, record: Record) -> Studied:
     begun = {
         each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
     }
+    keys = begun | dict(record.tasks)
+    graph = lower(spec)
     evaluations: dict[str, Evaluation] = {}
-    for role, task in lower(spec)["report"].inputs.items():
+    trainings: dict[str, Training] = {}
+    for role, task in graph["report"].inputs.items():
         place = parse_role(role)
-        key = record.tasks.get(task) or begun.get(task, "")
+        key = keys.get(task, "")
+        if place.kind == "train" and key:
+            inputs = {name: keys[each] for name, each in graph[task].inputs.items() if each in keys}
+            training = find_training(store, place.name, task, key, inputs)
+            if training is not None:
+                trainings[task] = training
         if place.kind != "evaluate" or not key:
             continue
         whole = task in record.tasks or store.path(key).is_dir()
@@ -76,7 +86,7 @@ def find_evaluations(store: Store, record: Record) -> Studied:
         evaluation = _evaluation(store, folder, place.name, place.seed, task, key, whole)
         if evaluation.samples:
             evaluations[evaluation.name] = evaluation
-    return Studied(spec, evaluations)
+    return Studied(spec, evaluations, trainings)
 
 
 def _evaluation(

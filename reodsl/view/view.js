@@ -56,7 +56,7 @@
       el("th", { scope: "row" }, el("a", { href: report(each.run), "data-key": each.run }, each.study), el("small", {}, each.started.slice(0, 16).replace("T", " "))),
       el("td", {}, each.status),
       el("td", { class: "asked" }, each.verdict, el("small", {}, each.arms.map(([arm, reg]) => reg === null ? arm : `${arm} ${reg.toFixed(1).replace("-", "−")}`).join(" · "))),
-      el("td", {}, ["tasks", "responses"].map((tab) => [el("a", { href: part(each.run, tab), "data-key": each.run + tab }, tab), " "]))));
+      el("td", {}, ["tasks", "training", "responses"].map((tab) => [el("a", { href: part(each.run, tab), "data-key": each.run + tab }, tab), " "]))));
     clear(main, el("h2", {}, "Runs"), el("p", { class: "about" }, store),
       rows.length ? el("div", { class: "scroll runs" }, el("table", {}, el("thead", {}, el("tr", {}, ["run", "state", "verdict, and REG of each arm", ""].map((name) =>
         el("th", { scope: "col" }, name)))), el("tbody", {}, rows))) : el("p", { class: "about" }, "Nothing has run here yet."));
@@ -101,11 +101,13 @@
         document.title = info.study + " · reodsl view";
         label.textContent = `${info.study}: ${info.status}, ${info.done} of ${info.total ?? info.done} tasks`;
         label.className = info.status;
-        goes = info.status === "running" && tab !== "responses";
-        if (tab !== "responses") showTasks();
-        else if (info.evaluations.length)
-          await responseReader({ root: main, info, query: state, go, soft, links: true, ask: (name, query) => ask(name, { run, ...query }) })();
-        else clear(main, el("p", { class: "about" }, "Nothing is evaluated yet."));
+        const reads = { root: main, info, query: state, go, soft, links: true, ask: (name, query) => ask(name, { run, ...query }) };
+        goes = info.status === "running" && !["responses", "training"].includes(tab);
+        if (tab === "training" && info.trainings.length) await trainingReader(reads)();
+        else if (tab === "responses" && info.evaluations.length) await responseReader(reads)();
+        else if (tab === "training") clear(main, el("p", { class: "about" }, "No training has rollouts yet. Only reinforcement learning has any."));
+        else if (tab === "responses") clear(main, el("p", { class: "about" }, "Nothing is evaluated yet."));
+        else showTasks();
       }
       trouble.hidden = true;
       document.documentElement.dataset.ready = String(mine);

@@ -289,13 +289,16 @@ ROLLOUTS: dict[str, Any] = {
     "bare": pl.List(pl.Boolean),
     "text": pl.String,
     "unsettled": pl.List(pl.String),
+    "parts": pl.List(pl.Float32),
+    "advantages": pl.List(pl.Float32),
 }
 """`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
 `bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
 the stage that the engine's weights had behind them. `mode` is the position of the response's
 wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`.
 `unsettled` has a reason for each of its answers that was not judged, and each function of the reward's that failed at it; it
-is null where there are none."""
+is null where there are none. `parts` are the reward's, one a split, and `advantages` those of the sections that have tokens,
+before any normalisation over the batch; both are null where `text` is, so that a large step keeps a sample of them."""
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
@@ -303,6 +306,10 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
     graded, rollouts = scored.graded, scored.graded.rollouts
     size, given = graded.inputs.length.shape[1], graded.inputs.given
     nothing = [None] * len(rollouts)
+    kept = [text is not None for text in graded.texts or nothing]
+    rewards, advantages, sections = (
+        each.reshape(len(rollouts), -1) for each in (scored.rewards, scored.advantages, scored.sections)
+    )
     forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in rollouts]
     for key, value in zip(graded.forced.keys.tolist(), graded.forced.values.tolist(), strict=True):
         cuts, verdicts = forced[key // graded.forced.width]
@@ -328,6 +335,11 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
         "bare": [[correct for _, correct in answers] for answers in graded.prefixes],
         "text": graded.texts or nothing,
         "unsettled": [list(reasons) or None for reasons in graded.unsettled] or nothing,
+        "parts": [row.tolist() if keeps else None for row, keeps in zip(rewards, kept, strict=True)],
+        "advantages": [
+            row[tokens > 0].tolist() if keeps else None
+            for row, tokens, keeps in zip(advantages, sections, kept, strict=True)
+        ],
     }
 
 

@@ -121,6 +121,20 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
     assert set(found.table["step"]) == {8}
 
 
+def test_rollouts_with_a_text_keep_their_parts_and_advantages() -> None:
+    draws = Draws([0])
+    count = QUESTIONS * ROLLOUTS
+    texts = tuple("so" if at % 2 == 0 else None for at in range(count))
+    found = make_step(lambda number: replace(draws(number), texts=texts), method(), 0)
+    for at, row in enumerate(found.table.iter_rows(named=True)):
+        if at % 2:
+            assert row["parts"] is row["advantages"] is None
+        else:
+            assert sum(row["parts"]) == pytest.approx(row["reward"])
+            (own,) = row["advantages"]
+            assert advantages_of(found.batch)[at].tolist() == pytest.approx([own] * row["tokens"])
+
+
 @pytest.mark.parametrize(
     ("order", "resample"), [([3], 0), ([0], 0), ([0, 2], 5), ([2, 3], 4), ([0, 1, 2], 2)]
 )

@@ -101,6 +101,11 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         )
         bad.write_parquet(path)
         restamp(path)
+    for path in store.glob("objects/*/*/rollouts.parquet"):
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+        pl.read_parquet(path).with_columns(pl.col("text") + HOSTILE).write_parquet(path)
+        restamp(path)
     return Store(store)
 
 

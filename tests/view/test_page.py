@@ -156,6 +156,34 @@ def test_responses_are_turned_by_keys_and_their_formulas_drawn(
     assert browser.complaints() == []
 
 
+def test_what_a_model_wrote_while_it_was_trained_is_read(
+    browser: Browser, address: str, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    browser.resize(1400)
+    visit(browser, f"{address}#run={record.name}&tab=training")
+    wait(browser, "document.querySelector('main h3')?.textContent === 'Step 2 of 2'")
+    assert browser.value("document.querySelectorAll('.spread svg rect.here').length") == 2
+    assert browser.value("document.querySelectorAll('main .trace').length") == 4
+    head = str(browser.value("document.querySelector('.pane header').textContent"))
+    assert head.startswith("reward ")
+    assert "advantage " in head
+    # A press on the left half of a picture goes to the first step.
+    browser.value(
+        "(() => { const svg = document.querySelector('.spread svg'), box = svg.getBoundingClientRect();"
+        " svg.dispatchEvent(new MouseEvent('click', { clientX: box.left + box.width / 4, bubbles: true })); })()"
+    )
+    wait(browser, "document.querySelector('main h3').textContent === 'Step 1 of 2'")
+    browser.value(
+        "(() => { const each = document.querySelector('[name^=over-]'); each.focus(); each.click(); })()"
+    )
+    wait(browser, "document.querySelector('main h3').textContent === 'A question over the steps'")
+    assert browser.value("document.activeElement.tagName") == "H3"
+    assert "window.pwned" in text(browser)
+    assert browser.value("typeof window.pwned") == "undefined"
+    assert browser.complaints() == []
+
+
 def test_a_report_is_served_and_follows_its_run(
     browser: Browser, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +249,8 @@ def test_damage_is_named(
 
 @pytest.mark.parametrize("width", [1400, 1024, 390])
 @pytest.mark.parametrize(
-    "part", ["", "tab=tasks", "tab=responses", "tab=responses&of=tiny%401&row=1&beside=base%401"]
+    "part",
+    ["", "tab=tasks", "tab=training", "tab=responses", "tab=responses&of=tiny%401&row=1&beside=base%401"],
 )
 def test_no_part_is_wider_than_the_window(
     browser: Browser, address: str, hostile_store: Store, width: int, part: str

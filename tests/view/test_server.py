@@ -25,6 +25,7 @@ from reodsl.store.store import Store
 from reodsl.view import server
 from reodsl.view.api import Api
 from reodsl.view.server import HOST, Viewer, read_key
+from reodsl.view.trainings import count_rollouts, find_training, list_rollouts
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.undrawn import undraw
@@ -81,7 +82,7 @@ def test_nothing_is_there_without_the_key(viewer: Viewer, path: str) -> None:
 
 
 def test_the_page_is_under_the_key_with_a_strict_policy(viewer: Viewer) -> None:
-    files = {"": "html", "view.js": "javascript", "responses.js": "javascript", "page.css": "css"}
+    files = {"": "html", "view.js": "javascript", "training.js": "javascript", "page.css": "css"}
     for path, kind in files.items():
         status, headers, _ = ask(viewer, f"/{KEY}/{path}")
         assert (status, headers["content-type"].split(";")[0]) == (200, f"text/{kind}")
@@ -135,6 +136,61 @@ def test_runs_and_responses_are_given(viewer: Viewer, hostile_store: Store) -> N
     assert [cut["budget"] for cut in one["cuts"]] == [0, 8, 16]
     same = {name: one[name] for name in ("benchmark", "question", "sample")}
     assert api(viewer, "response", run=record.name, evaluation="tiny@1", **same)[1]["row"] == 3
+
+
+def test_rollouts_of_a_step_and_of_a_question_are_given(viewer: Viewer, hostile_store: Store) -> None:
+    (record,) = records(hostile_store)
+    _, run = api(viewer, "run", run=record.name)
+    (training,) = run["trainings"]
+    assert training == {"name": "tiny.train.s1", "arm": "tiny"}
+    asked = {"run": record.name, "training": "tiny.train.s1"}
+    rows = pl.read_parquet(hostile_store.path(record.tasks["tiny.train.s1"]) / "rollouts.parquet")
+    _, found = api(viewer, "rollouts", **asked, step=2, limit=3)
+    here = rows.filter(step=2)
+    assert found["total"] == here.height == 4
+    assert [each["text"] for each in found["rollouts"]] == here["text"].head(3).to_list()
+    assert found["means"]["tokens"] == pytest.approx(here["tokens"].mean())
+    for each in found["rollouts"]:
+        assert sum(each["parts"]) == pytest.approx(each["reward"])
+        assert len(each["advantages"]) == 1
+    question = rows["question"][0]
+    assert "<think>" in found["questions"][found["rollouts"][0]["question"]]
+    _, over = api(viewer, "rollouts", **asked, question=question)
+    assert [each["step"] for each in over["rollouts"]] == rows.filter(question=question)["step"].to_list()
+    _, counts = api(viewer, "training", **asked)
+    assert (counts["steps"], counts["stretch"]) == (2, 1)
+    for name in ("tokens", "reward"):
+        assert [sum(levels) for levels in counts[name]["counts"]] == [4, 4]
+        low, high = counts[name]["low"], counts[name]["high"]
+        levels = [min(23, int((each - low) / (high - low or 1) * 24)) for each in rows.filter(step=1)[name]]
+        assert counts[name]["counts"][0] == [levels.count(level) for level in range(24)]
+    assert "no such training" in api(viewer, "training", run=record.name, training="base")[1]["error"]
+
+
+def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: Path) -> None:
+    """A file a step, of which the first is of a version that kept no parts."""
+    store = Store(tmp_path / "store")
+    folder = store.root / "work" / "key" / "rollouts"
+    folder.mkdir(parents=True)
+    row = {
+        "question": "q",
+        "rollout": 0,
+        "tokens": 30_000,
+        "finish": "stop",
+        "correct": True,
+        "text": "a" * 50_000,
+    }
+    for step, more in ((1, {}), (2, {"parts": [0.5], "advantages": [1.5]})):
+        frame = pl.DataFrame([row | {"step": step, "reward": float("nan") if step == 2 else 0.5} | more])
+        frame.write_parquet(folder / f"{step:08d}.parquet")
+    training = find_training(store, "arm", "arm.train", "key", {"data": "gone"})
+    assert training is not None
+    assert (training.whole, count_rollouts(training)["steps"]) == (False, 2)
+    found = list_rollouts(training, None, "q", 0, 9)
+    assert [each["step"] for each in found["rollouts"]] == [1, 2]
+    assert found["rollouts"][1]["left_out"] == 30_000
+    assert found["questions"] == {}
+    assert find_training(store, "arm", "arm.train", "none", {}) is None
 
 
 @pytest.mark.parametrize(
