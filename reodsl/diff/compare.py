@@ -12,7 +12,7 @@ from reodsl.ir import Spec, canonical, digest
 from reodsl.ir.base import IR, Node, identifying
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
-from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import Budgets, Exits, Measure, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import FromModel, FromResults, FromTraining, Ppo, Source, Stage
@@ -23,15 +23,15 @@ Sections = dict[str, Any]
 DERIVED = "second generation"
 
 
-class RewardLine(str):
-    """A line of a reward, equal to that of another whose lets have other names; `written` has those of the spec."""
+class WrittenText(str):
+    """A text by which two specs are compared; `written` is what a person reads: names of the spec, or of a measure."""
 
     written: str
 
-    def __new__(cls, text: str, names: Mapping[str, str]) -> RewardLine:
-        line = super().__new__(cls, text)
-        line.written = as_written(text, names)
-        return line
+    def __new__(cls, text: str, written: str) -> WrittenText:
+        made = super().__new__(cls, text)
+        made.written = written
+        return made
 
 
 def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
@@ -54,8 +54,7 @@ def stages_of(start: Source) -> int:
 
 def study_settings(study: Study) -> Sections:
     """Return the sections of the study as a whole."""
-    whole = canonical(study)
-    return {name: value for name, value in whole.items() if name != "arms"}
+    return {name: plain(getattr(study, name)) for name in identifying(study) if name != "arms"}
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,6 +79,9 @@ def plain(value: Any) -> Any:
     """Return the canonical form with every expression as a text of the language."""
     if isinstance(value, Node):
         return expression_text(cast("Expression", value))
+    if isinstance(value, Measure):
+        lets = [f"{each.name} = {plain(each.value)}" for each in value.lets]
+        return WrittenText("; ".join([*lets, plain(value.value)]), value.name)
     if isinstance(value, IR):
         return {name: plain(getattr(value, name)) for name in identifying(value)}
     if isinstance(value, tuple):
@@ -128,7 +130,9 @@ def _stage(stage: Stage) -> Sections:
 def _reward(reward: Reward) -> Sections:
     """Return the form of a reward, its expressions as text, and its split."""
     names = let_names(reward.lets)
-    sections: Sections = {"": [form(reward), *(RewardLine(each, names) for each in reward_lines(reward))]}
+    sections: Sections = {
+        "": [form(reward), *(WrittenText(each, as_written(each, names)) for each in reward_lines(reward))]
+    }
     if reward.splits is not None:
         # `form` tells the kind.
         sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
@@ -313,17 +317,20 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
         for setting in dict.fromkeys([*left, *right]):
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
             if one == two and type(one) is type(two):
-                equal.append((setting, _restore_let_names(one)))
+                equal.append((setting, _as_written(one)))
             elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
-                rows.append(ChangedSetting(setting, _restore_let_names(one), _restore_let_names(two)))
+                shown = _as_written(one), _as_written(two)
+                rows.append(ChangedSetting(setting, *(shown if shown[0] != shown[1] else (one, two))))
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
 
 
-def _restore_let_names(value: Any) -> Any:
-    """Return a value in which lines of a reward have the names of their spec."""
-    return [getattr(item, "written", item) for item in value] if isinstance(value, list) else value
+def _as_written(value: Any) -> Any:
+    """Return a value in which lines of a reward have the names of their spec, and measures their own."""
+    if isinstance(value, list):
+        return [_as_written(item) for item in value]
+    return getattr(value, "written", value)
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:

@@ -255,3 +255,26 @@ def test_forms_of_rewards() -> None:
     assert form(make.question_wise("base")) == "dense over one budget a question"
     assert second_generation(make.budgets(4)) == "1 forced answer per response"
     assert second_generation(make.outcome()) == "none"
+
+
+def test_measures_are_told_by_name_and_by_formula_where_that_alone_differs(tmp_path: Path) -> None:
+    text = (ROOT / "specs" / "quickstart.reo").read_text("utf-8")
+    text = text.replace("from std.rewards", "from std.measures  import auc_oaa\nfrom std.rewards", 1)
+    specs = []
+    for count, (column, formula) in enumerate(
+        (("auc_oaa(to: 128 tokens)", "1"), ("mine", "correct(z)"), ("mine", "not correct(z)"))
+    ):
+        place = tmp_path / f"{count}.reo"
+        own = f"measure mine {{ mean({formula} for z in arm) }}\nstudy "
+        place.write_text(
+            text.replace("study ", own, 1).replace(
+                "length, reg]", f"length, auc_oaa(to: 64 tokens), {column}]"
+            )
+        )
+        specs.append(compiled(place))
+    columns = ["accuracy", "length", "auc_oaa(64 tokens)"]
+    found = settings(diff(specs[0], specs[1]))
+    assert found == {"tables.main.columns": ([*columns, "auc_oaa(128 tokens)"], [*columns, "mine"])}
+    old, new = settings(diff(specs[1], specs[2]))["tables.main.columns"]
+    assert (old[-1], new[-1]) == ("mean(correct(z) for z in arm)", "mean(not correct(z) for z in arm)")
+    assert not diff(specs[1], specs[1]).different

@@ -28,6 +28,8 @@ FILES = {
     "frontier": ("frontier.json", "winners.parquet"),
     "budgets": ("budgets.json",),
     "score": ("reg.parquet",),
+    "results": ("curves.json", "samples.parquet"),
+    "measure": ("measures.parquet",),
     "report": ("report.html", "tables/main.csv", "spec.reo.json"),
 }
 RUNNERS = dict.fromkeys(VERSIONS, "tests.execute.toys:toy")

@@ -106,6 +106,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A store in which both studies have run."""
     bench = Bench(tmp_path_factory.mktemp("places"))
     bench.knobs(all={"steps": 1})
+    (bench.folder / "theirs.parquet").touch()
     for study in STUDIES:
         spec = compiled(bench.folder, SPEC, study)
         record = runs.begin(bench.store.open(), spec, digest(spec))
