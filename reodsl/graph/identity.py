@@ -35,6 +35,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("train", "start"): ("checkpoint/", "optimizer/"),
     ("train", "data"): ("questions.parquet",),
     ("train", "reference"): ("samples.parquet",),
+    ("train", "teacher"): ("checkpoint/",),
     ("train", "budgets"): ("budgets.json",),
     ("sample", "start"): ("checkpoint/",),
     ("sample", "data"): ("questions.parquet",),

@@ -163,6 +163,8 @@ class _Lowering:
         if stage.selected is not None:
             inputs["data"] = self.selected(experiment, stage, stage.selected, seed)
         self._reference(inputs, experiment, index, seed)
+        if isinstance(stage.method, Ppo) and stage.method.teacher is not None:
+            inputs["teacher"] = self.start(stage.method.teacher, seed)
         split = split_of(stage)
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
             inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)

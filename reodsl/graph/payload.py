@@ -66,7 +66,10 @@ def data_payload(data: Data) -> Payload:
 
 
 def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Known | None = None) -> Payload:
-    """Return `{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
+    """Return `{"stage", "model", "seed", "index"}`; found budgets and a teacher come as inputs."""
+    if isinstance(stage.method, Ppo) and stage.method.teacher is not None:
+        method = stage.method.model_copy(update={"teacher": None})
+        stage = stage.model_copy(update={"method": method})
     # Where the data come from and what is selected of them is in the way of a study of thousands of arms.
     blank = _blank(stage, known, _APART)
     blank["data"] = _questions(stage.data)

@@ -129,7 +129,8 @@ class Setting:
     """One setting. `example` shows how to write it; `methods` are the training methods that have it (empty: any).
 
     A `later` one was added once results had been stored. At its default it is omitted from the canonical form, so that it
-    changes no result's identity. `default` is a value of the language, None without one.
+    changes no result's identity. `default` is a value of the language, None without one. A required one may be left out
+    beside those of `unless`.
     """
 
     type: Type
@@ -139,6 +140,7 @@ class Setting:
     example: str = ""
     methods: tuple[str, ...] = ()
     later: bool = False
+    unless: tuple[str, ...] = ()
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON Schema of the field, with the setting's sense, unit and range."""
@@ -194,6 +196,7 @@ def setting(
     methods: tuple[str, ...] = (),
     later: bool = False,
     at: str = "",
+    unless: tuple[str, ...] = (),
 ) -> Any:
     """Declare a field that is a setting.
 
@@ -203,7 +206,7 @@ def setting(
     if required is None and default is not ...:
         required, written = False, default if written is None and not _is_model(default) else written
     info: FieldInfo = Field(default, **_pattern(type_))
-    info.metadata.append(Setting(type_, doc, required is not False, written, example, methods, later))
+    info.metadata.append(Setting(type_, doc, required is not False, written, example, methods, later, unless))
     if at:
         info.metadata.append(At(at))
     return info

@@ -38,7 +38,7 @@ from reodsl.ir.setting_types import (
     TOKENS,
     TOKENS0,
 )
-from reodsl.ir.training import ENGINE, Engine, FromResults, FromTraining, Sampling, Source
+from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source
 
 CONFIDENCE = 0.95
 """The confidence of intervals if a spec names none."""
@@ -348,11 +348,17 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return the models that arms go back to, each once; arms by the hundred share one value."""
-        starts = (arm.checkpoint for arm in self.arms)
-        asked = (start.at if isinstance(start, FromResults) else start for start in starts)
-        models = (start.model for start in asked if start is not None)
-        return tuple({id(model): model for model in models}.values())
+        """Return the models that arms, their pools and their teachers go back to, each once; hundreds share one value."""
+        starts = [arm.checkpoint for arm in self.arms]
+        asked = [start.at if isinstance(start, FromResults) else start for start in starts]
+        waiting = [start for start in asked if start is not None]
+        met: dict[int, Experiment] = {}
+        for start in waiting:
+            for each in start.experiments:
+                if id(each) not in met:
+                    met[id(each)] = each
+                    waiting += [other for stage in each.stages for other in stage.others]
+        return tuple({id(start.model): start.model for start in waiting}.values())
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -255,11 +255,20 @@ class Loss(IR):
         default=None,
         later=True,
     )
-    estimator: Literal["k1", "k2", "k3"] = setting(
+    estimator: Literal["k1", "k2", "k3", "advantage", "reverse", "forward", "jsd"] = setting(
         WORDS,
-        "what `kl` weighs, of the log-ratio d of policy and start (Schulman 2020): d, d^2 / 2, or e^-d -"
-        " 1 + d; k1 has k2's gradient, since its own is 0 on average",
+        "what `kl` weighs: d, d^2 / 2 or e^-d - 1 + d, with d the log-ratio of policy and teacher, or start, at the"
+        " sampled token (Schulman 2020; k1 has k2's gradient, since its own is 0 on average); the same d taken off the"
+        " token's `advantage`; or over the whole vocabulary the divergence of the policy from the other (`reverse`), of"
+        " the other from the policy (`forward`), or GKD's mixture of both (Agarwal et al. 2024)",
+        "estimator = reverse",
         default="k3",
+        later=True,
+    )
+    jsd_beta: float = setting(
+        Num(low=0, high=1, above=True, below=True),
+        "with `estimator = jsd`, the share of the other distribution in the mixture that both are compared with",
+        default=0.5,
         later=True,
     )
     entropy_share: float = setting(
@@ -301,6 +310,11 @@ class Loss(IR):
         """Return whether a token counts or not by its entropy."""
         return self.entropy_share < 1.0 or self.token_share < 1.0
 
+    @property
+    def compares_all(self) -> bool:
+        """Return whether divergences are over the whole vocabulary, and not estimated from the sampled tokens."""
+        return self.estimator in ("reverse", "forward", "jsd")
+
 
 @kind("monitor", form="block")
 class Monitor(IR):
@@ -328,7 +342,12 @@ class Ppo(IR):
     """
 
     kind: Literal["ppo"] = "ppo"
-    reward: Reward = setting(A(("reward",)), "what responses earn", "reward = outcome")
+    reward: Reward = setting(
+        A(("reward",)),
+        "what responses earn; left out beside a teacher, nothing",
+        "reward = outcome",
+        unless=("teacher", "teacher_wording"),
+    )
     advantage: Advantage = setting(Block("advantage"), "how rewards become advantages", required=False)
     batch: Batch
     rollout: Sampling = setting(Block("rollout"), "how responses are sampled", required=False)
@@ -363,8 +382,23 @@ class Ppo(IR):
     )
     kl: float = setting(
         Num(low=0),
-        "weight in the loss of the divergence from the model that the stage began with; 0 trains without",
+        "weight in the loss of the divergence from the `teacher`, or from the model that the stage began with; 0 trains"
+        " without",
         default=0.0,
+        later=True,
+    )
+    teacher: Start | None = setting(
+        CHECKPOINT,
+        "the model that `kl` draws the policy to, with the same tokenizer; left out, the one that the stage began with",
+        "teacher = qwen3_8b",
+        default=None,
+        later=True,
+    )
+    teacher_wording: Wording | None = setting(
+        A(("wording",)),
+        "how the teacher is asked the question to which it reads the policy's responses; left out, as the policy is",
+        "teacher_wording = concise",
+        default=None,
         later=True,
     )
     entropy: float = setting(
@@ -435,8 +469,13 @@ class Ppo(IR):
 
     @property
     def frozen(self) -> bool:
-        """Return whether the model that the stage began with is kept beside the trained one."""
+        """Return whether a teacher, or the model that the stage began with, is kept beside the trained one."""
         return self.kl > 0
+
+    @property
+    def crops(self) -> bool:
+        """Return whether tokens after a response's last advantage have no part in the loss."""
+        return not (self.frozen or self.entropy or self.loss.sorts or self.loss.ratio == "sequence")
 
     @property
     def learns_prefix(self) -> bool:
@@ -587,6 +626,13 @@ class Stage(IR):
         default=None,
     )
     save_every: int = setting(STEPS0, "steps between checkpoints kept; 0 keeps the last", default=0)
+
+    @property
+    def others(self) -> tuple[Start, ...]:
+        """Return the checkpoints that it needs beside its start: a pool's and a teacher's."""
+        pool = None if self.selected is None else self.selected.pool.start
+        teacher = self.method.teacher if isinstance(self.method, Ppo) else None
+        return tuple(each for each in (pool, teacher) if each is not None)
 
 
 @kind("pool", form="call", positional=("of",))

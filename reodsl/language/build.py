@@ -32,7 +32,7 @@ from reodsl.ir.data import (
     Tools,
     Whole,
 )
-from reodsl.ir.expression import Expression
+from reodsl.ir.expression import Expression, Number
 from reodsl.ir.model import (
     Architecture,
     Dimensions,
@@ -412,21 +412,26 @@ def _lets(lets: tuple[tuple[str, Expression], ...], rule: values.Definition) -> 
     )
 
 
+NOTHING = Reward(name="nothing", outcome=Number(value=0.0))
+"""The reward where a teacher alone trains."""
+
+
 def method(low: Lowering, record: Record) -> Method:
     """Build the method by which a stage learns from its data."""
     batch = record.part("batch")
     sequences = SEQUENCE_METHODS.get(record.data("method"))
     if sequences is not None:
         return build(sequences, record, batch=batch.data("prompts"))
-    rollout = record.part("rollout")
+    rollout, earned, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
     sampling = low.once(rollout, lambda each: build(Sampling, each))
     return low.alike(
         Ppo,
         record,
         rollout=sampling,
         batch=low.once(batch, lambda each: build(Batch, each)),
-        reward=reward(low, record.part("reward"), sampling.max_tokens),
+        reward=NOTHING if earned is None else reward(low, earned, sampling.max_tokens),
         advantage=low.alike(Advantage, record.part("advantage"), credit=record.data("credit")),
+        teacher=None if teacher is None else start(low, teacher),
     )
 
 

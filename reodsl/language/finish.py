@@ -164,7 +164,7 @@ def _fill(
             continue
         if name in fields or name in record.broken:
             continue
-        if field.required:
+        if field.required and not any(other in fields or other in record.broken for other in field.unless):
             missing.append(_Missing(blocks, name, field))
         elif field.default is not None:
             fields[name] = defaults.slot(name, field)

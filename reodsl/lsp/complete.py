@@ -122,7 +122,8 @@ def _settings(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Comp
     for name, field in here.frame.fields().items():
         if name in here.given or (method and field.methods and method not in field.methods):
             continue
-        missing = field.required and name not in inherited
+        given = inherited | set(here.given)
+        missing = field.required and name not in given and given.isdisjoint(field.unless)
         yield Completion(
             name, "setting", span, "required" if missing else "", describe_field(name, field), missing
         )

@@ -86,7 +86,7 @@ class Past:
     of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
     not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 if
     not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and trainer differed in the median
-    token. `by_disk` says that new weights reached engines through files.
+    token. `by_disk` says that new weights reached engines through files. `teacher` are the sizes of a model that taught.
     """
 
     task: str
@@ -106,6 +106,7 @@ class Past:
     tensor_parallel: int = 1
     mismatch: float | None = None
     by_disk: bool = False
+    teacher: Sizes | None = None
 
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
@@ -201,7 +202,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
     folder = store.path(manifest.key)
     kind: Kind = material["kind"]
     provenance = manifest.provenance
-    sizes = _sizes(store, folder, provenance)
+    sizes = _sizes(store, (folder,), provenance, "start")
     if sizes is None:
         return None
     try:
@@ -231,6 +232,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
         mismatch=mismatch,
         by_disk="by disk" in str((provenance.get("versions") or {}).get(WEIGHTS, "")),
+        teacher=_sizes(store, (), provenance, "teacher"),
     )
 
 
@@ -245,12 +247,12 @@ def _seconds(provenance: Mapping[str, Any]) -> float:
     )
 
 
-def _sizes(store: Store, folder: Path, provenance: Mapping[str, Any]) -> Sizes | None:
-    """Read the sizes in the checkpoint that the task made or started from."""
-    places = [folder]
-    start = provenance.get("inputs", {}).get("start")
-    if start:
-        places.append(store.path(start))
+def _sizes(store: Store, folders: Sequence[Path], provenance: Mapping[str, Any], role: str) -> Sizes | None:
+    """Read the sizes in the first checkpoint of some folders and of the task's input in a role; None where there is none."""
+    places = list(folders)
+    given = provenance.get("inputs", {}).get(role)
+    if given:
+        places.append(store.path(given))
     for place in places:
         config = read_object(place / "checkpoint" / "config.json")
         if config is not None:
@@ -345,7 +347,15 @@ def read_rehearsals(root: Path) -> tuple[Past, ...]:
     for rows in (read_object(root / _FILE) or {}).values():
         try:
             results += [
-                Past(**row | {"sizes": Sizes(**row["sizes"]), "facts": Facts(**row["facts"])}) for row in rows
+                Past(
+                    **row
+                    | {
+                        "sizes": Sizes(**row["sizes"]),
+                        "facts": Facts(**row["facts"]),
+                        "teacher": Sizes(**row["teacher"]) if row.get("teacher") else None,
+                    }
+                )
+                for row in rows
             ]
         except (TypeError, ValueError, KeyError):
             continue

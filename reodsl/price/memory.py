@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reodsl.ir.training import Stage
+from reodsl.ir.training import Ppo, Stage
 from reodsl.price.machine import USABLE, Devices
 from reodsl.price.sizes import Sizes
 
@@ -25,21 +25,26 @@ class Recipe:
     """Parts of a training's state that its settings save.
 
     With `adapters` (their numbers; None: all weights are trained) only those have gradients and moments. Moments
-    may be `on_host`, and a `frozen` reference adds weights.
+    may be `on_host`, and a `frozen` reference adds weights: its own where it is a `teacher`, of these sizes. Where it
+    `compares_all` of its vocabulary, its output matrix stays gathered.
     """
 
     adapters: int | None = None
     on_host: bool = False
     frozen: bool = False
+    teacher: Sizes | None = None
+    compares_all: bool = False
 
     @staticmethod
-    def of(stage: Stage, sizes: Sizes) -> Recipe:
-        """Return the recipe of a stage."""
+    def of(stage: Stage, sizes: Sizes, teacher: Sizes | None = None) -> Recipe:
+        """Return the recipe of a stage, whose teacher has such sizes if it is another model."""
         lora = stage.lora
         return Recipe(
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
             stage.optim.on == "host",
             stage.method.frozen,
+            teacher if stage.method.frozen else None,
+            stage.method.frozen and isinstance(stage.method, Ppo) and stage.method.loss.compares_all,
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
@@ -51,6 +56,8 @@ class Recipe:
         weights = sizes.parameters + (self.adapters or 0)
         # Adapters that are left out of a pass leave the weights that training began with.
         beside = sizes.parameters if self.frozen and self.adapters is None else 0
+        if self.teacher is not None:
+            beside = self.teacher.parameters
         return (WEIGHT * (weights + beside) + each * trained) / devices.training
 
 
@@ -92,6 +99,9 @@ def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> fl
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     ends = sizes.parameters - sizes.layers * layer
     whole = (ends + 2 * layer) * devices.width
+    if recipe.compares_all:
+        other = recipe.teacher or sizes
+        whole += other.vocabulary * other.hidden * devices.width
     if recipe.adapters is not None:
         return whole
     return whole + sizes.vocabulary * sizes.hidden * devices.width + GRADIENT * layer

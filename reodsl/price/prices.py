@@ -73,7 +73,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     start = max(0.0, median(around)) if around else None
     for past in comparable:
         ran = _match_devices(past, _choose_devices(past.kind, devices))
-        known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
+        known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words, past.teacher)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
         elif rehearsed and past.peak is not None and "trainer" in known.memory:
@@ -163,13 +163,20 @@ class _Pricer:
             name = model.name if model is not None else "the model"
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
+        taught = None
+        if "teacher" in task.inputs:
+            other, taught = self._model(self.graph[task.inputs["teacher"]])
+            if taught is None:
+                name = other.name if other is not None else "the teacher"
+                lacks = f"the sizes of {name} are not known: give it `dimensions`"
+                return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
         # Arms by the thousand differ in a number that no price depends on.
         facts, content = self.known.facts(task), self._content(task)
-        key = task.kind, content, facts, id(sizes), id(devices), words
+        key = task.kind, content, facts, id(sizes), id(devices), words, id(taught)
         if key not in self.estimates:
             ran = _choose_devices(task.kind, devices)
-            estimate = price_task(task.kind, task.payload, sizes, facts, ran, words)
+            estimate = price_task(task.kind, task.payload, sizes, facts, ran, words, taught)
             estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
             if measured is not None:
                 estimate = self._calibrated(task, estimate, measured)

@@ -53,15 +53,25 @@ STEP_SPLITS = 8
 
 
 def price_task(
-    kind: Kind, payload: Mapping[str, Any], sizes: Sizes, facts: Facts, devices: Devices, words: bool
+    kind: Kind,
+    payload: Mapping[str, Any],
+    sizes: Sizes,
+    facts: Facts,
+    devices: Devices,
+    words: bool,
+    teacher: Sizes | None = None,
 ) -> Price:
-    """Price a `train`, `sample` or `evaluate` task; `words` is whether its vocabulary is one of words."""
+    """Price a `train`, `sample` or `evaluate` task; `words` is whether its vocabulary is one of words.
+
+    `teacher` has the sizes of the model that teaches, if it is not the one that the stage began with.
+    """
     said = payload.get("model", {}).get("precision", "auto")
     devices = adapt_to_width(adapt_to_precision(devices, said), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
-            return _ppo(stage, stage.method, sizes, facts, devices, words, payload.get("engine", "embedded"))
+            engine = payload.get("engine", "embedded")
+            return _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
         return _sequences(stage, stage.method, sizes, facts, devices)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
@@ -159,9 +169,16 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
 
 
 def _ppo(
-    stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, engine: str
+    stage: Stage,
+    method: Ppo,
+    sizes: Sizes,
+    facts: Facts,
+    devices: Devices,
+    words: bool,
+    engine: str,
+    teacher: Sizes | None,
 ) -> Price:
-    recipe = memory.Recipe.of(stage, sizes)
+    recipe = memory.Recipe.of(stage, sizes, teacher)
     if engine == "embedded" or not devices.apart:
         devices = replace(devices, beside=memory.kept_bytes(sizes, devices, recipe))
     rounded = devices.unit == "seconds" and devices.width == 2
@@ -177,13 +194,16 @@ def _ppo(
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
-    passes = _passes(stage, devices) * method.epochs + scored + method.frozen + sorted_by_entropy
-    answered = responses * facts.trained_share * lengths.mean
-    tokens = answered + responses * facts.trained_share * prompt
+    passes = _passes(stage, devices) * method.epochs + scored + sorted_by_entropy
+    # Tokens without an advantage are run where other parts of the loss are over all.
+    run = responses * (facts.trained_share if method.crops else 1.0)
+    answered = run * lengths.mean
+    tokens = answered + run * prompt
     # Entropies take logits of their own: those in the loss are made, made again and led back through, as two products.
     logits = method.epochs * (4 * (method.entropy > 0) + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
-    context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
+    context = run * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
+    reading = _read_by_frozen(method, sizes, teacher or sizes, (tokens, context), answered)
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
@@ -207,13 +227,14 @@ def _ppo(
         "verification": _price_late_grading(checking, generation + drawn * forced.seconds, devices)
         if soon
         else checking,
-        "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits, devices) + sync,
+        "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits + reading, devices)
+        + sync,
     }
     return Price(
         generated=(drawn * responses + times * watched) * lengths.mean,
         forced=drawn * forced.tokens,
         read_again=drawn * forced.read_again,
-        trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
+        trained=steps * answered * method.epochs,
         verified=drawn * verified + times * watched,
         checked_within=bound_check_seconds(stage.data.verifier, verified),
         seconds=seconds,  # type: ignore[arg-type]
@@ -230,6 +251,22 @@ def _ppo(
         beside=beside,
         sync=sync,
     )
+
+
+def _read_by_frozen(
+    method: Ppo, sizes: Sizes, other: Sizes, read: tuple[float, float], answered: float
+) -> float:
+    """Return the FLOPs of a step that a teacher, or the start, adds: a pass, or one an epoch if whole distributions count.
+
+    The logits of both are then made in the loss and made again, the teacher's once by its pass, and the policy's are led
+    back through, as two products. `read` are tokens and their context.
+    """
+    if not method.frozen:
+        return 0.0
+    if not method.loss.compares_all:
+        return other.forward_flops(*read)
+    whole = other.forward_flops(*read) + other.logits_flops(answered) + 4 * sizes.logits_flops(answered)
+    return method.epochs * whole
 
 
 def _passes(stage: Stage, devices: Devices) -> int:

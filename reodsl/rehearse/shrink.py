@@ -233,9 +233,21 @@ class _Shrinking:
         return _replace(
             experiment,
             start=self.start(experiment.start),
-            stages=tuple(self.stage(each, byte_level) for each in experiment.stages),
+            stages=tuple(
+                self.taught(self.stage(each, byte_level), each, experiment) for each in experiment.stages
+            ),
             cluster=experiment.cluster if self.engine is None else None,
         )
+
+    def taught(self, small: Stage, stage: Stage, experiment: Experiment) -> Stage:
+        """Return a small stage with its teacher: the policy's own double, where either's tokenizer is made up."""
+        if not isinstance(stage.method, Ppo) or stage.method.teacher is None:
+            return small
+        teacher, mine = stage.method.teacher, experiment.model
+        doubles = [self.stand_ins.model(model) for model in (mine, teacher.model)]
+        if mine.source != teacher.model.source and any(each and each.byte_level for each in doubles):
+            teacher = FromModel(model=mine)
+        return _replace(small, method=_replace(small.method, teacher=self.start(teacher)))
 
     def stage(self, stage: Stage, byte_level: bool) -> Stage:
         plateau = stage.plateau
@@ -271,6 +283,9 @@ class _Shrinking:
             "reward": reward,
             "forcing": None if method.forcing is None else self.forcing(method.forcing),
             "wordings": tuple(self.once(each, self.wording) for each in method.wordings),
+            "teacher_wording": None
+            if method.teacher_wording is None
+            else self.once(method.teacher_wording, self.wording),
             "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),
             "monitor": None if method.monitor is None else self.monitor(method.monitor),

@@ -58,8 +58,8 @@ _OF_ARMS = {
     ),
 }
 _UNEQUAL = {"pruned": "the second limit has a stage of its own", "gfpo": "GFPO chooses among larger groups"}
-_ASKED = {"l1_exact", "l1_max", "pruned"}
-"""Methods whose model has to know budgets in prompts."""
+_ASKED = {"l1_exact", "l1_max", "pruned", "opsdc"}
+"""Methods whose model has to know budgets or efforts in prompts."""
 
 
 def _model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> StartModel:

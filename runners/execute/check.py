@@ -14,9 +14,10 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
+from reodsl.ir.base import digest, values_of
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.model import Architecture
-from reodsl.ir.training import FromResults
+from reodsl.ir.model import Architecture, Folder, Hub, ModelSource
+from reodsl.ir.training import Experiment, FromResults, Ppo
 from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
@@ -30,6 +31,7 @@ from runners.execute.questions import place_finding, questions
 from runners.models.bounds import require_bounded
 from runners.models.impossible import check_architecture
 from runners.models.names import ADAPTER, INCOMPLETE, explain_unread
+from runners.models.vocabulary import compare_tokens
 from runners.own.source import source_problem
 from runners.sandbox import lacking as lacking_means
 from runners.sandbox.refusal import PROGRAMS, cannot_confine
@@ -58,6 +60,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_devices(tasks, spec.study.cluster, machine),
         *_precisions(tasks, machine),
         *_weights(tasks, folder),
+        *_teachers(spec, folder),
         *_confines(tasks, machine),
         *_own_code(tasks, folder),
         *questions(tasks, spec, folder),
@@ -325,6 +328,29 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             )
         elif source["kind"] == "served":
             yield from _tokenizer(source["tokenizer"], folder, task.id)
+
+
+def _teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Report E0514 for teachers with other tokens than the model that they teach, as far as files here tell."""
+    for experiment in values_of(spec.study, Experiment):
+        for stage in experiment.stages:
+            teacher = stage.method.teacher if isinstance(stage.method, Ppo) else None
+            if teacher is None or digest(teacher.model.source) == digest(experiment.model.source):
+                continue
+            mine, theirs = (_place(model.source, folder) for model in (experiment.model, teacher.model))
+            fault = compare_tokens(mine, theirs, str(theirs)) if mine and theirs else None
+            if fault is not None:
+                yield fault
+
+
+def _place(source: ModelSource, folder: Path) -> Path | None:
+    """Return where the files of a model are on this machine, if they can be."""
+    match source:
+        case Folder(path=path):
+            return folder / path
+        case Hub(repo=repo, revision=revision):
+            return hub_snapshot("models", repo, revision)
+    return None
 
 
 def _tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diagnostic]:

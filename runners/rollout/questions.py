@@ -20,8 +20,9 @@ class Question:
     """A question as a rollout is asked it.
 
     `meta` is its JSON metadata. `benchmark` is empty for training data. `prompt` has the tokens that a model reads, none
-    before they are rendered; the last `trained_prefix` of them are trained with the response. A reward may read the
-    numbers `given`: those at the top of the metadata, and those of its wording.
+    before they are rendered; the last `trained_prefix` of them are trained with the response. `asked` are those that a
+    teacher reads in their place, none where it reads the same. A reward may read the numbers `given`: those at the top of
+    the metadata, and those of its wording.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Question:
     benchmark: str = ""
     prompt: tuple[int, ...] = ()
     trained_prefix: int = 0
+    asked: tuple[int, ...] = ()
     given: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -19,7 +19,8 @@ from runners.rollout.questions import Question
 class Wordings:
     """The wordings of a stage's questions. Without any, each rollout has the question's own prompt.
 
-    `learn_prefix` makes a wording's prefix part of what is trained. `longest` bounds a prompt without it.
+    `learn_prefix` makes a wording's prefix part of what is trained. `longest` bounds a prompt without it. A teacher is asked
+    in the words of `teacher`, or reads what the policy does.
     """
 
     prompt: Prompt
@@ -29,6 +30,7 @@ class Wordings:
     per: Literal["rollout", "question"] = "rollout"
     learn_prefix: bool = False
     longest: int | None = None
+    teacher: Wording | None = None
 
     @staticmethod
     def of(method: Ppo, model: Model, tokenizer: Any, seed: int) -> Wordings:
@@ -41,6 +43,7 @@ class Wordings:
             method.wordings_per,
             method.learns_prefix,
             method.max_prompt,
+            method.teacher_wording,
         )
 
     def ask(self, question: Question, draw: int, position: int, rollouts: int) -> list[Question]:
@@ -50,6 +53,10 @@ class Wordings:
         the budget. The numbers of a wording are `mode`, its place, and `budget` where one is drawn. Raises E0933 where a
         wording makes the prompt too long.
         """
+        if self.teacher is not None:
+            prompt, _ = rendered(self.prompt, self.teacher, question.text, self.tokenizer, question.meta)
+            self._require_short(len(prompt), question, "the teacher's wording")
+            question = replace(question, asked=prompt)
         if not self.wordings:
             return [question] * rollouts
         count = len(self.wordings)
@@ -68,15 +75,18 @@ class Wordings:
         prompt, prefix = rendered(
             self.prompt, with_budget(wording, budget), question.text, self.tokenizer, question.meta
         )
-        if self.longest is not None and len(prompt) - prefix > self.longest:
-            raise problem(
-                "E0933",
-                f"a prompt has {len(prompt) - prefix} tokens with its wording, and `max_prompt` is {self.longest}",
-                where=f"question {question.id}",
-                help=f"set `max_prompt` to {len(prompt) - prefix} tokens or more",
-            )
+        self._require_short(len(prompt) - prefix, question, "its wording")
         trained = prefix if self.learn_prefix else 0
         return replace(question, prompt=prompt, trained_prefix=trained, given=given)
+
+    def _require_short(self, count: int, question: Question, wording: str) -> None:
+        if self.longest is not None and count > self.longest:
+            raise problem(
+                "E0933",
+                f"a prompt has {count} tokens with {wording}, and `max_prompt` is {self.longest}",
+                where=f"question {question.id}",
+                help=f"set `max_prompt` to {count} tokens or more",
+            )
 
 
 def drawn_budget(wording: Wording, draw: int) -> int:

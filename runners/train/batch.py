@@ -15,8 +15,8 @@ from torch import Tensor
 from runners.train.attention import Sequences
 from runners.train.ranks import Ranks
 
-NONE = torch.zeros(0)
-ROW_COLUMNS = ("tokens", "offsets", "trained")
+NONE, NO_TOKENS = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+ROW_COLUMNS = ("tokens", "offsets", "trained", "asked", "asked_offsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class TrainBatch:
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
     - `logprobs` and `behaviour` are the engine's, as `Response` has them; 0 where it drew nothing.
     - `old` are the log-probabilities that ratios divide by, `reference` those of the frozen model.
+
+    A teacher with a wording of its own reads `asked[asked_offsets[i]:asked_offsets[i + 1]]` in the place of row i's prompt;
+    both are empty where it reads the row as it is.
     """
 
     tokens: Tensor
@@ -46,16 +49,20 @@ class TrainBatch:
     behaviour: Tensor = NONE
     old: Tensor = NONE
     reference: Tensor = NONE
+    asked: Tensor = NO_TOKENS
+    asked_offsets: Tensor = NO_TOKENS
 
     @staticmethod
     def of(
         prompts: Sequence[Sequence[int]],
         tokens: Sequence[Sequence[int]],
         gaps: Sequence[Sequence[tuple[int, int]]] | None = None,
+        asked: Sequence[Sequence[int]] = (),
     ) -> TrainBatch:
         """Return rows of prompts and the tokens after them that are trained; every weight is 1.
 
-        `gaps` are those that are only read, as (first, count) places among the tokens of a row, in order.
+        `gaps` are those that are only read, as (first, count) places among the tokens of a row, in order. `asked` are the
+        prompts that a teacher reads in the place of these, if it has its own.
         """
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         every = chain.from_iterable(part for pair in zip(prompts, tokens, strict=True) for part in pair)
@@ -75,6 +82,8 @@ class TrainBatch:
             trained,
             at,
             weights=torch.ones(len(at)),
+            asked=torch.tensor([*chain.from_iterable(asked)], dtype=torch.int64),
+            asked_offsets=_ends(torch.tensor([*map(len, asked)])) if asked else NO_TOKENS,
         )
 
     @staticmethod
@@ -84,9 +93,14 @@ class TrainBatch:
             return batches[0]
         columns = {
             name: torch.cat([getattr(batch, name) for batch in batches])
-            for name in ("tokens", "trained", *TOKEN_COLUMNS)
+            for name in ("tokens", "trained", "asked", *TOKEN_COLUMNS)
         }
-        return TrainBatch(offsets=_ends(torch.cat([batch.lengths for batch in batches])), **columns)
+        asked = [batch.asked_offsets.diff() for batch in batches if len(batch.asked_offsets)]
+        return TrainBatch(
+            offsets=_ends(torch.cat([batch.lengths for batch in batches])),
+            asked_offsets=_ends(torch.cat(asked)) if asked else NO_TOKENS,
+            **columns,
+        )
 
     def __len__(self) -> int:
         return len(self.trained)
@@ -100,11 +114,40 @@ class TrainBatch:
         """Return these rows, in this order."""
         at = torch.as_tensor(rows, dtype=torch.int64)
         lengths, trained = self.lengths[at], self.trained[at]
+        asked, asked_offsets = self.asked, self.asked_offsets
+        if len(asked_offsets):
+            counts = asked_offsets.diff()[at]
+            asked, asked_offsets = _cut(asked, _spans(asked_offsets[at], counts)), _ends(counts)
         return TrainBatch(
             _cut(self.tokens, _spans(self.offsets[at], lengths)),
             _ends(lengths),
             trained,
+            asked=asked,
+            asked_offsets=asked_offsets,
             **self._columns(_spans(_ends(self.trained)[at], trained)),
+        )
+
+    def asked_rows(self) -> TrainBatch:
+        """Return the rows as the teacher reads them, with the same trained tokens and nothing else of them."""
+        if not len(self.asked_offsets):
+            return self
+        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
+        # A row without a trained token is run by nobody.
+        prompts = torch.where(self.trained > 0, ends[_ends(self.trained)[:-1]], 0)
+        counts, rest = self.asked_offsets.diff(), self.lengths - prompts
+        spans = zip(
+            _spans(self.asked_offsets[:-1], counts), _spans(self.offsets[:-1] + prompts, rest), strict=True
+        )
+        parts = [
+            column[span]
+            for pair in spans
+            for column, span in zip((self.asked, self.tokens), pair, strict=True)
+        ]
+        return TrainBatch(
+            torch.cat(parts) if parts else self.tokens,
+            _ends(counts + rest),
+            self.trained,
+            self.at + torch.repeat_interleave(counts - prompts, self.trained),
         )
 
     def crop(self, counts: Tensor) -> TrainBatch:
@@ -120,6 +163,8 @@ class TrainBatch:
             _cut(self.tokens, _spans(self.offsets[:-1], lengths)),
             _ends(lengths),
             counts,
+            asked=self.asked,
+            asked_offsets=self.asked_offsets,
             **self._columns(_spans(firsts, counts)),
         )
 

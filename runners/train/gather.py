@@ -163,6 +163,7 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
         [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
         [_gaps(response, lead) for _, response, lead in triples],
+        [one.question.asked for one in rollouts] if rollouts[0].question.asked else (),
     )
     counts = [count for _, one, lead in triples for count in (lead, len(one.tokens))]
     drawn = torch.from_numpy(np.repeat([False, True] * len(triples), counts))

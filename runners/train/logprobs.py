@@ -23,12 +23,12 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        chunk = _chunk_rows(weight)
+        chunk = chunk_rows(weight)
         norms, parts = [], []
         keep = hidden.shape[0] <= chunk
         logits = hidden.new_empty(0)
         for start in range(0, hidden.shape[0], chunk):
-            logits = _logits(hidden[start : start + chunk], weight, temperature)
+            logits = make_logits(hidden[start : start + chunk], weight, temperature)
             part, norm = compile_kernel(_pick, logits.device)(logits, targets[start : start + chunk])
             norms.append(norm)
             parts.append(part)
@@ -48,22 +48,23 @@ class _TokenLogprobs(Function):
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if learns else None
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
-            logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
+            logits = kept[0] if kept else make_logits(hidden[rows], weight, ctx.temperature)
             slopes = compile_kernel(_slopes, logits.device)
             flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
             if d_weight is not None:
-                _add_product(d_weight, flow, hidden[rows])
+                add_product(d_weight, flow, hidden[rows])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None
 
 
-def _chunk_rows(weight: Tensor) -> int:
+def chunk_rows(weight: Tensor) -> int:
     """Return how many tokens' logits are held at once."""
     most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
     return max(1, most // weight.shape[0])
 
 
-def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+def make_logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    """Return hidden @ weight.T / temperature in float32, [tokens, vocabulary]."""
     logits = _wide_product(hidden, weight)
     return logits if temperature == 1.0 else logits.div_(temperature)
 
@@ -75,7 +76,7 @@ def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
     return product(x, weight).float()
 
 
-def _add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:
+def add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:
     """Add `flow.T @ hidden` to a float32 matrix: in place on CUDA, where the product is as large as the matrix."""
     if _sums_wide(flow):
         torch.addmm(total, flow.t(), hidden, out_dtype=torch.float32, out=total)
@@ -105,7 +106,7 @@ def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) ->
 
     The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
     """
-    rows = filled(hidden).split(_chunk_rows(weight))
+    rows = filled(hidden).split(chunk_rows(weight))
     parts = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
     return torch.cat(parts)[: len(hidden)]
 

@@ -108,20 +108,18 @@ def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
     return (sums / lengths.clamp(min=1))[rows] + (change - constant)
 
 
-def divergence(
-    logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: Literal["k1", "k2", "k3"] = "k3"
-) -> Tensor:
+def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: str = "k3") -> Tensor:
     """Estimate KL(policy || reference) from the policy's own tokens, weighed and summed; all arguments [tokens].
 
     With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d (Schulman 2020, Approximating KL
     Divergence). The gradient of k2 is that of the divergence on average; the one of k1 itself would be 0 whatever the
-    policies, so k1 has k2's; k3's is that of KL(reference || policy), to first order the same.
+    policies, so k1 has k2's; k3's is that of KL(reference || policy), to first order the same. Any other name is k1's.
     """
     gap = reference - logprobs
     if estimator == "k3":
         return (weights * (torch.expm1(gap) - gap)).sum()
     half = gap.square() / 2
-    if estimator == "k1":
+    if estimator != "k2":
         half = half + (-gap - half).detach()
     return (weights * half).sum()
 

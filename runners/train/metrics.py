@@ -61,9 +61,9 @@ PEAKS = {
 class Tally:
     """Work since it was last emptied: sequences' lengths, and passes over each (a backward pass is two)."""
 
-    runs: list[tuple[int, int]] = field(default_factory=list)
+    runs: list[tuple[int, float]] = field(default_factory=list)
 
-    def add(self, lengths: Sequence[int], passes: int) -> None:
+    def add(self, lengths: Sequence[int], passes: float) -> None:
         """Count sequences that are run `passes` times."""
         self.runs.extend((length, passes) for length in lengths)
 

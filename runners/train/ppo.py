@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reodsl.ir.training import Loss as Form
 from reodsl.ir.training import Ppo
 from runners.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
-from runners.train.update import Learner, Loss, Stepped, take_step
+from runners.train.update import Learner, Loss, Stepped, Teacher, take_step
 
 
 def update(
@@ -30,24 +31,30 @@ def update(
 
     A response is only run as far as its last token with an advantage, and not at all without one: the rest has no
     gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
-    loss; so is the mean entropy, where `method.entropy` weighs it. `same_numbers` says that the engine's
-    log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they differ
-    too much.
+    loss, or of the advantages; so is the mean entropy, where `method.entropy` weighs it. `same_numbers` says that the
+    engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
+    differ too much.
     """
     temperature = method.rollout.temperature or 1.0
     orders = [
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
     lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
-    if _cropped(method, reference):
+    if method.crops:
         batch = batch.crop(batch.last_advantages())
     shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
     batch, apart, numbers = old_logprobs(
         learner, batch, method, temperature, same_numbers, drawn=drawn, shown=shown
     )
     measured = require_agreement(apart, method.mismatch_limit, number)
-    if reference is not None:
-        batch = replace(batch, reference=reference.score(batch, temperature))
+    teacher = None
+    if reference is not None and method.loss.compares_all:
+        teacher = Teacher(reference, reference.head(), method.loss)
+    elif reference is not None:
+        theirs = reference.score(batch.asked_rows(), temperature)
+        batch = replace(batch, reference=theirs)
+        if method.loss.estimator == "advantage":
+            batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - theirs))
     seen, moved = _Seen(), np.zeros(0, dtype=np.float32)
 
     def check() -> None:
@@ -69,7 +76,8 @@ def update(
                 part, rows = _sorted(learner, weighed.select(members), method, temperature), None
             loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
-            stepped.append(take_step(learner, part, loss, temperature, at, check, method.entropy > 0, rows))
+            bonus = method.entropy > 0
+            stepped.append(take_step(learner, part, loss, temperature, at, check, bonus, rows, teacher))
     clipped, trained, diverged = seen.totals(learner)
     errors = np.abs(moved)
     return {
@@ -83,13 +91,6 @@ def update(
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
-
-
-def _cropped(method: Ppo, reference: Learner | None) -> bool:
-    """Return whether tokens after the last advantage have no part in the loss."""
-    return (
-        reference is None and not method.entropy and not method.loss.sorts and method.loss.ratio != "sequence"
-    )
 
 
 def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:
@@ -142,7 +143,7 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
     """Return the policy's loss with the weighed divergence and entropy; `first` before anything has changed."""
 
     def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
-        logprobs = scores[0] if method.entropy else scores
+        logprobs = scores[0] if scores.ndim > 1 else scores
         if first:
             moved = logprobs.detach() - batch.old
             # A mode's first token was not drawn from the policy.
@@ -159,8 +160,9 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
         )
         total, apart = clipped.loss, torch.zeros_like(clipped.loss)
         if diverges:
-            apart = divergence(logprobs, batch.reference, batch.weights, method.loss.estimator)
-            total = total + method.kl * apart
+            apart = _diverge(method.loss, batch, scores, logprobs)
+            # In the advantages it has been counted.
+            total = total if method.loss.estimator == "advantage" else total + method.kl * apart
         if method.entropy:
             bonus = batch.bonus if len(batch.bonus) else batch.weights
             total = total - method.entropy * (bonus * scores[1]).sum()
@@ -168,6 +170,13 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
         return total
 
     return loss
+
+
+def _diverge(form: Form, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
+    """Return the divergence from the frozen model, weighed and summed, by whole distributions or by sampled tokens."""
+    if form.compares_all:
+        return (batch.weights * scores[-1]).sum()
+    return divergence(logprobs, batch.reference, batch.weights, form.estimator)
 
 
 def _numbers(*values: Tensor) -> Tensor:

@@ -21,13 +21,15 @@ import torch
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
-from reodsl.ir.training import Plateau, Ppo, Sft, Stage
+from reodsl.ir.training import Lora, Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe
+from reodsl.price.sizes import from_config
 from reodsl.store.live import add_step, begin_steps
 from runners.draws import purpose
 from runners.exhaustion import explain_training_oom
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
 from runners.models.stored import Stored
+from runners.models.vocabulary import require_same_tokens
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
@@ -92,7 +94,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     loaded = LoadedModel(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_state(job.work, learner.model, learner.optimizers, ranks)
-    frozen = _freeze_start(stage, job, learner) if stage.method.frozen else None
+    frozen = _freeze(stage, job, learner) if stage.method.frozen else None
     steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, tuple(standing.rows)))
     stage = _limit_steps(stage, steps.sequences)
     with steps:
@@ -105,7 +107,8 @@ def _sharded(stage: Stage, job: Job) -> bool:
     if _choose_precision(stage, job) == torch.float32:
         return False
     lean = job.resources.device == "cpu" and stage.checkpointing != "on"
-    return not lean or not lean_shape(load_config(job.inputs["start"] / "checkpoint"))
+    folders = {job.inputs["start"] / "checkpoint", _frozen_folder(job)}
+    return not lean or not all(lean_shape(load_config(folder)) for folder in folders)
 
 
 def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
@@ -122,36 +125,52 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
 def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     """Return the model on this process's device, sharded if others share it or its passes are in bfloat16."""
     device = job.resources.device
-    model, scorer = _place_model(stage, job, ranks)
+    start = job.inputs["start"] / "checkpoint"
+    model, scorer = _place_model(stage, job, ranks, start, stage.lora)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
     products = _choose_precision(stage, job) if scorer is None else torch.float32
     learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
     learner = replace(learner, yields=not job.resources.apart)
-    sizes = learner.sizes
-    return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes))
+    sizes, teacher = learner.sizes, None
+    if "teacher" in job.inputs:
+        teacher = from_config(load_config(_frozen_folder(job)).to_dict())
+    return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes, teacher))
 
 
-def _place_model(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
-    """Return the stage's starting model on this process's device, and its pass if it is sharded."""
-    start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
+def _frozen_folder(job: Job) -> Path:
+    """Return where the model is that the trained one is compared with: the teacher, or the one that the stage began with."""
+    return job.inputs.get("teacher", job.inputs["start"]) / "checkpoint"
+
+
+def _place_model(
+    stage: Stage, job: Job, ranks: Ranks, folder: Path, lora: Lora | None = None
+) -> tuple[Any, Scorer | None]:
+    """Return a model on this process's device, with adapters if asked, and its pass if it is sharded."""
+    device = torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     words = "while weights were put on the device"
-    with explain_training_oom(load_config(start), device, None, 0, words):
-        return load_trained_model(start, device, _choose_precision(stage, job), ranks, stage.lora, seed)
+    with explain_training_oom(load_config(folder), device, None, 0, words):
+        return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)
 
 
-def _freeze_start(stage: Stage, job: Job, learner: Learner) -> Learner:
-    """Return the model as the stage found it, frozen, to compare the trained one with.
+def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
+    """Return the model to compare the trained one with, frozen: a teacher, or the one that the stage found.
 
-    What it runs is counted with what `learner` does. Beside adapters the weights are still there, and no others are held.
+    What it runs is counted with what `learner` does. Beside adapters the stage's own weights are still there, and no others
+    are held. Raises E0514 for a teacher with other tokens.
     """
-    if learner.adapted:
+    folder = _frozen_folder(job)
+    if "teacher" in job.inputs:
+        require_same_tokens(job.inputs["start"] / "checkpoint", folder)
+    elif learner.adapted:
         return replace(learner, optimizers=(), base=True)
-    model, scorer = _place_model(stage, job, learner.ranks)
+    model, scorer = _place_model(stage, job, learner.ranks, folder)
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
-    return replace(frozen, tally=learner.tally)
+    sizes, mine = frozen.sizes, learner.sizes
+    cost = sizes.products / mine.products if sizes is not None and mine is not None else 1.0
+    return replace(frozen, tally=learner.tally, cost=cost)
 
 
 def _open_stage(context: StageContext) -> StageRunner:

@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from runners.models.stored import Stored
 from runners.train.adapters import Adapted, is_adapter, merge
 from runners.train.attention import Sequences
+from runners.train.divergences import Distributions, score_tokens
 from runners.train.forward import plain_forward
-from runners.train.logprobs import token_entropies, token_logprobs
 from runners.train.ranks import ALONE, Ranks
 
 
@@ -31,21 +31,21 @@ class Scorer(nn.Module):
         self,
         ids: Tensor,
         at: Tensor,
-        targets: Tensor,
-        temperature: float,
+        targets: Tensor | None,
+        temperature: float = 1.0,
         entropies: bool = False,
         sequences: Sequences | None = None,
+        other: Distributions | None = None,
     ) -> Tensor:
-        """Return log-probabilities, as `Learner.logprobs`, for ids and flat positions `at` in them.
+        """Return log-probabilities, as `score_tokens`, for ids and flat positions `at` in them.
 
-        Ids and positions are those of `MicroBatch`; the result is [positions] or [2, positions].
+        Ids and positions are those of `MicroBatch`. Without targets it is the hidden states [positions, hidden].
         """
         hidden = self.hidden(ids, at, (), sequences)
+        if targets is None:
+            return hidden
         weight = self.model.get_output_embeddings().weight
-        logprobs = token_logprobs(hidden, weight, targets, temperature)
-        return (
-            torch.stack([logprobs, token_entropies(hidden, weight, temperature)]) if entropies else logprobs
-        )
+        return score_tokens(hidden, weight, targets, temperature, entropies, other)
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:

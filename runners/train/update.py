@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
+from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe
 from reodsl.price.sizes import Sizes, from_config
 from runners.exhaustion import explain_training_oom
@@ -30,9 +31,10 @@ from runners.train.batch import (
     put_in_order,
     token_bound,
 )
+from runners.train.divergences import Distributions, score_tokens
 from runners.train.forward import Forward, make_forward, plain_forward
 from runners.train.fused import fuse
-from runners.train.logprobs import token_entropies, token_logprobs
+from runners.train.logprobs import token_logprobs
 from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
@@ -50,7 +52,8 @@ class Learner:
     bounds the tokens that are run at once. `tally` counts what has been run. `products` is the precision of an unsharded
     model's passes. `packed` sequences are run without padding, and dealt by FLOPs. An `adapted` model has adapters beside
     its weights, and `base` leaves them out of its passes. `recipe` says what of its state is on a device. With `yields` its
-    device is an engine's too, which gets back what the allocator keeps.
+    device is an engine's too, which gets back what the allocator keeps. A pass costs `cost` times one of the model that the
+    tally is of.
     """
 
     model: Any
@@ -67,6 +70,7 @@ class Learner:
     base: bool = False
     recipe: Recipe = WHOLE
     yields: bool = True
+    cost: float = 1.0
 
     @staticmethod
     def of(
@@ -154,7 +158,7 @@ class Learner:
         It is run `passes` times: 3 with a backward pass, else 1.
         """
         for rows in chain.from_iterable(dealt):
-            self.tally.add(batch.lengths[rows].tolist(), passes)
+            self.tally.add(batch.lengths[rows].tolist(), passes * self.cost)
         part_of = packed if self.packed else padded
         return [part_of(batch.select(rows), self.device) for rows in dealt[self.ranks.rank]]
 
@@ -172,24 +176,43 @@ class Learner:
         temperature: float,
         derived: Sequence[Tensor] | None = None,
         entropies: bool = False,
+        other: Distributions | None = None,
     ) -> Tensor:
         """Return the log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
 
-        With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
+        With `entropies` those of the distributions that the tokens are drawn from are below, and last the divergences from
+        an `other` one: [1 to 3, tokens].
         """
-        without = without_adapters(self.model) if self.base else nullcontext()
-        with self.explain_oom(part), without:
+        with self.explain_oom(part), self._weights_of_pass():
             if self.scorer is not None:
-                return self.scorer(part.ids, part.at, part.targets, temperature, entropies, part.sequences)
-            derived_weights = self.forward.derive() if derived is None else derived
-            where = {} if part.sequences is None else {"sequences": part.sequences}
-            hidden = self.forward.hidden(part.ids, part.at, derived_weights, **where)
+                targets, sequences = part.targets, part.sequences
+                return self.scorer(part.ids, part.at, targets, temperature, entropies, sequences, other)
+            hidden = self._last_states(part, derived)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
             weight = self.model.get_output_embeddings().weight
-            scores = logprobs_of(hidden, weight, part.targets, temperature)
-            return (
-                torch.stack([scores, token_entropies(hidden, weight, temperature)]) if entropies else scores
-            )
+            return score_tokens(hidden, weight, part.targets, temperature, entropies, other, logprobs_of)
+
+    @torch.no_grad()
+    def hidden(self, part: MicroBatch) -> Tensor:
+        """Return the hidden states that predict the trained tokens, [tokens, hidden], without a gradient."""
+        with self.explain_oom(part), self._weights_of_pass():
+            if self.scorer is not None:
+                return self.scorer(part.ids, part.at, None, sequences=part.sequences)
+            return self._last_states(part, None)
+
+    def head(self) -> Tensor:
+        """Return the output matrix as passes see it, [vocabulary, hidden]. Every process has to ask."""
+        weight = self.model.get_output_embeddings().weight.detach()
+        return weight if self.scorer is None else whole(weight).to(self.precision)
+
+    def _weights_of_pass(self) -> AbstractContextManager[None]:
+        return without_adapters(self.model) if self.base else nullcontext()
+
+    def _last_states(self, part: MicroBatch, derived: Sequence[Tensor] | None) -> Tensor:
+        derived_weights = self.forward.derive() if derived is None else derived
+        where = {} if part.sequences is None else {"sequences": part.sequences}
+        states: Tensor = self.forward.hidden(part.ids, part.at, derived_weights, **where)
+        return states
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
@@ -246,6 +269,19 @@ class Learner:
 
 
 @dataclass(frozen=True, slots=True)
+class Teacher:
+    """A frozen model that distributions are compared with, as `form` says; `head` is its output matrix."""
+
+    learner: Learner
+    head: Tensor
+    form: Form
+
+    def distributions(self, part: MicroBatch) -> Distributions:
+        """Return its distributions at the trained tokens of a micro-batch, in the order of these."""
+        return Distributions(self.learner.hidden(part), self.head, self.form)
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """The loss of one optimizer step, and the gradient's norm before clipping."""
 
@@ -262,6 +298,7 @@ def take_step(
     check: Callable[[], None] = lambda: None,
     entropies: bool = False,
     rows: Sequence[int] | None = None,
+    teacher: Teacher | None = None,
 ) -> Stepped:
     """Take one step of the optimizers on the summed loss of a batch, or of these rows of it.
 
@@ -269,7 +306,7 @@ def take_step(
 
     The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
-    `entropies` says that the loss reads them.
+    `entropies` says that the loss reads them, and with a `teacher` it reads divergences from that.
     """
     parameters = [parameter for parameter in learner.model.parameters() if parameter.requires_grad]
     for parameter in parameters:
@@ -282,8 +319,12 @@ def take_step(
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
-    for part in learner.microbatches(batch, learner.passes, learner.deal(batch, rows)):
-        value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies))
+    dealt = learner.deal(batch, rows)
+    parts = learner.microbatches(batch, learner.passes, dealt)
+    theirs = teacher.learner.microbatches(batch.asked_rows(), 1, dealt) if teacher is not None else ()
+    for part, asked in zip_longest(parts, theirs):
+        other = teacher.distributions(asked) if teacher is not None else None
+        value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies, other))
         with learner.explain_oom(part):
             value.backward()
         losses.append(value.detach())

@@ -17,7 +17,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
-from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
+from reodsl.ir.model import Architecture, Folder, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine, Part
 from runners.engine.sglang import given
@@ -401,6 +401,23 @@ def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
     assert found(spec, tmp_path, tasks=scored) == ["E0742"]
     assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), scored) == []
     assert found(spec, tmp_path, tasks=(evaluate,)) == []
+
+
+def test_a_teacher_with_other_tokens_is_told_before_anything_starts(tmp_path: Path) -> None:
+    teacher = FromModel(model=make.model("teacher", Folder(path="theirs")))
+    start = FromModel(model=make.model("given", Folder(path="mine")))
+    stage = make.ppo(make.outcome())
+    stage = stage.model_copy(
+        update={"method": stage.method.model_copy(update={"kl": 1.0, "teacher": teacher})}
+    )
+    spec = make.spec(make.arm("a", make.trained("a", stage, start=start)))
+    words = {"a": 0, "b": 1}
+    for name, vocabulary in (("mine", words), ("theirs", words)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+    assert "E0514" not in found(spec, tmp_path)
+    (tmp_path / "theirs" / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 1, "b": 0}}}))
+    assert "E0514" in found(spec, tmp_path)
 
 
 def test_programs_are_refused_where_nothing_confines_them_whatever_is_said(

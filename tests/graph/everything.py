@@ -132,9 +132,13 @@ def _end(experiment: Any) -> Start:
     return FromTraining(experiment=experiment, stage=len(experiment.stages) - 1)
 
 
+def _ppo(**given: Any) -> Any:
+    return filled(Ppo, **{"teacher": None, **given})
+
+
 def _split(split: Split) -> Any:
     reward = filled(Reward, dense=filled(Dense, split=split), outcome=None, parts=())
-    return filled(Ppo, reward=reward, reference_samples=0)
+    return _ppo(reward=reward, reference_samples=0)
 
 
 def everything() -> Spec:
@@ -160,9 +164,10 @@ def everything() -> Spec:
         chosen = filled(Selected, pool=filled(Pool, start=_end(base), **pool))
         return after(name, method, pooled, selected=chosen)
 
-    rewarded = filled(Ppo, reward=filled(Reward, outcome=_every_expression(), dense=None))
+    rewarded = _ppo(reward=filled(Reward, outcome=_every_expression(), dense=None))
     experiments = {
         "vanilla": after("vanilla", rewarded),
+        "taught": after("taught", _ppo(teacher=_end(base), reward=filled(Reward, dense=None))),
         "owned": after("owned", filled(Sft), owned),
         "judged": after("judged", filled(Sft), judged),
         "tested": after("tested", filled(Sft), tested),

@@ -166,3 +166,43 @@ study compare {
 """
     found = compiled(changed("optim { lr = 1e-6 }") + study, target="compare").diagnostics
     assert [each.code for each in found if each.code == "N0501"] == ["N0501"]
+
+
+TAUGHT = """
+from std.models import qwen3_8b
+model behind = qwen3_4b { source = served("m", address: "http://127.0.0.1:1/v1", tokenizer: hub("m")) }
+model short  = qwen3_8b { context = 16K tokens }
+wording concise { question = "{question} Be concise." }
+wording within  { question = "{question} Think for {budget} tokens.", budget = [100 tokens] }
+experiment alone = ppo {
+  base = qwen3_4b, data = areal_boba_7b, steps = 9 steps, eval = math_reg, teacher = qwen3_8b, kl = 1
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("teacher = qwen3_8b", "kl = 1"), []),
+        (("teacher = mine", "kl = 1", "loss { estimator = reverse }"), []),
+        (("teacher_wording = concise", "kl = 1", "loss { estimator = jsd, jsd_beta = 0.1 }"), []),
+        (("teacher = qwen3_8b",), ["E0521"]),
+        (("teacher_wording = concise",), ["E0521"]),
+        (("kl = 1", "loss { estimator = reverse, jsd_beta = 0.1 }"), ["E0521"]),
+        (("kl = 1", "loss { estimator = jsd, jsd_beta = 1 }"), ["E0303"]),
+        (("teacher = behind", "kl = 1"), ["E0311"]),
+        (("teacher = short", "kl = 1"), ["E0501"]),
+        (("teacher = concise", "kl = 1"), ["E0301"]),
+        (("teacher_wording = within", "kl = 1"), ["E0512"]),
+    ],
+)
+def test_a_teacher(codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]) -> None:
+    assert codes(changed(*lines, above=TAUGHT), target="other") == found
+
+
+def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> None:
+    whole = compiled("\n".join((HEAD, TAUGHT)), target="alone")
+    assert whole.spec is not None
+    assert [model.name for model in whole.spec.study.models] == ["qwen3_4b", "qwen3_8b"]
+    without = compiled("\n".join((HEAD, TAUGHT.replace("teacher = qwen3_8b, ", ""))), target="alone")
+    assert [each.code for each in without.diagnostics if each.severity == "error"] == ["E0304"]

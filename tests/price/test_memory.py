@@ -146,6 +146,12 @@ def test_what_a_recipe_leaves_out_of_the_state() -> None:
     # The start is the model without its adapters, and else another model.
     assert state_bytes(SIZES, one, replace(few, frozen=True)) == state_bytes(SIZES, one, few)
     assert state_bytes(SIZES, one, Recipe(frozen=True)) == 20 * parameters
+    # A teacher has its own, beside adapters too.
+    other = replace(SIZES, parameters=3 * GIB)
+    assert state_bytes(SIZES, one, Recipe(frozen=True, teacher=other)) == 16 * parameters + 12 * GIB
+    assert state_bytes(SIZES, one, replace(few, frozen=True, teacher=other)) == (4 + 16) * GIB + 4 * (
+        parameters + 2 * GIB
+    )
     # On a laptop the host's memory is the one that training has.
     here = devices_of(None)
     assert here is not None

@@ -17,7 +17,7 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
-from reodsl.ir.training import Batch
+from reodsl.ir.training import Batch, FromModel, Loss
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.machine import devices_of
@@ -31,6 +31,10 @@ from tests.graph import studies as make
 
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
 CLUSTER = Cluster(name="lab", nodes=1, gpus_per_node=4, gpu="X1", memory_gib=8, hardware=GPU)
+
+
+WIDE = make.DRAWN.model_copy(update={"hidden": 512})
+"""A teacher's configuration, many times as large as the policy's."""
 
 
 def on(spec: Spec, cluster: Cluster | None = CLUSTER, **study: Any) -> Spec:
@@ -150,6 +154,22 @@ def test_measured_memory_is_mentioned_from_a_mebibyte_on(off: float, words: str)
     measured = Measured(1, {}, None, 0.25, off)
     last = show.summary(replace(priced(spec), measured=measured), [])[-1]
     assert last == f"Calibrated by 1 past result: training at 25% MFU{words and words + ' than is assumed'}."
+
+
+def test_a_teacher_costs_its_passes() -> None:
+    """One a step for sampled tokens; for whole distributions one an epoch, and the logits of both models."""
+    plain, held = one(make.outcome()), one(make.outcome(), kl=1.0)
+    whole = [
+        one(make.outcome(), kl=1.0, epochs=epochs, loss=Loss(estimator="reverse"), teacher=taught)
+        for epochs in (1, 2)
+        for taught in (None, make.end(make.base()), FromModel(model=make.model("wide", WIDE)))
+    ]
+    assert plain.seconds["training"] < held.seconds["training"] < whole[0].seconds["training"]
+    assert whole[0].seconds["training"] == whole[1].seconds["training"] < whole[2].seconds["training"]
+    assert whole[3].seconds["training"] - whole[0].seconds["training"] == pytest.approx(
+        whole[0].seconds["training"] - one(make.outcome(), epochs=0).seconds["training"], rel=0.2
+    )
+    assert held.memory["trainer"] < whole[0].memory["trainer"] < whole[2].memory["trainer"]
 
 
 def test_devices_apart_share_the_work() -> None:

@@ -63,12 +63,13 @@ WITHOUT_SPEC = {
 }
 OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler"}
 ALONE = {
-    "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "hapo", "pass_at_k", *OF_SETTINGS
+    "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "hapo", "pass_at_k",
+    "opd", "gkd", "opsdc", *OF_SETTINGS
 }  # fmt: skip
 """Methods that the table lacks: each has a spec of its own."""
-LEFT_OPEN = {"name", "start", "expected_length"}
-"""Pools of questions have names of their own, the miniature's table begins at a model that minds efforts too, and expected
-lengths matter to prices alone."""
+LEFT_OPEN = {"name", "doc", "start", "expected_length"}
+"""Pools of questions have names of their own, teachers docstrings, the miniature's table begins at a model that minds
+efforts too, and expected lengths matter to prices alone."""
 OTHER_ARMS = {"reo_as_printed", "first_budget_alone"}
 """Whose budgets are those of other arms: a starting spec has one to take them from, the tables have more."""
 

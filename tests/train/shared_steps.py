@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
-from reodsl.ir.training import Optimizer, Sampling, Simpo
+from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
@@ -55,7 +55,9 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
         elif case.startswith("ppo"):
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
             kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)
-            ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy)
+            # Compared by sampled tokens, then by whole distributions.
+            form = Loss(estimator=("k3", "reverse", "jsd")[number] if frozen is not None else "k3")
+            ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy, loss=form)
             # What the first process has drawn, the others are handed.
             batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
             rows.append(update(learner, batch, ours, 5, number, reference=frozen))

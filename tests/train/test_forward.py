@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
 from runners.train.forward import keep_little, lean_forward, lean_supported, make_forward, plain_forward
-from runners.train.logprobs import _add_product, token_logprobs
+from runners.train.logprobs import add_product, token_logprobs
 from tests.train.models import small_model
 
 CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]
@@ -149,7 +149,7 @@ def test_a_gpu_adds_a_chunks_share_in_place(monkeypatch):
     monkeypatch.setattr("runners.train.logprobs._sums_wide", lambda x: x.dtype == torch.bfloat16)
     total = torch.zeros(7, 4, device="meta")
     half = {"dtype": torch.bfloat16, "device": "meta"}
-    _add_product(total, torch.zeros(5, 7, **half), torch.zeros(5, 4, **half))
+    add_product(total, torch.zeros(5, 7, **half), torch.zeros(5, 4, **half))
     assert (total.shape, total.dtype) == ((7, 4), torch.float32)
 
 

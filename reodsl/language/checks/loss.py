@@ -5,8 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic
-from reodsl.language.checks.cases import Case, StageCase, list_wordings, ppo_check
+from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.language.checks.cases import (
+    Case,
+    StageCase,
+    View,
+    find_model,
+    finding_at,
+    list_wordings,
+    ppo_check,
+    strip_names,
+)
 
 NEEDS = {
     "loss.cap": (
@@ -14,6 +23,9 @@ NEEDS = {
         "bounds the ratio of negative advantages where the clip is `dual` alone",
     ),
     "loss.estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
+    "loss.jsd_beta": ("loss { estimator = jsd }", "is of GKD's mixture, and the divergence is another one"),
+    "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
+    "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
     "loss.entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
     "loss.gate_up": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
     "loss.gate_down": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
@@ -59,9 +71,11 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
     weighed = stage.record.data("importance_cap") is not None or stage["loss.decoupled"].is_true
+    diverges = bool(stage.record.data("kl"))
     used = {
         "loss.cap": clip.word == "dual",
-        "loss.estimator": bool(stage.record.data("kl")),
+        **dict.fromkeys(("loss.estimator", "teacher", "teacher_wording"), diverges),
+        "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
         "loss.entropy_share": bool(stage.record.data("entropy")),
         **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
@@ -96,6 +110,51 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
                 *clip.setting_labels("no clip"),
                 help="take `clip { … }` out, or write `loss { clip = two_sided }`",
             )
+
+
+@ppo_check
+def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0311, E0501, E0514: a teacher whose weights are elsewhere, or that cannot read the policy's responses."""
+    model, mine = find_model(stage.record.sub("teacher")), case.model
+    source, own = (None if each is None else each.sub("source") for each in (model, mine))
+    if model is None or source is None:
+        return
+    teacher = stage["teacher"]
+    if source.kind == "served":
+        yield teacher.error(
+            "E0311",
+            f"`{model.name}` would teach, and it is a model behind an address",
+            "its distributions are not here",
+            Label(source.span, "served"),
+            help="name one whose source is `hub(…)` or `folder(…)`, or an experiment that trains it",
+        )
+        return
+    words, others = (
+        None if each is None or each.kind != "architecture" else each.sub("tokenizer")
+        for each in (source, own)
+    )
+    if words is not None and others is not None and strip_names(words) != strip_names(others):
+        yield teacher.error(
+            "E0514",
+            f"the teacher `{model.name}` has other tokens than the model that it teaches",
+            "would read other words",
+            Label(words.span, "its tokens"),
+            Label(others.span, "those of the responses"),
+            help="name a teacher with the same tokenizer",
+        )
+    room, longest = View(model)["context"], [stage["max_prompt"], stage["rollout.max_tokens"]]
+    total = sum(int(each.number) for each in longest)
+    if total > room.number:
+        yield finding_at(
+            error,
+            "E0501",
+            f"a prompt with its response may have {total} tokens, past the teacher's context of {room.number}",
+            [
+                teacher.label(f"reads {room.number} tokens"),
+                *(here for each in longest for here in each.set_here),
+            ],
+            "lower `max_prompt` or `max_tokens`, or name a teacher with a longer context",
+        )
 
 
 def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:

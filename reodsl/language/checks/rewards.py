@@ -250,6 +250,14 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         yield _budget_in(wording, "a suite asks every question alike")
 
 
+@ppo_check
+def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0512: a teacher whose wording draws budgets."""
+    wording = stage.record.sub("teacher_wording")
+    if wording is not None and wording.get("budget") is not None:
+        yield _budget_in(wording, "a teacher is asked every question alike")
+
+
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
     """Report E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]

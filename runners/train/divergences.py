@@ -1,0 +1,135 @@
+"""Divergences of whole distributions, token by token, from hidden states and output matrices of two models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from reodsl.ir.training import Loss
+from runners.rows import filled
+from runners.train.kernels import product
+from runners.train.logprobs import add_product, chunk_rows, make_logits, token_entropies, token_logprobs
+
+HELD = 4
+"""Matrices of logits that are held at once: both models', and what is made of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """The distributions that a policy's are compared with: hidden states [tokens, hidden] and an output matrix, and how."""
+
+    hidden: Tensor
+    weight: Tensor
+    form: Loss
+
+
+def score_tokens(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropies: bool,
+    other: Distributions | None,
+    logprobs_of: Callable[..., Tensor] = token_logprobs,
+) -> Tensor:
+    """Return the log-probabilities of targets, [tokens]; with entropies or divergences from `other` those in rows below."""
+    rows = [logprobs_of(hidden, weight, targets, temperature)]
+    if entropies:
+        rows.append(token_entropies(hidden, weight, temperature))
+    if other is not None:
+        rows.append(token_divergences(hidden, weight, other, temperature))
+    return torch.stack(rows) if len(rows) > 1 else rows[0]
+
+
+def token_divergences(
+    hidden: Tensor, weight: Tensor, other: Distributions, temperature: float = 1.0
+) -> Tensor:
+    """Return how far p is from q at each token, in nats [tokens], with p the policy's distribution and q the other.
+
+    p is softmax(hidden @ weight.T / temperature), and q is made alike. A vocabulary that is padded further in one model than
+    in the other counts as far as both go. With the mixture m = beta q + (1 - beta) p the forms are
+
+    - `reverse`: KL(p || q), as in MiniLLM (Gu et al. 2024).
+    - `forward`: KL(q || p).
+    - `jsd`: beta KL(q || m) + (1 - beta) KL(p || m) (Agarwal et al. 2024, On-Policy Distillation of Language Models, eq. 1).
+
+    The gradient is by p alone. No more than a chunk's logits are held: the backward pass makes them again.
+    """
+    rows = min(len(weight), len(other.weight))
+    apart: Tensor = _Divergences.apply(
+        filled(hidden), weight[:rows], filled(other.hidden), other.weight[:rows], temperature, other.form
+    )
+    return apart[: len(hidden)]
+
+
+class _Divergences(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        theirs: Tensor,
+        matrix: Tensor,
+        temperature: float,
+        form: Loss,
+    ) -> Tensor:
+        ctx.save_for_backward(hidden, weight, theirs, matrix)
+        ctx.temperature, ctx.form = temperature, form
+        apart = torch.empty(len(hidden), device=hidden.device)
+        for part in _chunks(hidden, weight):
+            both = _logprobs(hidden[part], weight, temperature), _logprobs(theirs[part], matrix, temperature)
+            apart[part] = _compare(*both, form)[0]
+        return apart
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
+        hidden, weight, theirs, matrix = ctx.saved_tensors
+        grad = grads[0] / ctx.temperature
+        d_hidden = torch.empty_like(hidden)
+        # Beside adapters the output matrix is not trained, and its gradient would be as large.
+        learns = ctx.needs_input_grad[1]
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if learns else None
+        for part in _chunks(hidden, weight):
+            mine = _logprobs(hidden[part], weight, ctx.temperature)
+            slopes = _compare(mine, _logprobs(theirs[part], matrix, ctx.temperature), ctx.form)[1]
+            flow = slopes.mul_(grad[part, None]).to(hidden.dtype)
+            d_hidden[part] = product(flow, weight.t())
+            if d_weight is not None:
+                add_product(d_weight, flow, hidden[part])
+        return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None
+
+
+def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
+    size = max(1, chunk_rows(weight) // HELD)
+    return [slice(start, min(start + size, len(hidden))) for start in range(0, len(hidden), size)]
+
+
+def _logprobs(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    return torch.log_softmax(make_logits(hidden, weight, temperature), -1)
+
+
+def _compare(mine: Tensor, theirs: Tensor, form: Loss) -> tuple[Tensor, Tensor]:
+    """Return the divergences of rows of log-probabilities, and their slopes by the logits of the first.
+
+    A divergence's slope by a logit is p times what its own term is past the mean of all: for `reverse` the terms are
+    log p - log q, for `jsd` 1 - beta times log p - log m. For `forward` it is p - q.
+    """
+    p, q = mine.exp(), theirs.exp()
+    if form.estimator == "forward":
+        return (q * (theirs - mine)).sum(-1), p - q
+    if form.estimator == "reverse":
+        terms = mine - theirs
+        apart = (p * terms).sum(-1)
+        return apart, p * (terms - apart[:, None])
+    beta = form.jsd_beta
+    mixed = torch.logaddexp(mine + math.log1p(-beta), theirs + math.log(beta))
+    terms = mine - mixed
+    near = (p * terms).sum(-1)
+    apart = beta * (q * (theirs - mixed)).sum(-1) + (1 - beta) * near
+    return apart, (1 - beta) * p * (terms - near[:, None])
