@@ -191,7 +191,7 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
         tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
-        beyond = ("steps", "monitor") if tracked else ("batch",)
+        beyond = ("steps", "monitor") if tracked else ("batch", "history")
         for name in ("group", "ref", *beyond) if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         if runs == "DENSE":
