@@ -16,7 +16,7 @@ from reodsl.report import gap, schedules, tables, theme, verdict_words
 from reodsl.report.balanced import balanced_table
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
-from reodsl.report.material import Material
+from reodsl.report.material import TIMED, Material
 from reodsl.report.published import compare_numbers
 
 
@@ -29,7 +29,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "frontier": tables.frontier(material),
         "frontier_shares": tables.winning_shares(material),
         "gap": gap.gap_rows(material),
-        "training": material.metrics,
+        "training": material.metrics.select(pl.exclude(f"^{TIMED}$")),
         "selections": material.selections,
         "budgets": schedules.table(schedules.list_schedules(material)),
         **_make_study_tables(material),

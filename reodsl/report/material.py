@@ -30,6 +30,8 @@ from reodsl.store.live import STEPS, read_steps
 from reodsl.store.manifest import arm_labels
 
 MEAN = "mean"
+TIMED = "(?:seconds|train_tokens|mfu|memory).*"
+"""The names of numbers of a step that differ from run to run: how long it took, and with how much memory."""
 
 _CURVE = {
     "name": pl.String,
@@ -331,7 +333,11 @@ def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role
 def _steps(folder: Path) -> pl.DataFrame:
     """Return the steps of a training: of its result, or as far as they are where the folder is of one under way."""
     if (folder / "metrics.parquet").exists() or not (folder / STEPS).exists():
-        return read_parquet(folder / "metrics.parquet")
+        steps = read_parquet(folder / "metrics.parquet")
+        if not (folder / "timings.parquet").is_file():
+            return steps
+        timed = read_parquet(folder / "timings.parquet").select("step", f"^{TIMED}$")
+        return steps.join(timed.drop(set(steps.columns) - {"step"}, strict=False), on="step", how="left")
     return pl.from_dicts(read_steps(folder), infer_schema_length=None)
 
 

@@ -39,6 +39,9 @@ LABELS = {
     "seconds_update": "seconds to update",
     "seconds_wait": "seconds waited for responses",
     "seconds_monitor": "seconds to answer the monitor set",
+    "train_tokens_per_second": "tokens trained per second",
+    "mfu": "share of the device's peak FLOPs",
+    "memory": "memory, the most so far (GB)",
 }
 """The metrics that are drawn, in this order, and their names."""
 
@@ -66,7 +69,7 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         rows = rows.with_columns(
             (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(drawn)
         )
-    percent = relative or metric in ("accuracy", "clip_fraction")
+    percent = relative or metric in ("accuracy", "clip_fraction", "mfu")
     x = channel("at", title="step", axis={"tickMinStep": 1})
     y = channel(drawn, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
     mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(*dict.fromkeys((metric, drawn))).mean())

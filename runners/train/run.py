@@ -43,7 +43,7 @@ from runners.train.checkpoint import (
 )
 from runners.train.forward import keep_little, lean_shape
 from runners.train.launch import train_together
-from runners.train.metrics import metrics_table, peak_flops, write_parquet
+from runners.train.metrics import memory_used, metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
     learning_rate_factor,
@@ -211,6 +211,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
                 save_state(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
+        seconds["memory"] = memory_used(learner.device)
         seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), sizes, ranks.world, peak)
         clock = time.monotonic()
         due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took

@@ -289,9 +289,10 @@ def _metrics(path: Path, plain: str, rng: np.random.Generator, steps: int) -> No
             "clip_fraction": 0.02 + 0.02 * rng.random(steps),
             "entropy": 0.5 * np.exp(-at / steps) + 0.01 * rng.random(steps),
             "tokens": (256 * (78 + (length - 78) * done)).astype(np.int64),
-            "seconds_update": 0.8 + 0.1 * rng.random(steps),
         }
     ).write_parquet(path / "metrics.parquet")
+    timed = {"step": at, "seconds_update": 0.8 + 0.1 * rng.random(steps), "memory": 1 + at / steps}
+    pl.DataFrame(timed | {"processor_update": at}).write_parquet(path / "timings.parquet")
 
 
 def _regs(

@@ -16,6 +16,7 @@ from reodsl.ir.data import After, Boxed
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
+from reodsl.report.export import report_tables
 from reodsl.report.figures import Gallery, safe_name
 from reodsl.report.markup import render
 from reodsl.report.material import Material, read
@@ -169,3 +170,12 @@ def test_it_says_where_answers_were_read_and_how_they_were_compared(one_seed: Wo
         == f'{easy.name}: read by after("####"), then boxed, compared by math (rounded numbers within 0.1%)'
     )
     assert found[1:] == [f"{', '.join(each.name for each in others)}: read by boxed, compared by exact"]
+
+
+def test_times_and_memory_are_beside_a_steps_numbers_and_in_no_table(material: Material) -> None:
+    """They differ from run to run, and equal results have equal tables."""
+    arm = material.metrics.filter(arm="vanilla", seed=material.seeds[0]).sort("at")
+    assert arm["memory"].to_list() == pytest.approx([1 + at / arm.height for at in arm["at"]])
+    assert arm["seconds_update"].is_between(0.8, 0.9).all()
+    named = set(material.metrics.columns) - set(report_tables(material)["training"].columns)
+    assert named == {"seconds_update", "memory"}

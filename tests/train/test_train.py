@@ -150,6 +150,7 @@ def test_what_a_ppo_stage_leaves(bench):
     assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
     assert metrics["ratio_error"].max() < 1e-4
     timings = pl.read_parquet(out / "timings.parquet")
+    assert timings["memory"].is_between(0.01, 1000).all()
     for part in ("generate", "force", "grade", "update"):
         assert timings[f"processor_{part}"].sum() >= 0
         assert timings[f"seconds_{part}"].sum() > 0

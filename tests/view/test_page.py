@@ -247,6 +247,14 @@ def test_damage_is_named(
     assert "Damaged or missing, and left out: base.eval.s1, tiny.eval.s1." in text(browser)
 
 
+SMALLEST = """
+Math.min(...[...document.querySelectorAll('body *')].filter((each) => each.getClientRects().length && !each.closest('math')
+  && [...each.childNodes].some((one) => one.nodeType === 3 && one.data.trim()))
+  .map((each) => parseFloat(getComputedStyle(each).fontSize)))
+"""
+"""The size of the smallest letters that are shown, in pixels."""
+
+
 @pytest.mark.parametrize("width", [1400, 1024, 390])
 @pytest.mark.parametrize(
     "part",
@@ -259,6 +267,7 @@ def test_no_part_is_wider_than_the_window(
     browser.resize(width)
     visit(browser, f"{address}#run={record.name}&{part}" if part else address)
     assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert browser.value(SMALLEST) >= 11
 
 
 def test_the_browser_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

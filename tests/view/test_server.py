@@ -301,6 +301,33 @@ def test_a_run_that_has_nothing_yet_has_a_page_that_says_so(finished: Path, tmp_
     assert "results that the report shows is there yet" in Api(store).report(record.name)
 
 
+def test_a_run_without_an_end_has_stopped_and_is_shown(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / ".reodsl", tmp_path / "store", symlinks=True)
+    store = Store(tmp_path / "store")
+    (path,) = store.root.glob("runs/*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "running", "ended": None}))
+    asked, (record,) = Api(store), records(store)
+    assert record.status == "running"
+    assert asked.runs({})["runs"][0]["status"] == "stopped"
+    assert asked.run({"run": record.name})["status"] == "stopped"
+    assert 'id="training"' in asked.report(record.name)
+
+
+def test_without_a_browser_the_address_is_for_the_reader(
+    hostile_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(viewer: Viewer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    monkeypatch.setattr(Viewer, "serve_forever", end)
+    assert call("view", "--open", "--store", str(hostile_store.root)) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"view: http://{HOST}:")
+    assert "open the address by hand" in shown.err
+
+
 def test_a_damaged_report_gives_no_verdict(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / ".reodsl", tmp_path / "store", symlinks=True)
     store = Store(tmp_path / "store")
