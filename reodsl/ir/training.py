@@ -305,6 +305,15 @@ class Loss(IR):
         later=True,
     )
 
+    top_k: int | None = setting(
+        COUNT,
+        "with `reverse`, `forward` or `jsd`, the other model's most likely tokens that are compared one by one, and all the"
+        " rest as one more; left out, the whole vocabulary",
+        "top_k = 64",
+        default=None,
+        later=True,
+    )
+
     @property
     def sorts(self) -> bool:
         """Return whether a token counts or not by its entropy."""

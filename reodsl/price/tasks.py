@@ -259,12 +259,14 @@ def _read_by_frozen(
     """Return the FLOPs of a step that a teacher, or the start, adds: a pass, or one an epoch if whole distributions count.
 
     The logits of both are then made in the loss and made again, the teacher's once by its pass, and the policy's are led
-    back through, as two products. `read` are tokens and their context.
+    back through, as two products. With `top_k` the teacher's are made once a step. `read` are tokens and their context.
     """
     if not method.frozen:
         return 0.0
     if not method.loss.compares_all:
         return other.forward_flops(*read)
+    if method.loss.top_k is not None:
+        return other.forward_flops(*read) + method.epochs * 4 * sizes.logits_flops(answered)
     whole = other.forward_flops(*read) + other.logits_flops(answered) + 4 * sizes.logits_flops(answered)
     return method.epochs * whole
 

@@ -32,6 +32,8 @@ class TrainBatch:
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
     - `logprobs` and `behaviour` are the engine's, as `Response` has them; 0 where it drew nothing.
     - `old` are the log-probabilities that ratios divide by, `reference` those of the frozen model.
+    - `likeliest` and `likelihoods` are the ids [tokens, k] and log-probabilities [tokens, k + 1] of the frozen model's most
+      likely tokens.
 
     A teacher with a wording of its own reads `asked[asked_offsets[i]:asked_offsets[i + 1]]` in the place of row i's prompt;
     both are empty where it reads the row as it is.
@@ -49,6 +51,8 @@ class TrainBatch:
     behaviour: Tensor = NONE
     old: Tensor = NONE
     reference: Tensor = NONE
+    likeliest: Tensor = NONE
+    likelihoods: Tensor = NONE
     asked: Tensor = NO_TOKENS
     asked_offsets: Tensor = NO_TOKENS
 

@@ -29,13 +29,40 @@ class Distributions:
     form: Loss
 
 
+@dataclass(frozen=True, slots=True)
+class Likeliest:
+    """The most likely tokens of the other distributions, and how.
+
+    `ids` are [tokens, k], and `logprobs` theirs and then that of all others together, [tokens, k + 1].
+    """
+
+    ids: Tensor
+    logprobs: Tensor
+    form: Loss
+
+
+@torch.no_grad()
+def find_likeliest(hidden: Tensor, weight: Tensor, count: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the ids and log-probabilities of `Likeliest`, of softmax(hidden @ weight.T / temperature)."""
+    count = min(count, len(weight) - 1)
+    ids = torch.empty(len(hidden), count, dtype=torch.int32, device=hidden.device)
+    logprobs = torch.empty(len(hidden), count + 1, device=hidden.device)
+    for part in _chunks(hidden, weight):
+        every = _logprobs(hidden[part], weight, temperature)
+        top = every.topk(count, -1)
+        ids[part] = top.indices.int()
+        logprobs[part, :count] = top.values
+        logprobs[part, count] = every.scatter_(1, top.indices, -math.inf).logsumexp(-1)
+    return ids, logprobs
+
+
 def score_tokens(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
     temperature: float,
     entropies: bool,
-    other: Distributions | None,
+    other: Distributions | Likeliest | None,
     logprobs_of: Callable[..., Tensor] = token_logprobs,
 ) -> Tensor:
     """Return the log-probabilities of targets, [tokens]; with entropies or divergences from `other` those in rows below."""
@@ -48,7 +75,7 @@ def score_tokens(
 
 
 def token_divergences(
-    hidden: Tensor, weight: Tensor, other: Distributions, temperature: float = 1.0
+    hidden: Tensor, weight: Tensor, other: Distributions | Likeliest, temperature: float = 1.0
 ) -> Tensor:
     """Return how far p is from q at each token, in nats [tokens], with p the policy's distribution and q the other.
 
@@ -59,8 +86,17 @@ def token_divergences(
     - `forward`: KL(q || p).
     - `jsd`: beta KL(q || m) + (1 - beta) KL(p || m) (Agarwal et al. 2024, On-Policy Distillation of Language Models, eq. 1).
 
+    Of `Likeliest` tokens these are over k + 1 outcomes, of which the last has what is left of p and of q. That is never more
+    than over the vocabulary, and 0 where p and q agree on each of the k.
+
     The gradient is by p alone. No more than a chunk's logits are held: the backward pass makes them again.
     """
+    if isinstance(other, Likeliest):
+        ids = filled(other.ids.long())
+        some: Tensor = _Divergences.apply(
+            filled(hidden), weight, ids, filled(other.logprobs), temperature, other.form
+        )
+        return some[: len(hidden)]
     rows = min(len(weight), len(other.weight))
     apart: Tensor = _Divergences.apply(
         filled(hidden), weight[:rows], filled(other.hidden), other.weight[:rows], temperature, other.form
@@ -83,8 +119,7 @@ class _Divergences(Function):
         ctx.temperature, ctx.form = temperature, form
         apart = torch.empty(len(hidden), device=hidden.device)
         for part in _chunks(hidden, weight):
-            both = _logprobs(hidden[part], weight, temperature), _logprobs(theirs[part], matrix, temperature)
-            apart[part] = _compare(*both, form)[0]
+            apart[part] = _outcomes(hidden[part], weight, theirs[part], matrix, part, temperature, form)[0]
         return apart
 
     @staticmethod
@@ -96,8 +131,7 @@ class _Divergences(Function):
         learns = ctx.needs_input_grad[1]
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if learns else None
         for part in _chunks(hidden, weight):
-            mine = _logprobs(hidden[part], weight, ctx.temperature)
-            slopes = _compare(mine, _logprobs(theirs[part], matrix, ctx.temperature), ctx.form)[1]
+            slopes = _outcomes(hidden[part], weight, theirs[part], matrix, part, ctx.temperature, ctx.form)[1]
             flow = slopes.mul_(grad[part, None]).to(hidden.dtype)
             d_hidden[part] = product(flow, weight.t())
             if d_weight is not None:
@@ -114,8 +148,30 @@ def _logprobs(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
     return torch.log_softmax(make_logits(hidden, weight, temperature), -1)
 
 
+def _outcomes(
+    hidden: Tensor,
+    weight: Tensor,
+    theirs: Tensor,
+    matrix: Tensor,
+    part: slice,
+    temperature: float,
+    form: Loss,
+) -> tuple[Tensor, Tensor]:
+    """Return a chunk's divergences and their slopes by its logits; `theirs` are hidden states, or ids of likely tokens.
+
+    A token of the last outcome, of all others together, has its share of the slope by that.
+    """
+    every = _logprobs(hidden, weight, temperature)
+    if theirs.dtype != torch.int64:
+        return _compare(every, _logprobs(theirs, matrix, temperature), form)
+    rest = every.scatter(1, theirs, -math.inf).logsumexp(-1, keepdim=True)
+    apart, slopes = _compare(torch.cat((every.gather(1, theirs), rest), 1), matrix[part], form)
+    shared = (every - rest).exp_().mul_(slopes[:, -1:])
+    return apart, shared.scatter_(1, theirs, slopes[:, :-1])
+
+
 def _compare(mine: Tensor, theirs: Tensor, form: Loss) -> tuple[Tensor, Tensor]:
-    """Return the divergences of rows of log-probabilities, and their slopes by the logits of the first.
+    """Return the divergences of rows of log-probabilities, and their slopes by the first as logits of its outcomes.
 
     A divergence's slope by a logit is p times what its own term is past the mean of all: for `reverse` the terms are
     log p - log q, for `jsd` 1 - beta times log p - log m. For `forward` it is p - q.

@@ -48,8 +48,13 @@ def update(
     )
     measured = require_agreement(apart, method.mismatch_limit, number)
     teacher = None
-    if reference is not None and method.loss.compares_all:
-        teacher = Teacher(reference, reference.head(), method.loss)
+    if reference is not None and method.loss.top_k is not None:
+        rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
+        likely = reference.likeliest(batch.asked_rows(), method.loss.top_k, rows, temperature)
+        batch = replace(batch, likeliest=likely[0], likelihoods=likely[1])
+        teacher = Teacher(reference, method.loss)
+    elif reference is not None and method.loss.compares_all:
+        teacher = Teacher(reference, method.loss, reference.head())
     elif reference is not None:
         theirs = reference.score(batch.asked_rows(), temperature)
         batch = replace(batch, reference=theirs)

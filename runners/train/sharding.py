@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from runners.models.stored import Stored
 from runners.train.adapters import Adapted, is_adapter, merge
 from runners.train.attention import Sequences
-from runners.train.divergences import Distributions, score_tokens
+from runners.train.divergences import Distributions, Likeliest, score_tokens
 from runners.train.forward import plain_forward
 from runners.train.ranks import ALONE, Ranks
 
@@ -35,7 +35,7 @@ class Scorer(nn.Module):
         temperature: float = 1.0,
         entropies: bool = False,
         sequences: Sequences | None = None,
-        other: Distributions | None = None,
+        other: Distributions | Likeliest | None = None,
     ) -> Tensor:
         """Return log-probabilities, as `score_tokens`, for ids and flat positions `at` in them.
 

@@ -31,7 +31,7 @@ from runners.train.batch import (
     put_in_order,
     token_bound,
 )
-from runners.train.divergences import Distributions, score_tokens
+from runners.train.divergences import Distributions, Likeliest, find_likeliest, score_tokens
 from runners.train.forward import Forward, make_forward, plain_forward
 from runners.train.fused import fuse
 from runners.train.logprobs import token_logprobs
@@ -176,7 +176,7 @@ class Learner:
         temperature: float,
         derived: Sequence[Tensor] | None = None,
         entropies: bool = False,
-        other: Distributions | None = None,
+        other: Distributions | Likeliest | None = None,
     ) -> Tensor:
         """Return the log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
 
@@ -204,6 +204,26 @@ class Learner:
         """Return the output matrix as passes see it, [vocabulary, hidden]. Every process has to ask."""
         weight = self.model.get_output_embeddings().weight.detach()
         return weight if self.scorer is None else whole(weight).to(self.precision)
+
+    def likeliest(
+        self, batch: TrainBatch, count: int, rows: int, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return ids and log-probabilities of `find_likeliest` of a batch's trained tokens, on every process.
+
+        They are of the first `rows` of the vocabulary.
+        """
+        head, dealt = self.head()[:rows], self.deal(batch)
+        parts = self.microbatches(batch, 1, dealt)
+        found = [find_likeliest(self.hidden(part), head, count, temperature) for part in parts]
+        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
+        width = min(count, rows - 1)
+        columns = []
+        for at, wide, kind in ((0, width, torch.int32), (1, width + 1, torch.float32)):
+            flat = [torch.zeros(0, dtype=kind, device=self.device), *(each[at].flatten() for each in found)]
+            # Processes join numbers, not rows of them.
+            whole_column = self.ranks.join(torch.cat(flat)).view(-1, wide)
+            columns.append(put_in_order(whole_column, order, batch.trained))
+        return columns[0], columns[1]
 
     def _weights_of_pass(self) -> AbstractContextManager[None]:
         return without_adapters(self.model) if self.base else nullcontext()
@@ -270,15 +290,24 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A frozen model that distributions are compared with, as `form` says; `head` is its output matrix."""
+    """A frozen model that distributions are compared with, as `form` says.
+
+    `head` is its output matrix; None where batches have its likeliest tokens already.
+    """
 
     learner: Learner
-    head: Tensor
     form: Form
+    head: Tensor | None = None
 
-    def distributions(self, part: MicroBatch) -> Distributions:
-        """Return its distributions at the trained tokens of a micro-batch, in the order of these."""
-        return Distributions(self.learner.hidden(part), self.head, self.form)
+    def parts(self, batch: TrainBatch, dealt: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
+        """Return what it reads of a dealt batch; nothing where it has been read."""
+        return () if self.head is None else self.learner.microbatches(batch.asked_rows(), 1, dealt)
+
+    def distributions(self, part: MicroBatch, asked: MicroBatch | None) -> Distributions | Likeliest:
+        """Return its distributions at the trained tokens of a micro-batch, in their order; it reads them as `asked`."""
+        if self.head is None or asked is None:
+            return Likeliest(part.columns.likeliest, part.columns.likelihoods, self.form)
+        return Distributions(self.learner.hidden(asked), self.head, self.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +350,9 @@ def take_step(
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
     dealt = learner.deal(batch, rows)
     parts = learner.microbatches(batch, learner.passes, dealt)
-    theirs = teacher.learner.microbatches(batch.asked_rows(), 1, dealt) if teacher is not None else ()
+    theirs = teacher.parts(batch, dealt) if teacher is not None else ()
     for part, asked in zip_longest(parts, theirs):
-        other = teacher.distributions(asked) if teacher is not None else None
+        other = teacher.distributions(part, asked) if teacher is not None else None
         value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies, other))
         with learner.explain_oom(part):
             value.backward()

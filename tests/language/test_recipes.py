@@ -189,6 +189,7 @@ experiment alone = ppo {
         (("teacher = qwen3_8b",), ["E0521"]),
         (("teacher_wording = concise",), ["E0521"]),
         (("kl = 1", "loss { estimator = reverse, jsd_beta = 0.1 }"), ["E0521"]),
+        (("kl = 1", "loss { top_k = 64 }"), ["E0521"]),
         (("kl = 1", "loss { estimator = jsd, jsd_beta = 1 }"), ["E0303"]),
         (("teacher = behind", "kl = 1"), ["E0311"]),
         (("teacher = short", "kl = 1"), ["E0501"]),

@@ -169,6 +169,8 @@ def test_a_teacher_costs_its_passes() -> None:
     assert whole[3].seconds["training"] - whole[0].seconds["training"] == pytest.approx(
         whole[0].seconds["training"] - one(make.outcome(), epochs=0).seconds["training"], rel=0.2
     )
+    few = one(make.outcome(), kl=1.0, epochs=2, loss=Loss(estimator="reverse", top_k=4))
+    assert held.seconds["training"] < few.seconds["training"] < whole[3].seconds["training"]
     assert held.memory["trainer"] < whole[0].memory["trainer"] < whole[2].memory["trainer"]
 
 

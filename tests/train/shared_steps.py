@@ -56,7 +56,8 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
             kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)
             # Compared by sampled tokens, then by whole distributions.
-            form = Loss(estimator=("k3", "reverse", "jsd")[number] if frozen is not None else "k3")
+            forms = (Loss(estimator="reverse"), Loss(estimator="jsd", top_k=3), Loss())
+            form = forms[number] if frozen is not None else Loss()
             ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy, loss=form)
             # What the first process has drawn, the others are handed.
             batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)

@@ -27,6 +27,9 @@ EXACT = {
     "reverse": Loss(estimator="reverse"),
     "forward": Loss(estimator="forward"),
     "jsd": Loss(estimator="jsd", jsd_beta=0.3),
+    "top": Loss(estimator="reverse", top_k=4),
+    "top_forward": Loss(estimator="forward", top_k=4),
+    "top_jsd": Loss(estimator="jsd", jsd_beta=0.3, top_k=4),
 }
 
 
@@ -59,6 +62,11 @@ def slow_divergence(model, teacher, found, form, own_words):
         for at in range(len(tokens)):
             p = (logits[len(prompt) + at - 1] / TEMPERATURE).softmax(-1)
             q = (theirs[len(asked) + at - 1][: len(p)] / TEMPERATURE).softmax(-1)
+            if form.top_k is not None:
+                likely = q.topk(form.top_k).indices
+                others = torch.ones(len(q), dtype=torch.bool)
+                others[likely] = False
+                p, q = (torch.cat((each[likely], each[others].sum()[None])) for each in (p, q))
             m = form.jsd_beta * q + (1 - form.jsd_beta) * p
             terms = {
                 "reverse": p * (p / q).log(),
@@ -70,7 +78,17 @@ def slow_divergence(model, teacher, found, form, own_words):
     return total / count
 
 
-@pytest.mark.parametrize(("name", "own_words"), [("reverse", True), ("forward", False), ("jsd", False)])
+@pytest.mark.parametrize(
+    ("name", "own_words"),
+    [
+        ("reverse", True),
+        ("forward", False),
+        ("jsd", False),
+        ("top", True),
+        ("top_forward", False),
+        ("top_jsd", False),
+    ],
+)
 def test_whole_distributions_equal_a_loop_over_tokens(monkeypatch, name, own_words):
     """Value and gradient, in several chunks, of a teacher whose vocabulary is padded further."""
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 23 * 4 * 5)

@@ -24,6 +24,10 @@ NEEDS = {
     ),
     "loss.estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
     "loss.jsd_beta": ("loss { estimator = jsd }", "is of GKD's mixture, and the divergence is another one"),
+    "loss.top_k": (
+        "loss { estimator = reverse }",
+        "is of whole distributions, and sampled tokens are compared",
+    ),
     "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
     "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
     "loss.entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
@@ -41,6 +45,8 @@ NEEDS = {
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""
+WHOLE = ("reverse", "forward", "jsd")
+"""The estimators that compare whole distributions."""
 WIDE = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 
@@ -76,6 +82,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         "loss.cap": clip.word == "dual",
         **dict.fromkeys(("loss.estimator", "teacher", "teacher_wording"), diverges),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
+        "loss.top_k": stage["loss.estimator"].word in WHOLE,
         "loss.entropy_share": bool(stage.record.data("entropy")),
         **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
