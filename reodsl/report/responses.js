@@ -186,7 +186,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
         choice("beside", "beside", [["", "nothing"], ...others.map((each) => [each.name, each.name])], state.get("beside")),
         drawable && el("button", { type: "button", name: "source", "aria-pressed": String(source), onclick: () => go({ source: source ? null : 1 }) }, "LaTeX as written"),
         links ? el("button", { type: "button", onclick: copy }, "copy link") : null, copied),
-      el("h3", { tabindex: -1, "data-first": true }, `${first.benchmark}, sample ${first.sample}`),
+      el(links ? "h2" : "h3", { tabindex: -1, "data-first": true }, `${first.benchmark}, sample ${first.sample}`),
       el("div", { class: "question", tabindex: 0 }, written(first.text, 0, first.text.length, formulasOf(first, "text", source))),
       el("p", { class: "about" }, first.gold.length > 1 ? "Reference answers: " : "Reference answer: ",
         el("b", {}, first.gold.slice(0, 8).join(" or ") || "none"), first.gold.length > 8 ? ` or one of ${first.gold.length - 8} more` : null,

@@ -75,7 +75,7 @@ const trainingReader = ({ root, info, ask, query, go }) => {
           el("input", { type: "number", name: "number", min: 1, max: counts.steps, value: step ?? "", "aria-label": "step", onchange: choose("step") })),
         question ? el("button", { type: "button", name: "all", onclick: () => go({ question: null, offset: null }) }, "← all questions") : null),
       el("div", { class: "charts two" }, spread("length in tokens", counts.tokens, counts, step), spread("reward", counts.reward, counts, step)),
-      el("h3", { tabindex: -1, "data-first": true }, question ? "A question over the steps" : `Step ${step} of ${counts.steps}`),
+      el("h2", { tabindex: -1, "data-first": true }, question ? "A question over the steps" : `Step ${step} of ${counts.steps}`),
       question && el("div", { class: "question", tabindex: 0 }, found.questions[question] ?? question),
       el("p", { class: "about", role: "status" }, found.total ? `${found.total.toLocaleString("en-US")} rollouts: mean reward ${number(means.reward)}, `
         + `${(100 * means.correct).toFixed(1)}% right, ${Math.round(means.tokens)} tokens.` : "No rollouts here."),

@@ -58,7 +58,7 @@
       el("td", { class: "asked" }, each.verdict, el("small", {}, each.arms.map(([arm, reg]) => reg === null ? arm : `${arm} ${reg.toFixed(1).replace("-", "−")}`).join(" · "))),
       el("td", {}, ["tasks", "training", "responses"].map((tab) => [el("a", { href: part(each.run, tab), "data-key": each.run + tab }, tab), " "]))));
     clear(main, el("h2", {}, "Runs"), el("p", { class: "about" }, store),
-      rows.length ? el("div", { class: "scroll runs" }, el("table", {}, el("thead", {}, el("tr", {}, ["run", "state", "verdict, and REG of each arm", ""].map((name) =>
+      rows.length ? el("div", { class: "scroll runs" }, el("table", {}, el("thead", {}, el("tr", {}, ["run", "state", "verdict, and REG of each arm", "look at"].map((name) =>
         el("th", { scope: "col" }, name)))), el("tbody", {}, rows))) : el("p", { class: "about" }, "Nothing has run here yet."));
   };
 
@@ -75,7 +75,7 @@
     const listed = (head, those) => those.length
       ? [el("h3", {}, head), el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, those)))] : [];
     clear(main, el("h2", {}, info.study), info.doc ? el("p", { class: "about" }, info.doc) : null,
-      el("p", { class: "about" }, `Run ${info.run}. `, el("a", { href: report(info.run), "data-key": "report" }, "Its report")),
+      el("p", { class: "about" }, `Run ${info.run}`), el("p", {}, el("a", { href: report(info.run), "data-key": "report" }, "Its report")),
       listed("Running", rows), listed("Ended in this run", ended));
   };
 

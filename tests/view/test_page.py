@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from reodsl.view.server import Viewer
 from tests.hostile.browser import Browser, find, running
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+
+AXE = importlib.util.find_spec("axe_playwright_python")
 
 
 @contextmanager
@@ -136,7 +139,7 @@ def test_responses_are_turned_by_keys_and_their_formulas_drawn(
         wait(browser, f"document.querySelector('.turn').textContent.includes('{at + 1} of 8')")
         wait(browser, f"{head}.startsWith('{listed[at]['evaluation']}{listed[at]['tokens']} tokens')")
         # The focus is never lost: what is read next is there.
-        assert browser.value("document.activeElement.tagName") == "H3"
+        assert browser.value("document.activeElement.tagName") == "H2"
     (formula,) = browser.value("[...document.querySelectorAll('.trace math')].map((each) => each.innerHTML)")
     assert "<mfrac>" in formula
     assert "href" not in formula
@@ -162,7 +165,7 @@ def test_what_a_model_wrote_while_it_was_trained_is_read(
     (record,) = records(hostile_store)
     browser.resize(1400)
     visit(browser, f"{address}#run={record.name}&tab=training")
-    wait(browser, "document.querySelector('main h3')?.textContent === 'Step 2 of 2'")
+    wait(browser, "document.querySelector('main h2')?.textContent === 'Step 2 of 2'")
     assert browser.value("document.querySelectorAll('.spread svg rect.here').length") == 2
     assert browser.value("document.querySelectorAll('main .trace').length") == 4
     head = str(browser.value("document.querySelector('.pane header').textContent"))
@@ -173,12 +176,12 @@ def test_what_a_model_wrote_while_it_was_trained_is_read(
         "(() => { const svg = document.querySelector('.spread svg'), box = svg.getBoundingClientRect();"
         " svg.dispatchEvent(new MouseEvent('click', { clientX: box.left + box.width / 4, bubbles: true })); })()"
     )
-    wait(browser, "document.querySelector('main h3').textContent === 'Step 1 of 2'")
+    wait(browser, "document.querySelector('main h2').textContent === 'Step 1 of 2'")
     browser.value(
         "(() => { const each = document.querySelector('[name^=over-]'); each.focus(); each.click(); })()"
     )
-    wait(browser, "document.querySelector('main h3').textContent === 'A question over the steps'")
-    assert browser.value("document.activeElement.tagName") == "H3"
+    wait(browser, "document.querySelector('main h2').textContent === 'A question over the steps'")
+    assert browser.value("document.activeElement.tagName") == "H2"
     assert "window.pwned" in text(browser)
     assert browser.value("typeof window.pwned") == "undefined"
     assert browser.complaints() == []
@@ -260,7 +263,7 @@ Math.min(...[...document.querySelectorAll('body *')].filter((each) => each.getCl
     "part",
     ["", "tab=tasks", "tab=training", "tab=responses", "tab=responses&of=tiny%401&row=1&beside=base%401"],
 )
-def test_no_part_is_wider_than_the_window(
+def test_no_part_is_wider_than_the_window_and_axe_finds_nothing(
     browser: Browser, address: str, hostile_store: Store, width: int, part: str
 ) -> None:
     (record,) = records(hostile_store)
@@ -268,6 +271,12 @@ def test_no_part_is_wider_than_the_window(
     visit(browser, f"{address}#run={record.name}&{part}" if part else address)
     assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert browser.value(SMALLEST) >= 11
+    if AXE is not None and AXE.origin is not None and width != 1024:
+        browser.value((Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0")
+        found = browser.value(
+            "axe.run({resultTypes: ['violations']}).then((all) => all.violations.map((one) => [one.id, one.nodes[0].html]))"
+        )
+        assert found == []
 
 
 def test_the_browser_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
