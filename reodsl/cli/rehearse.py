@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -21,12 +22,17 @@ from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Ready, prepare_study
 from reodsl.price.history import keep_rehearsal, read_history
 from reodsl.price.machine import gpus_of
-from reodsl.rehearse import Size, StandIns, list_unshown, shrink
+from reodsl.rehearse import Phase, Size, StandIns, list_reached, list_unshown, shrink
 from reodsl.run import RunOutcome, run
 from reodsl.store import runs
+from reodsl.store.notes import read_notes
 
+STEPS = 3
+"""Steps of each stage on a cluster: one more than elsewhere, so that new weights reach engines where there is a lag."""
 REAL_TOKENS = 2048
 """The longest response of a rehearsal with real models: short ones would measure what surrounds tokens alone."""
+NODES = 2
+"""Nodes of a cluster that is made for a rehearsal, at most."""
 PREFIX = ".reodsl-rehearsal-"
 """The start of the name of the folder beside the store in which a rehearsal keeps what it needs until it ends."""
 
@@ -37,6 +43,7 @@ Examples:
   reodsl rehearse specs/qwen3_4b_reo_exp.reo
   reodsl rehearse specs/paper/qwen3_4b.reo --amend reo_exp.optim.lr=1e-6
   reodsl rehearse specs/quickstart.reo --engine sglang
+  reodsl rehearse specs/qwen3_4b_reo_exp.reo --address local   (on Ray, with nodes and GPUs that are only declared)
   reodsl rehearse specs/qwen3_4b_reo_exp.reo --real --address auto   (the cluster and the weights of the spec)
   reodsl rehearse specs/quickstart.reo --out /tmp/rehearsed   (keeps its report)
 """,
@@ -56,9 +63,7 @@ Examples:
 @click.option(
     "--steps",
     type=click.IntRange(1, 1000),
-    default=Size().steps,
-    show_default=True,
-    help="Steps of each stage, if it has as many.",
+    help=f"Steps of each stage, if it has as many. Default: {Size().steps}, on a cluster {STEPS}.",
 )
 @click.option(
     "--real",
@@ -66,7 +71,10 @@ Examples:
     help="Run the spec's own models where the spec runs, on its cluster by Ray, and keep times and memory for `plan`.",
 )
 @click.option(
-    "--address", metavar="HOST:PORT", help="With --real: the Ray cluster (`auto`: the one of this node)."
+    "--address",
+    metavar="HOST:PORT",
+    help="Place all on the Ray cluster there as a run does (`auto`: the one of this node; `local`: one that is made for it,"
+    " with GPUs that are only declared). Processors stand in for GPUs, or with --real they are used.",
 )
 @click.option("--out", type=Place(), metavar="DIR", help="Keep the report there.")
 @trust_options
@@ -80,7 +88,7 @@ def command(
     store_dir: Path | None,
     engine: str | None,
     tokens: int | None,
-    steps: int,
+    steps: int | None,
     real: bool,
     address: str | None,
     out: Path | None,
@@ -95,55 +103,101 @@ def command(
     lengths are cut in proportion, and each stage takes two steps (`--steps`). Data are read as they are; questions that are
     not on this machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not
     touched.
+    With --address it keeps the spec's cluster, and tells which of its parts were reached: placement, weights, lag, a lost
+    server, and a lost node.
     With --real the spec's own models run where the spec says, and `plan` prices by what that took.
-    Exits 0 when every task was done, 1 when one failed.
+    Exits 0 when every task was done, 1 when one failed or a part of a run on the cluster was not reached.
     """
-    if real and engine:
-        raise click.UsageError("--real takes the spec's engine; change that one with --amend")
-    if address and not real:
-        raise click.UsageError("--address goes with --real")
+    if engine and (real or address):
+        option = "--real" if real else "--address"
+        raise click.UsageError(f"{option} takes the spec's engine; change that one with --amend")
+    if real and address == "local":
+        raise click.UsageError("--address local declares GPUs that nobody has; --real wants some")
     from reodsl.cli.run import Watcher
 
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     registry = load_registry()
     if registry.stand_ins is None:
         raise problem("E0964", "these runners know nothing of rehearsals", help="take those of reodsl")
+    declared = bool(address) and not real
+    if declared and ready.spec.study.cluster is None:
+        raise problem(
+            "E0971",
+            "the spec names no cluster, so a rehearsal places nothing on one",
+            where=spec,
+            help="name one in the study, as `cluster = h100_1x8`, or leave out --address",
+        )
     beside = ready.store.root.parent
     beside.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
-    begun = time.monotonic()
+    begun, local = time.monotonic(), address == "local"
+    steps = steps or (STEPS if declared else Size().steps)
+    phases: tuple[Phase, ...] = ()
     try:
         doubles = registry.stand_ins(ready.spec, ready.keys.folder, place / "models")
         if real:
             doubles = StandIns(data=doubles.data)
-            small = shrink(ready.spec, _real_size(ready.spec, tokens or REAL_TOKENS, steps), doubles)
+            small = shrink(ready.spec, _size_for(ready.spec, tokens or REAL_TOKENS, steps), doubles)
+        elif declared:
+            size = _size_for(ready.spec, tokens or Size().longest, steps, NODES if local else None)
+            small = shrink(ready.spec, size, doubles)
         else:
             size = Size(longest=tokens or Size().longest, steps=steps)
             small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
-        missing = list_unshown(ready.spec, small, doubles)
+        missing = list_unshown(ready.spec, small, doubles, declared)
         little = prepare_study(small, Path(spec), place / "store").for_run()
         plan = little.plan()
         folder = out or place / "report"
         watcher = Watcher(little, plan, folder, quiet, as_json)
         # What a double writes is noise, so warnings about its responses say nothing.
         watcher.doubts = Doubts(little, True)
-        local = small.study.cluster is None and address is None
-        machine = Machine(local, address, without_sandbox=without_sandbox, allow_python=allow_python)
+        machine = Machine(
+            small.study.cluster is None and address is None,
+            None if local else address,
+            without_sandbox=without_sandbox,
+            allow_python=allow_python,
+            notes=_begin_notes(place) if declared else None,
+        )
         outcome = run(little, plan, machine, folder, watcher)
         measured = _keep(ready, little) if real else 0
+        if machine.notes is not None:
+            phases = list_reached(small, read_notes(machine.notes), _lag(little, outcome), machine.declares)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    _tell(ready, little, outcome, missing, time.monotonic() - begun, out, as_json)
+    _tell(ready, little, outcome, phases, missing, time.monotonic() - begun, out, as_json)
     if real and not as_json:
         click.echo(f"`reodsl plan` goes by what {measured} of its tasks took, until a run has told more.")
-    if outcome.results.failed:
+    if outcome.results.failed or any(each.reached is False for each in phases):
         raise SystemExit(1)
 
 
-def _real_size(spec: Spec, tokens: int, steps: int) -> Size:
-    """Return a rehearsal with something to do for each GPU of a step."""
-    gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1)
-    return Size(longest=tokens, steps=steps, prompts=max(Size().prompts, gpus), pool=max(Size().pool, gpus))
+def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> Size:
+    """Return a rehearsal with something to do for each GPU of a step, on a small cluster if `nodes` are given."""
+    gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1) if nodes is None else 1
+    prompts, pool = max(Size().prompts, gpus), max(Size().pool, gpus)
+    return Size(longest=tokens, steps=steps, prompts=prompts, pool=pool, nodes=nodes)
+
+
+def _begin_notes(place: Path) -> Path:
+    """Make the folder in which all processes of a rehearsal on a cluster note what they do."""
+    notes = (place / "notes").resolve()
+    notes.mkdir()
+    return notes
+
+
+def _lag(little: Ready, outcome: RunOutcome) -> float:
+    """Return the most steps by which responses that a step learnt from were older than its weights."""
+    import polars as pl
+
+    most = 0.0
+    store = little.store.open()
+    for task in little.graph.tasks:
+        if task.kind == "train" and task.id in outcome.results.keys:
+            file = store.path(outcome.results.keys[task.id]) / "metrics.parquet"
+            table = pl.read_parquet(file, glob=False)
+            if "lag_max" in table.columns:
+                most = max(most, float(table["lag_max"].max()))  # type: ignore[arg-type]
+    return most
 
 
 def _keep(ready: Ready, little: Ready) -> int:
@@ -157,12 +211,13 @@ def _tell(
     ready: Ready,
     little: Ready,
     outcome: RunOutcome,
+    phases: tuple[Phase, ...],
     missing: tuple[str, ...],
     seconds: float,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the tasks that failed, how many were done, and the limits of that; or the same as JSON."""
+    """Print the tasks that failed, how many were done, what was reached, and the limits; or the same as JSON."""
     from reodsl.cli.output import gather_findings, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.plan.places import locate_failures
@@ -188,6 +243,7 @@ def _tell(
                 "study": ready.spec.study.name,
                 "status": "failed" if results.failed else "finished",
                 "tasks": tasks,
+                "reached": [asdict(phase) for phase in phases],
                 "unshown": list(missing),
                 "diagnostics": to_json(faults),
             }
@@ -195,6 +251,12 @@ def _tell(
         return
     done, whole = len(results.keys), len(little.graph.tasks)
     click.echo(f"Rehearsed {ready.spec.study.name}: {done} of {whole} tasks done in {seconds:.0f} s.")
+    for phase in phases:
+        state = {True: "reached", False: "not reached", None: "left out"}[phase.reached]
+        first, *more = phase.words
+        click.echo(f"{phase.name}: {state}: {first}")
+        for words in more:
+            click.echo(f"  {words}")
     click.echo("What this did not show:")
     for each in missing:
         click.echo(f"  - {each}")

@@ -51,7 +51,8 @@ class Resources:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
     answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
-    run (`reodsl.store.code`). `determinism` is the cluster's.
+    run (`reodsl.store.code`). `determinism` is the cluster's. `notes` is the folder of a rehearsal's notes: its GPUs are
+    reserved, and may be declared alone; processors compute, and stand-ins serve.
     """
 
     device: str = "cpu"
@@ -65,6 +66,12 @@ class Resources:
     devices: tuple[str, ...] = ()
     confined: bool = True
     python: frozenset[str] = frozenset()
+    notes: Path | None = None
+
+    @property
+    def reserves_gpus(self) -> bool:
+        """Return whether processes take GPUs of their cluster, whatever they compute on."""
+        return self.device != "cpu" or self.notes is not None
 
 
 @dataclass(frozen=True, slots=True)

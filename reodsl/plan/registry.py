@@ -34,7 +34,9 @@ class Machine:
     With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
     `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
     checksums of what may run. With `allow_judge`, judges and served models that are new to this machine are asked,
-    servers that run already take the run's weights, and both are remembered.
+    servers that run already take the run's weights, and both are remembered. `notes` is the folder of a rehearsal's notes:
+    GPUs of a cluster may be declared alone, processors compute and stand-ins serve; without an address as many GPUs are
+    declared here as the tasks' clusters have.
     """
 
     local: bool = False
@@ -43,6 +45,12 @@ class Machine:
     allow_python: bool = False
     python: frozenset[str] = frozenset()
     allow_judge: bool = False
+    notes: Path | None = None
+
+    @property
+    def declares(self) -> bool:
+        """Return whether the GPUs of clusters are declared on this machine."""
+        return self.notes is not None and self.address is None and not self.local
 
 
 @dataclass(frozen=True, slots=True)

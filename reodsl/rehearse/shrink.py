@@ -78,7 +78,8 @@ class Size:
 
     `longest`: tokens of the longest response of the spec. `steps` of each stage. `prompts` and `rollouts` of a step.
     `questions` of each benchmark, with `samples` responses each, forced at about `cuts` budgets. `pool`: questions to
-    train on, with `drawn` responses each where some are selected. `answer`: tokens of a forced answer.
+    train on, with `drawn` responses each where some are selected. `answer`: tokens of a forced answer. `nodes` of a cluster,
+    each with as few GPUs as it takes for several processes; None: all of them.
     """
 
     longest: int = 64
@@ -91,6 +92,7 @@ class Size:
     pool: int = 8
     drawn: int = 8
     answer: int = 4
+    nodes: int | None = None
 
 
 MADE_UP = 8
@@ -146,7 +148,7 @@ class _Shrinking:
         return small
 
     def study(self, study: Study) -> Study:
-        here = {} if self.engine is None else {"cluster": None, "engine": self.engine}
+        here = {"cluster": self.cluster(study.cluster)} | ({"engine": self.engine} if self.engine else {})
         changes = {
             "seeds": study.seeds[:1],
             "arms": tuple(map(self.arm, study.arms)),
@@ -157,6 +159,15 @@ class _Shrinking:
             "charts": self.scaled(study.charts),
         }
         return _replace(study, **changes, **here)
+
+    def cluster(self, cluster: Cluster | None) -> Cluster | None:
+        """Return none for an engine of this machine, else the cluster, or a small one of the same placement."""
+        if cluster is None or self.engine is not None or self.size.nodes is None:
+            return cluster if self.engine is None else None
+        wide, nodes = min(cluster.tensor_parallel, 2), min(cluster.nodes, self.size.nodes)
+        several = 2 if cluster.placement == "apart" or nodes == 1 else 1
+        gpus = min(cluster.gpus_per_node, several * wide)
+        return _replace(cluster, nodes=nodes, gpus_per_node=gpus, tensor_parallel=wide)
 
     def arm(self, arm: Arm) -> Arm:
         start = arm.checkpoint
@@ -236,7 +247,7 @@ class _Shrinking:
             stages=tuple(
                 self.taught(self.stage(each, byte_level), each, experiment) for each in experiment.stages
             ),
-            cluster=experiment.cluster if self.engine is None else None,
+            cluster=self.cluster(experiment.cluster),
         )
 
     def taught(self, small: Stage, stage: Stage, experiment: Experiment) -> Stage:
@@ -260,7 +271,7 @@ class _Shrinking:
             plateau=None if plateau is None else _replace(plateau, window=1),
             selected=None if stage.selected is None else self.selected(stage.selected),
             expected_length=None,
-            save_every=min(1, stage.save_every),
+            save_every=1,
         )
 
     def method(self, method: Method, byte_level: bool, selected: bool) -> Method:
@@ -289,7 +300,8 @@ class _Shrinking:
             "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),
             "monitor": None if method.monitor is None else self.monitor(method.monitor),
-            "lag": min(method.lag, self.size.steps - 1),
+            # So that new weights reach the engine too.
+            "lag": min(method.lag, max(self.size.steps - 2, min(1, self.size.steps - 1))),
             "segment": None if method.segment is None else self.segment(method.segment, reward),
         }
         return _replace(method, **changes)
@@ -398,8 +410,11 @@ def _limit_source(source: DataSource, count: int) -> DataSource:
     return source
 
 
-def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...]:
-    """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first."""
+def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = False) -> tuple[str, ...]:
+    """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first.
+
+    `declared`: processors computed in the place of the cluster's GPUs, and stand-ins served.
+    """
     study, less = spec.study, small.study
     said = []
     doubles: dict[str, list[str]] = {}
@@ -426,6 +441,15 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns) -> tuple[str, ...
             f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them,"
             " tensor parallelism, Ray"
         )
+    if declared and study.cluster is not None:
+        had = (
+            "" if study.cluster == less.cluster else f", of which {label_cluster(less.cluster)} were declared"
+        )
+        said.append(
+            f"GPUs of {label_cluster(study.cluster)}{had}: what fits into their memory, their kernels and NCCL"
+        )
+    if declared and study.engine == "sglang":
+        said.append("SGLang: stand-ins took its messages, and the embedded engine answered them")
     if study.engine != less.engine:
         said.append(f"engine {study.engine}: {less.engine} generated in its place")
     longest, shorter = (

@@ -78,8 +78,9 @@ def _sglang(
         tensor_parallel=resources.tensor_parallel,
         determinism=resources.determinism,
         patience=patience(),
+        notes=resources.notes,
     )
-    if beside is not None and not list_given():
+    if beside is not None and (settings.notes is not None or not list_given()):
         settings = colocated_settings(settings, beside)
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))

@@ -10,10 +10,16 @@ from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, Results
 from runners.execute.check import gpus
 from runners.execute.local import Local
-from runners.execute.placement import resources_of
+from runners.execute.placement import bundles, declared_nodes, lacking, resources_of
 from runners.execute.schedule import Backend, schedule
 
 __all__ = ["execute"]
+
+
+def _trainings(run: Execution) -> list[Task]:
+    """Return the trainings of a run that generate, or all where none does."""
+    every = [task for task in run.graph.tasks if task.kind == "train"]
+    return [task for task in every if task.payload["stage"]["method"]["kind"] == "ppo"] or every
 
 
 def execute(run: Execution) -> Results:
@@ -28,14 +34,27 @@ def execute(run: Execution) -> Results:
             return Local(run.emit)
         from runners.execute.cluster import Cluster
 
-        return Cluster(run.machine.address, run.store.root.resolve(), run.emit)
+        cluster = Cluster(run.machine.address, run.store.root.resolve(), run.emit)
+        if run.machine.notes is None:
+            return cluster
+        from runners.execute.rehearsal import Rehearsal
+
+        clusters = [task.cluster for task in run.graph.tasks if task.cluster is not None]
+        declared = declared_nodes(clusters) if run.machine.declares else ()
+        # A training that fits the nodes which are left waits for none.
+        wanted = {task.id: bundles(task.kind, resources(task)) for task in _trainings(run)}
+        lost = [name for name, each in wanted.items() if lacking(each, declared[1:], name) is not None]
+        return Rehearsal(cluster, run.machine.notes, declared, lost)
 
     here = gpus()
 
     def resources(task: Task) -> Resources:
-        # Where the GPUs are another machine's, this one does not see them.
-        device = "cuda" if here or (run.machine.address and task.cluster is not None) else "cpu"
+        # Where the GPUs are another machine's or nobody's, this one does not see them.
+        notes, placed = run.machine.notes, task.cluster is not None
+        device = "cuda" if here or (placed and (run.machine.address or notes is not None)) else "cpu"
         wanted = resources_of(task.kind, task.cluster, device, engine_of(task))
+        if notes is not None:
+            wanted = replace(wanted, device="cpu", notes=notes if wanted.device != "cpu" else None)
         return replace(wanted, confined=not run.machine.without_sandbox, python=run.machine.python)
 
     return schedule(run, start, resources)

@@ -25,7 +25,16 @@ from reodsl.store.code import is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.plain import NotPlain, open_plain
 from runners.engine.sglang.interpreter import ADDRESS
-from runners.execute.placement import COMPUTES, Node, bundles, gpu_here, lacking, other_gpus, resources_of
+from runners.execute.placement import (
+    COMPUTES,
+    Node,
+    bundles,
+    declared_nodes,
+    gpu_here,
+    lacking,
+    other_gpus,
+    resources_of,
+)
 from runners.execute.probes import ask_at, diagnose
 from runners.execute.questions import place_finding, questions
 from runners.models.bounds import require_bounded
@@ -148,7 +157,7 @@ def _scorers(payload: Any) -> Iterator[str]:
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     """Report SGLang, if a task needs it and it has to be on this machine, and servers that run already and do not fit."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
-    if machine.address or not served:
+    if machine.address or machine.notes is not None or not served:
         return
     from runners.engine.sglang.interpreter import missing
 
@@ -187,7 +196,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
         yield from _silent(machine)
         return
     try:
-        nodes = _nodes(machine)
+        nodes = declared_nodes(places) if machine.declares else _nodes(machine)
     except Problem as caught:
         yield from caught.diagnostics
         return
@@ -207,7 +216,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             if lack is not None:
                 yield lack
     served = any(engine == "sglang" for kinds in places.values() for _, engine in kinds)
-    if served and not os.environ.get(ADDRESS) and (machine.address or gpus()):
+    if served and machine.notes is None and not os.environ.get(ADDRESS) and (machine.address or gpus()):
         yield from diagnose(ask_at(machine.address))
 
 
@@ -292,7 +301,8 @@ def _too_few(
         notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
         help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
         if not machine.address
-        else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
+        else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`"
+        + ("; `--address local` declares some on this machine" if machine.notes is not None else ""),
     )
 
 

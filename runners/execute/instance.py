@@ -55,6 +55,7 @@ def start_ray(address: str | None) -> ExitStack:
         return ExitStack()
     if address:
         answers(address)
+    _hush()
     before = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         try:
@@ -71,6 +72,13 @@ def start_ray(address: str | None) -> ExitStack:
             if before is not None and threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
         return stack.pop_all()
+
+
+def _hush() -> None:
+    """Keep Ray from printing that a node died on standard output, where a command's answer is: the run says so."""
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 def _joining(address: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ an engine uses the GPUs of the trainers of its bundle in turn with them; alone, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,16 @@ class Node:
     cpus: float
     gpus: float
     gpu: str = ""
+
+
+def declared_nodes(clusters: Iterable[Cluster]) -> tuple[Node, ...]:
+    """Return nodes to declare on this machine: as many as the largest cluster has, with cores for tasks without GPUs."""
+    every = tuple(clusters)
+    gpus = max((each.gpus_per_node for each in every), default=0)
+    return tuple(
+        Node(f"node-{number + 1}", gpus + 2.0, float(gpus))
+        for number in range(max((each.nodes for each in every), default=0))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
 
 def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
     """Return the bundles of a task; the first is where the task itself runs."""
-    threads, each = float(resources.threads), 0.0 if resources.device == "cpu" else 1.0
+    threads, each = float(resources.threads), 1.0 if resources.reserves_gpus else 0.0
     wide = resources.tensor_parallel
     servers = resources.engine != "embedded"
     if kind != "train":
@@ -89,7 +99,7 @@ def cores_of(order: Order) -> int:
     """Return the cores that the task's own process keeps busy: twice its threads if it generates while it trains."""
     given = order.resources
     method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
-    beside = bool(method.get("lag")) and given.device == "cpu" and given.engine == "embedded"
+    beside = bool(method.get("lag")) and not given.reserves_gpus and given.engine == "embedded"
     return given.threads * (2 if beside else 1)
 
 

@@ -178,7 +178,7 @@ class Actors:
         first, *others = parts
         for part in others:
             resources = part.job.resources
-            gpus, cores = (0, resources.threads) if resources.device == "cpu" else (1, 1)
+            gpus, cores = (1, 1) if resources.reserves_gpus else (0, resources.threads)
             place = seat(seat_of_trainer(resources, part.rank))
             options = actor_class.options(num_cpus=cores, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()

@@ -18,6 +18,7 @@ from reodsl.store import runs
 from reodsl.store.live import Teller, add_step
 from reodsl.store.store import Store
 from runners.data import load
+from runners.execute.local import Local
 from tests.bad_input.commands import FROM_FOLDER, SPEC
 from tests.cli.json_document import Mismatch, Shape, compare, read_document, unseen
 
@@ -39,6 +40,11 @@ study small {
 )
 OTHER = SMALL.replace("arm base = mite", "arm start = mite\n  arm more = tiny")
 OTHER = OTHER.replace("[base]", "[start]").replace("relative_to: base", "relative_to: start")
+PLACED = SMALL.replace(
+    "study small {",
+    'cluster one {\n  nodes = 1\n  gpus_per_node = 1\n  gpu = "H100"\n  memory = 80 GiB\n}\n'
+    "study small {\n  cluster = one\n  engine = embedded",
+)
 CURVES = (
     "model,benchmark,budget,accuracy\n"
     "a,m,0,0.1\na,m,8,0.5\na,m,16,0.5\nb,m,0,0.0\nb,m,8,0.2\nb,m,16,0.6\nedge,m,0,0.1\nedge,m,8,0.5\nedge,m,16,0.6\n"
@@ -84,7 +90,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "new": [("new", "--list")],
     "doctor": [("doctor", "tiny.reo", "absent.reo"), ("doctor", "--node")],
     "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
-    "rehearse": [("rehearse", "far.reo")],
+    "rehearse": [("rehearse", "far.reo"), ("rehearse", "placed.reo", "--address", "local")],
     "reward": [
         ("reward", "tiny.reo", "--length", "4,8", "--correct", "yes,no", "--forced", "8:no"),
         ("reward", "tiny.reo", "std.rewards.hgpo", "--length", "4", "--correct", "yes", "--given", "mode=0"),
@@ -150,10 +156,14 @@ def test_what_is_printed_is_what_is_documented(
     monkeypatch.delenv("REODSL_STORE", raising=False)
     lacking = Part("glibc", "broken", "glibc 2.31", "take a newer system")
     monkeypatch.setattr("runners.execute.probes.probe_nodes", lambda store, address: {"left": (lacking,)})
+    # Without Ray; its own test is long.
+    monkeypatch.setattr("runners.execute.cluster.Cluster", lambda address, store, emit: Local(emit))
+    monkeypatch.setattr("runners.execute.rehearsal.Rehearsal", lambda backend, *_: backend)
     # What is wrong inside a file is left to the task that reads it, which fails.
     monkeypatch.setattr(load, "READ_AHEAD", 0)
     for name, text in (
         ("tiny.reo", SMALL),
+        ("placed.reo", PLACED),
         ("other.reo", OTHER),
         ("absent.reo", FROM_FOLDER),
         ("far.reo", SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("two.jsonl")')),

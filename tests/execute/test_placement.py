@@ -12,7 +12,16 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
 from runners.execute.order import Order
-from runners.execute.placement import Bundle, Node, bundles, cores_of, lacking, resources_of, threads_beside
+from runners.execute.placement import (
+    Bundle,
+    Node,
+    bundles,
+    cores_of,
+    declared_nodes,
+    lacking,
+    resources_of,
+    threads_beside,
+)
 from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
 
 
@@ -37,6 +46,15 @@ def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
     assert bundles("data", Resources()) == (Bundle("worker", 1.0, 0.0),)
 
 
+def test_a_rehearsal_reserves_gpus_and_declares_as_many_as_the_largest_clusters_have() -> None:
+    given = Resources(engine="sglang", engines=2, apart=True, notes=Path("notes"))
+    assert bundles("train", given) == (Bundle("trainer", 1.0, 1.0), *(Bundle("engine", 1.0, 1.0),) * 2)
+    nodes = declared_nodes([cluster(2, 2), cluster(1, 4)])
+    assert [(node.name, node.gpus) for node in nodes] == [("node-1", 4), ("node-2", 4)]
+    assert lacking(bundles("train", given), nodes, None) is None
+    assert declared_nodes([]) == ()
+
+
 @pytest.mark.parametrize(
     ("lag", "given", "cores"),
     [
@@ -44,6 +62,7 @@ def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
         (1, Resources(), 2),
         (1, Resources(engine="sglang"), 1),
         (1, Resources(device="cuda"), 1),
+        (1, Resources(notes=Path("notes")), 1),
     ],
 )
 def test_rollouts_beside_training_on_a_processor_take_a_core_more(

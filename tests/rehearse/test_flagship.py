@@ -134,7 +134,12 @@ def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(("--real", "--engine", "sglang"), "the spec's engine"), (("--address", "auto"), "goes with --real")],
+    [
+        (("--real", "--engine", "sglang"), "--real takes the spec's engine"),
+        (("--address", "local", "--engine", "sglang"), "--address takes the spec's engine"),
+        (("--real", "--address", "local"), "--real wants some"),
+        (("--address", "local"), "E0971"),
+    ],
 )
 def test_options_that_exclude_each_other(
     options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]

@@ -71,6 +71,37 @@ def test_a_stage_takes_as_many_steps_as_are_asked_for(steps: int) -> None:
     assert {stage.steps for stage in stages} == {steps}
 
 
+@pytest.mark.parametrize(
+    ("settings", "gpus", "wide"),
+    [
+        ({"placement": "colocated"}, 1, 1),
+        ({"placement": "apart"}, 2, 1),
+        ({"placement": "apart", "tensor_parallel": 4}, 4, 2),
+        ({"placement": "colocated", "nodes": 1}, 2, 1),
+        ({"placement": "colocated", "nodes": 1, "gpus_per_node": 1}, 1, 1),
+    ],
+)
+def test_a_declared_cluster_has_the_placement_of_the_specs_on_few_gpus(
+    settings: dict[str, object], gpus: int, wide: int
+) -> None:
+    spec = compiled("specs/qwen3_4b_reo_exp.reo")
+    assert spec.study.cluster is not None
+    cluster = spec.study.cluster.model_copy(update=settings)
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
+    assert shrink(spec, Size(), StandIns()).study.cluster == cluster
+    little = shrink(spec, Size(nodes=2), StandIns()).study.cluster
+    assert little is not None
+    assert (little.placement, little.nodes) == (cluster.placement, min(2, cluster.nodes))
+    assert (little.gpus_per_node, little.tensor_parallel) == (gpus, wide)
+
+
+@pytest.mark.parametrize(("steps", "lag"), [(1, 0), (2, 1), (3, 1), (5, 3)])
+def test_a_lag_leaves_a_step_whose_weights_reach_the_engine(steps: int, lag: int) -> None:
+    spec = compiled("specs/qwen3_4b_reo_exp.reo", amends={"qwen3_4b_reo_exp.lag": "9"})
+    (method,) = values_of(shrink(spec, Size(steps=steps), StandIns()).study, Ppo)
+    assert method.lag == lag
+
+
 def test_a_monitor_set_is_small_and_asked_again() -> None:
     spec = small("specs/miniature/laser_d.reo")
     (monitor,) = (each.monitor for each in values_of(spec.study, Ppo) if each.monitor is not None)

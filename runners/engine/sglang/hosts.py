@@ -44,11 +44,11 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     They are at given addresses; else actors in a task of Ray's; else processes here, kept from the task before if this
     process keeps them.
     """
-    if list_given():
+    if list_given() and settings.notes is None:
         return [GivenServer(address, settings) for address in list_given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
-    python = interpreter()
+    python = settings.python
     seats = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
     keeping = kept_servers()
     lent = keeping.hosts(settings, python, seats) if keeping is not None else None
@@ -92,7 +92,7 @@ def colocated_settings(settings: Settings, beside: float) -> Settings:
 
 def owns_gpus(resources: Resources) -> bool:
     """Return whether servers have GPUs to themselves: those of a task that holds none itself."""
-    if not on_ray() or not resources.device.startswith("cuda"):
+    if not on_ray() or not resources.reserves_gpus:
         return False
     import ray
 
@@ -110,7 +110,7 @@ class ServerActor(Server):
         here = str(ray.util.get_node_ip_address())
         others = sum(node["Alive"] for node in ray.nodes()) > 1
         host, reach = LOOPBACK if self.by_asker else here, here if others else None
-        super().__init__(settings, interpreter(), log, host, reach=reach)
+        super().__init__(settings, settings.python, log, host, reach=reach)
 
     def is_near(self) -> bool:
         """Return whether asker and server share a node."""

@@ -19,7 +19,7 @@ import httpx
 
 from reodsl.diagnostics import problem
 from runners.engine.sglang.interpreter import toolkit
-from runners.engine.sglang.settings import LAUNCHER, Settings
+from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.meeting import GLOO, LOOPBACK, interface
 from runners.scratch import Scratch
@@ -177,7 +177,7 @@ class Server:
             environment |= toolkit(self.python)
         if self.devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices
-        command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
+        command = [str(self.python), "-P", *self.settings.program, *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
             # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.
             self.process = subprocess.Popen(

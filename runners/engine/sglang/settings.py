@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Determinism
 from reodsl.price.machine import USABLE
+from runners.engine.sglang.interpreter import interpreter
 from runners.seats import nccl_settings
 
 HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launch.py"
 KEY = "REODSL_SGLANG_KEY"
 """The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
+NOTES = "REODSL_NOTES"
+"""The environment variable in which a stand-in finds the folder of a rehearsal's notes."""
 
 MARGIN = 8
 """Tokens of context that SGLang keeps for itself."""
@@ -35,7 +39,7 @@ class Settings:
 
     `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
     their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts. `determinism` is
-    the cluster's.
+    the cluster's. With `notes`, the folder of a rehearsal's notes, stand-ins serve in the place of SGLang.
     """
 
     model: Path
@@ -49,6 +53,17 @@ class Settings:
     in_turn: bool = False
     memory_saver: bool = False
     determinism: Determinism = "exact"
+    notes: Path | None = None
+
+    @property
+    def python(self) -> Path:
+        """Return the Python that servers run by. Raises E0820 if there is none with SGLang."""
+        return interpreter() if self.notes is None else Path(sys.executable)
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """Return what that Python runs."""
+        return (str(LAUNCHER),) if self.notes is None else ("-m", "runners.engine.sglang.stand_in")
 
     @property
     def on_cpu(self) -> bool:
@@ -122,6 +137,8 @@ class Settings:
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
             **nccl_settings(base),
         }
+        if self.notes is not None:
+            return environment | {NOTES: str(self.notes), "PYTHONPATH": str(HERE.parents[2])}
         if self.on_cpu:
             environment |= {
                 "SGLANG_USE_CPU_ENGINE": "1",

@@ -1,0 +1,114 @@
+"""What stands in for servers in rehearsals: it answers as the embedded engine does, and takes weights every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from reodsl.store.notes import LOSE, read_notes
+from runners.engine.embedded import EmbeddedEngine
+from runners.engine.protocol import Request, Sampling
+from runners.engine.sglang import stand_in
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
+from runners.engine.sglang.server import FORCED, Address, ask_version, cuts_itself
+from runners.engine.sglang.weights import update
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
+from tests.engine.engine_reference import STOP, VOCAB, make_model
+
+REQUEST, SAMPLING = Request((5, 6, 7), 11), Sampling(12, 0.9, 0.8, stop_ids=(STOP,))
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return make_model("qwen3-gqa-tied")
+
+
+@pytest.fixture
+def address(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
+    """A stand-in of two processes in a thread of this one, its notes in `notes`."""
+    (tmp_path / "notes").mkdir()
+    save(model, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
+    monkeypatch.setattr(
+        stand_in.Answers, "served", stand_in.StandIn(tmp_path / "model", RANKS, tmp_path / "notes"), False
+    )
+    monkeypatch.setattr(stand_in.Answers, "key", "a key", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), stand_in.Answers) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield Address(f"http://127.0.0.1:{server.server_port}", "a key")
+        server.shutdown()
+
+
+def ask(address: Address, path: str, message: dict[str, Any]) -> Any:
+    reply = httpx.post(f"{address.url}{path}", json=message, headers=address.headers, trust_env=False)
+    reply.raise_for_status()
+    return reply.json()
+
+
+def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, model: Any) -> None:
+    assert ask_version(address) == (stand_in.VERSION, 0)
+    assert cuts_itself(address)
+    draft = Draft(REQUEST, SAMPLING)
+    found = draft.take(ask(address, "/generate", draft.message()))
+    (wanted,) = EmbeddedEngine(model.config, model.state_dict()).generate([REQUEST], SAMPLING)
+    assert found is not None
+    assert (found.tokens, found.finish) == (wanted.tokens, wanted.finish)
+    assert found.logprobs == pytest.approx(wanted.logprobs)
+    assert found.behaviour == pytest.approx(wanted.behaviour)
+    forced = forced_message(REQUEST.prompt, (1, 3), (8,), (1, 2), SAMPLING)
+    one, other = ask(address, FORCED, forced), ask(address, "/generate", spell_out(forced))
+    assert one == other
+    assert [len(forced_tokens(each, SAMPLING)) > 0 for each in one] == [True, True]
+    stranger = httpx.post(f"{address.url}/generate", json=draft.message(), trust_env=False)
+    assert stranger.status_code == 401
+
+
+@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
+def test_new_weights_come_every_way(way: Any, address: Address, tmp_path: Path) -> None:
+    state = {name: value + 0.01 for name, value in make_model("qwen3-gqa-tied").state_dict().items()}
+    update(way, state, [address], RANKS, 3, tmp_path / "aside", tmp_path / "model")
+    engine: Any = stand_in.Answers.served._engine
+    wanted = EmbeddedEngine(make_model("qwen3-gqa-tied").config, state)
+    assert engine.generate([REQUEST], SAMPLING) == [
+        type(each)(**{**_fields(each), "weight_versions": (3,)})
+        for each in wanted.generate([REQUEST], SAMPLING)
+    ]
+    assert [(each["did"], each["way"], each["version"]) for each in read_notes(tmp_path / "notes")] == [
+        ("weights", way, 3)
+    ]
+
+
+def _fields(response: Any) -> dict[str, Any]:
+    return {name: getattr(response, name) for name in response.__dataclass_fields__}
+
+
+def test_the_first_that_is_asked_with_new_weights_ends(
+    address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(Exception):
+        """The end of the process."""
+
+    def end(status: int) -> None:
+        assert status
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", end)
+    (tmp_path / "notes" / LOSE).touch()
+    served, message = stand_in.Answers.served, json.loads(json.dumps(Draft(REQUEST, SAMPLING).message()))
+    served.paths["/generate"](message)
+    served.version = 1
+    with torch.inference_mode(), pytest.raises(Ended):
+        served.paths["/generate"](message)
+    assert not list((tmp_path / "notes").glob(LOSE))
+    served.paths["/generate"](message)
+    assert [each["did"] for each in read_notes(tmp_path / "notes")] == ["lost"]
