@@ -22,6 +22,13 @@ class Hardware(IR):
         POSITIVE, "to other GPUs of its node, both ways, bytes a second", "interconnect = 400e9"
     )
     mfu_train: float = setting(UTILISED, "share of `flops` that training reaches", default=0.3)
+    mfu_attention: float | None = setting(
+        UTILISED,
+        "share of `flops` that attention reaches in training; left out: as `mfu_train`",
+        "mfu_attention = 23%",
+        default=None,
+        later=True,
+    )
     mfu_prefill: float = setting(UTILISED, "share of `flops` that reading prompts reaches", default=0.5)
     mbu_decode: float = setting(UTILISED, "share of `bandwidth` that generation reaches", default=0.6)
     prefix_cache: bool = setting(Flag(), "engines keep what they have read of a response", default=True)

@@ -40,11 +40,25 @@ the dealing to on exponential lengths.
 """
 SYNC_RATE = 2.65e9
 """Bytes of weights a second from a trainer to all engines: verl publishes 5.5 to 6.0 s for 7B, 15.2 GB, by NCCL."""
+HANDLE_RATE = 18.4e9
+"""The same where each engine reads the weights of trainers on its own GPUs: SkyRL publishes 1.6 s for 14B, 29.5 GB, on 8
+H100 (pull request 161).
+"""
+COMPILES = 116.0
+"""Seconds by which the first server of a GPU takes longer than later ones, which find its kernels compiled: 224 s and 108 s
+with the same questions (SGLang, issue 4773).
+"""
+DRAWN: Mapping[str, float] = {"greedy": 80.0, "whole": 186.0, "cut": 360.0}
+"""Bytes for each word of the vocabulary that drawing one token moves: the reads and writes of SGLang's sampler and of
+`engine/sglang/drawing.py`, counted. A cut distribution is sorted besides: four digits of 8 bits, each a pass over numbers
+and places.
+"""
 DISK_RATE = 1e9
 """Bytes of weights a second to or from a shared disk, all nodes together: an assumption, which `doctor --node` measures."""
-HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6}
+HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6, "batch": 0.18e-6}
 """Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
-the client hold. Engines wait for it only where it takes longer than they do.
+the client hold. Engines wait for it only where it takes longer than they do. All GPUs wait while it reads responses into a
+`batch`: 4 s for 22 million tokens (`python -m benchmarks gathering`).
 """
 NARROW = 115.0
 """The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from reodsl.graph.payload import is_served, model_payload
+from reodsl.graph.payload import engine_of, is_served, model_payload
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
-from reodsl.ir.cluster import Cluster
+from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, History, Known, Past
-from reodsl.price.machine import Devices, adapt_to_width, devices_of, label_cluster
+from reodsl.price.machine import COMPILES, Devices, devices_of, label_cluster
 from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_served, price_task
@@ -44,6 +44,10 @@ def price(
     pricer = _Pricer(graph, spec, history, sizes or {})
     devices, measured = pricer.place(study.cluster)
     tasks = {task.id: pricer.task(task) for task in graph.tasks}
+    first = next((task.id for task in graph.tasks if pricer.compiles(task, tasks[task.id])), None)
+    if first is not None:
+        seconds = tasks[first].seconds
+        tasks[first] = replace(tasks[first], seconds={**seconds, "start": seconds["start"] + COMPILES})
     return Prices(
         tasks=tasks,
         unit="seconds" if study.cluster is None else "gpu_hours",
@@ -82,8 +86,9 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         for term, seconds, priced in _beside(past, known, start):
             ratios.setdefault(term, []).append(seconds / priced)
             if term == "training":
-                assumed = adapt_to_width(devices, past.sizes.hidden).hardware.mfu_train
-                reached.append(assumed * priced / seconds)
+                peak = replace(ran, narrow=0.0, hardware=_unhindered(devices))
+                least = price_task(past.kind, past.payload, past.sizes, past.facts, peak, past.words)
+                reached.append((least.seconds["training"] - least.sync) / max(seconds - least.sync, 1e-9))
     if not ratios:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
@@ -99,6 +104,11 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         max(apart, default=None),
         next((past.by_disk for past in comparable if past.kind == "train"), False),
     )
+
+
+def _unhindered(devices: Devices) -> Hardware:
+    """Return hardware whose training reaches its peak."""
+    return devices.hardware.model_copy(update={"mfu_train": 1.0, "mfu_attention": None})
 
 
 def _lags(past: Past) -> bool:
@@ -182,6 +192,12 @@ class _Pricer:
                 estimate = self._calibrated(task, estimate, measured)
             self.estimates[key] = estimate
         return self.estimates[key]
+
+    def compiles(self, task: Task, found: Price) -> bool:
+        """Return whether a task starts servers on GPUs, with which nothing has run yet."""
+        devices, measured = self.place(task.cluster)
+        here = devices is not None and devices.unit == "gpu_hours" and measured is None
+        return here and "generation" in found.seconds and engine_of(task) == "sglang"
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
         disk = LIGHT_BYTES.get(task.kind, 10e3)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices
+from reodsl.price.machine import DRAWN, RUNNING, STEP_FLOOR, Devices
 from reodsl.price.memory import cache_tokens
 from reodsl.price.sizes import Sizes
 
@@ -150,6 +150,15 @@ class Forcing:
     tokens: float
     read_again: float
     seconds: float
+
+
+def drawing_seconds(load: Load, draw: str, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds in which engines on GPUs draw the tokens of one round, in a way that `DRAWN` names."""
+    if devices.unit != "gpu_hours":
+        return 0.0
+    tokens = load.responses / min(devices.engines, max(1.0, load.responses)) * load.lengths.mean
+    rate = devices.hardware.bandwidth * devices.hardware.mbu_decode
+    return tokens * sizes.vocabulary * DRAWN[draw] / rate
 
 
 def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:

@@ -35,7 +35,11 @@ class Sizes:
 
         `tokens` is their number, `context` the sum over them of the positions that each attends to.
         """
-        return 2 * self.products * tokens + 4 * self.layers * self.attention * context
+        return 2 * self.products * tokens + self.attention_flops(context)
+
+    def attention_flops(self, context: float) -> float:
+        """Return the FLOPs of attention's scores and sums in a forward pass over so many positions."""
+        return 4 * self.layers * self.attention * context
 
     def logits_flops(self, tokens: float) -> float:
         """Return the FLOPs of the product that gives the logits of some tokens."""

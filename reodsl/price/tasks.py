@@ -16,6 +16,7 @@ from reodsl.price import memory
 from reodsl.price.history import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.machine import (
     DISK_RATE,
+    HANDLE_RATE,
     HOST_RATE,
     SYNC_RATE,
     Devices,
@@ -26,6 +27,7 @@ from reodsl.price.machine import (
 from reodsl.price.rollout import (
     Lengths,
     Load,
+    drawing_seconds,
     equal_groups,
     expected_draws,
     force,
@@ -151,7 +153,7 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
     the numbers of the trainer's passes (`width` bytes unless the stage sets them), not `rounded` to bfloat16.
     """
     rollout = method.rollout
-    cropped = rollout.top_p < 1.0 or rollout.top_k > 0
+    cropped = _crops(rollout)
     whole = rollout.temperature == 1.0 and not cropped and not method.learns_prefix
     same = (
         engine == "embedded"
@@ -203,7 +205,8 @@ def _ppo(
     logits = method.epochs * (4 * (method.entropy > 0) + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = run * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
-    reading = _read_by_frozen(method, sizes, teacher or sizes, (tokens, context), answered)
+    read = passes * sizes.forward_flops(tokens, context), passes * sizes.attention_flops(context)
+    frozen = _read_by_frozen(method, sizes, teacher or sizes, (tokens, context), answered)
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
@@ -215,8 +218,12 @@ def _ppo(
     watched, times = _count_monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
+    gathered = (
+        HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
+    )
     generation = _generation(load, method, drawn, sizes, devices)
-    generation += times * generation_seconds(watched_load, sizes, devices) if times else 0.0
+    if times:
+        generation += times * _round(watched_load, method.rollout, sizes, devices)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
     # What goes on, in a next segment or a next turn, is checked once all has ended.
     soon = method.segment is None and stage.data.tools is None
@@ -227,7 +234,7 @@ def _ppo(
         "verification": _price_late_grading(checking, generation + drawn * forced.seconds, devices)
         if soon
         else checking,
-        "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits + reading, devices)
+        "training": steps * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices) + gathered)
         + sync,
     }
     return Price(
@@ -255,20 +262,22 @@ def _ppo(
 
 def _read_by_frozen(
     method: Ppo, sizes: Sizes, other: Sizes, read: tuple[float, float], answered: float
-) -> float:
-    """Return the FLOPs of a step that a teacher, or the start, adds: a pass, or one an epoch if whole distributions count.
+) -> tuple[float, float]:
+    """Return the FLOPs of a step that a teacher, or the start, adds, and those of attention among them.
 
-    The logits of both are then made in the loss and made again, the teacher's once by its pass, and the policy's are led
-    back through, as two products. With `top_k` the teacher's are made once a step. `read` are tokens and their context.
+    That is a pass, or one an epoch if whole distributions count. The logits of both are then made in the loss and made
+    again, the teacher's once by its pass, and the policy's are led back through, as two products. With `top_k` the
+    teacher's are made once a step. `read` are tokens and their context.
     """
     if not method.frozen:
-        return 0.0
+        return 0.0, 0.0
+    one, attention = other.forward_flops(*read), other.attention_flops(read[1])
+    mine = 4 * sizes.logits_flops(answered)
     if not method.loss.compares_all:
-        return other.forward_flops(*read)
+        return one, attention
     if method.loss.top_k is not None:
-        return other.forward_flops(*read) + method.epochs * 4 * sizes.logits_flops(answered)
-    whole = other.forward_flops(*read) + other.logits_flops(answered) + 4 * sizes.logits_flops(answered)
-    return method.epochs * whole
+        return one + method.epochs * mine, attention
+    return method.epochs * (one + other.logits_flops(answered) + mine), method.epochs * attention
 
 
 def _passes(stage: Stage, devices: Devices) -> int:
@@ -291,9 +300,27 @@ def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: De
     """
     host = HOST_RATE["logprobs"] * load.responses * load.lengths.mean if devices.unit == "gpu_hours" else 0.0
     if method.segment is None:
-        return drawn * max(host, generation_seconds(load, sizes, devices))
+        return drawn * max(host, _round(load, method.rollout, sizes, devices))
     first = math.ceil(method.rollout.max_tokens / method.segment) - 1
-    return (drawn + first) * max(host, segment_seconds(load, method.segment, sizes, devices))
+    drawing = drawing_seconds(load, _way(method.rollout), sizes, devices)
+    return (drawn + first) * max(host, segment_seconds(load, method.segment, sizes, devices) + drawing)
+
+
+def _round(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds of a round of whole responses, their tokens drawn as `rollout` says."""
+    drawing = drawing_seconds(load, _way(rollout), sizes, devices)
+    return generation_seconds(load, sizes, devices) + drawing
+
+
+def _way(rollout: Sampling) -> str:
+    """Return how tokens are drawn, by the names of `DRAWN`."""
+    if rollout.temperature == 0.0:
+        return "greedy"
+    return "cut" if _crops(rollout) else "whole"
+
+
+def _crops(rollout: Sampling) -> bool:
+    return rollout.top_p < 1.0 or rollout.top_k > 0
 
 
 def _reading(devices: Devices, method: Ppo) -> Devices:
@@ -327,13 +354,16 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
         steps = min(steps, math.ceil(stage.passes * facts.questions / method.batch))
     tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
     recipe = memory.Recipe.of(stage, sizes)
+    passes = _passes(stage, devices) + method.frozen
     return Price(
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
             "training": steps
             * _update(
-                (_passes(stage, devices) + method.frozen) * sizes.forward_flops(tokens, context), devices
+                passes * sizes.forward_flops(tokens, context),
+                passes * sizes.attention_flops(context),
+                devices,
             ),
         },
         gpus=devices.gpus,
@@ -368,7 +398,7 @@ def _responses(
     forced = force(load, cuts, text, answer, sizes, devices, soon=True)
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
-    generation = max(host, generation_seconds(load, sizes, devices))
+    generation = max(host, _round(load, rollout, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
     if all(grading.tools is None for grading in gradings):
         checking = _price_late_grading(checking, generation + forced.seconds, devices)
@@ -399,21 +429,25 @@ def _length(facts: Facts, expected: int | None, longest: int) -> float:
     return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
 
 
-def _update(flops: float, devices: Devices) -> float:
-    rate = devices.training * devices.hardware.flops * devices.hardware.mfu_train
-    return flops / (rate * lockstep(devices.training))
+def _update(flops: float, attention: float, devices: Devices) -> float:
+    """Return the seconds of so many FLOPs, `attention` of which are attention's, on all training devices."""
+    hardware = devices.hardware
+    products = (flops - attention) / hardware.mfu_train
+    shares = products + attention / (hardware.mfu_attention or hardware.mfu_train)
+    return shares / (devices.training * hardware.flops * lockstep(devices.training))
 
 
 def _transfer(sizes: Sizes, devices: Devices) -> float:
     """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower.
 
-    By disk they are written once, and read once on each node.
+    Engines on the trainers' own GPUs read them by handles. By disk they are written once, and read once on each node.
     """
     if devices.by_disk:
         return sizes.parameters * devices.width * (1 + devices.nodes) / DISK_RATE
     if devices.gpus == 1:
         return 0.0
-    return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)
+    rate = SYNC_RATE if devices.apart else HANDLE_RATE
+    return sizes.parameters * devices.width / min(rate, devices.hardware.interconnect / 2)
 
 
 def _price_late_grading(checking: float, making: float, devices: Devices) -> float:

@@ -24,13 +24,13 @@ def store(tmp_path: Path) -> str:
 def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("plan", PAPER, "--store", store) == 2
     out = capsys.readouterr().out
-    assert "A step of qwen3_4b_reo_exp.train.s1: 15.7 gpu_hours on 16 x 8 H800 (generation" in out
-    assert "4K gpu_hours buy 254 such steps; the spec asks for 240" in out
-    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.87K gpu_hours now, at most 3.87K of 4K")
+    assert "A step of qwen3_4b_reo_exp.train.s1: 16.2 gpu_hours on 16 x 8 H800 (generation" in out
+    assert "4K gpu_hours buy 247 such steps; the spec asks for 240" in out
+    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.98K gpu_hours now, at most 3.98K of 4K")
     assert "prefix tokens read again" not in out
-    # 3.87K GPU hours on 128 GPUs, nearly all of them the one training.
+    # 3.98K GPU hours on 128 GPUs, nearly all of them the one training.
     assert (
-        "From start to report: about 1d 6h on 128 GPUs; the longest chain of tasks alone takes 1d 5h." in out
+        "From start to report: about 1d 7h on 128 GPUs; the longest chain of tasks alone takes 1d 6h." in out
     )
 
 
@@ -49,7 +49,7 @@ def test_the_json_has_the_same_numbers(store: str, capsys: pytest.CaptureFixture
     assert found["price"]["limit"] == 4000
     assert found["price"]["unit"] == "gpu_hours"
     train = next(task for task in found["tasks"] if task["id"] == "qwen3_4b_reo_exp.train.s1")
-    assert sum(train["price"]["gpu_hours_per_step"].values()) == pytest.approx(15.7, rel=0.01)
+    assert sum(train["price"]["gpu_hours_per_step"].values()) == pytest.approx(16.2, rel=0.01)
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

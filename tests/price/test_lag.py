@@ -22,7 +22,7 @@ from runners.engine.sglang.engine import _places
 FLAGSHIP = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 TASK = "qwen3_4b_reo_exp.train.s1"
 CLUSTER = "cluster = h800_16x8"
-BESIDE = CLUSTER + " { placement = apart, rollout_share = 78% }\n  lag = 1 step\n  "
+BESIDE = CLUSTER + " { placement = apart, rollout_share = 75% }\n  lag = 1 step\n  "
 
 
 def flagship(tmp_path: Path, said: str) -> Price:
@@ -33,11 +33,11 @@ def flagship(tmp_path: Path, said: str) -> Price:
     return price(lower(spec), spec).tasks[TASK]
 
 
-def test_an_overlapped_flagship_costs_at_most_half(tmp_path: Path) -> None:
+def test_an_overlapped_flagship_costs_half(tmp_path: Path) -> None:
     plain = flagship(tmp_path, CLUSTER)
     beside = flagship(tmp_path, BESIDE + "segment = 4K tokens")
     assert plain.overlapped_seconds == 0
-    assert beside.hours_a_step <= plain.hours_a_step / 2
+    assert beside.hours_a_step == pytest.approx(plain.hours_a_step / 2, rel=0.03)
     rollouts = sum(beside.seconds[term] for term in ("generation", "forcing", "verification"))
     longer = max(rollouts, beside.seconds["training"] - beside.sync)
     # All steps cost the longer half, and one the other half as well: its rollouts come first, its training last.
@@ -49,11 +49,11 @@ def test_an_overlapped_flagship_costs_at_most_half(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "hours"),
     [
-        (CLUSTER, 15.7),
-        (BESIDE + "segment = 4K tokens", 7.8),
-        (BESIDE + "segment = 8K tokens", 8.7),
-        (BESIDE, 15.1),
-        (CLUSTER + "\n  lag = 1 step\n  segment = 8K tokens", 9.0),
+        (CLUSTER, 16.2),
+        (BESIDE + "segment = 4K tokens", 8.1),
+        (BESIDE + "segment = 8K tokens", 9.0),
+        (BESIDE, 15.5),
+        (CLUSTER + "\n  lag = 1 step\n  segment = 8K tokens", 9.4),
     ],
 )
 def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, hours: float) -> None:
@@ -186,6 +186,8 @@ QWEN2_7B = Dimensions(
 PUBLISHED = {"1.5B": (QWEN2_1_5B, 16, 41.0, 14.8), "7B": (QWEN2_7B, 24, 57.7, 25.4)}
 HOST = 14e-3
 """Seconds of a decode step beside what memory takes: the one number that is fitted, to the first of the four hours."""
+MFU = 0.3
+"""Share of the peak that its trainer is taken to reach; AReaL publishes none."""
 SCALE = 8
 """The simulation has an eighth of the batch on an eighth of the GPUs, with as much for each."""
 
@@ -199,7 +201,7 @@ def areal(name: str) -> tuple[float, float]:
     def training(devices: Devices) -> float:
         # Forward and backward, and one forward pass for the log-probabilities of before.
         flops = 4 * sizes.forward_flops(lengths.mean, lengths.square / 2) * questions * 16
-        return flops / (devices.training * devices.hardware.flops * devices.hardware.mfu_train)
+        return flops / (devices.training * devices.hardware.flops * MFU)
 
     def generation(devices: Devices, segment: int) -> float:
         return rounds(

@@ -39,7 +39,7 @@ VERSION = "a stand-in"
 Message = Mapping[str, Any]
 
 
-class StandIn:
+class ServedDouble:
     """A model that is served: what each path does to it."""
 
     def __init__(self, model: Path, ranks: int, notes: Path) -> None:
@@ -171,10 +171,10 @@ def _at_once(calls: list[Callable[[], None]]) -> None:
         thread.join()
 
 
-class Answers(BaseHTTPRequestHandler):
+class Connection(BaseHTTPRequestHandler):
     """The connection of one request."""
 
-    served: StandIn
+    served: ServedDouble
     key: str
 
     def do_GET(self) -> None:
@@ -217,10 +217,10 @@ def main() -> None:
     option = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     torch.set_num_threads(1)
     notes = Path(os.environ[NOTES])
-    Answers.key = os.environ[KEY]
-    Answers.served = StandIn(Path(option["--model-path"]), int(option["--tp-size"]), notes)
+    Connection.key = os.environ[KEY]
+    Connection.served = ServedDouble(Path(option["--model-path"]), int(option["--tp-size"]), notes)
     note(notes, "began")
-    ThreadingHTTPServer((option["--host"], int(option["--port"])), Answers).serve_forever()
+    ThreadingHTTPServer((option["--host"], int(option["--port"])), Connection).serve_forever()
 
 
 if __name__ == "__main__":

@@ -40,10 +40,13 @@ def address(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     (tmp_path / "notes").mkdir()
     save(model, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
     monkeypatch.setattr(
-        stand_in.Answers, "served", stand_in.StandIn(tmp_path / "model", RANKS, tmp_path / "notes"), False
+        stand_in.Connection,
+        "served",
+        stand_in.ServedDouble(tmp_path / "model", RANKS, tmp_path / "notes"),
+        False,
     )
-    monkeypatch.setattr(stand_in.Answers, "key", "a key", False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), stand_in.Answers) as server:
+    monkeypatch.setattr(stand_in.Connection, "key", "a key", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), stand_in.Connection) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield Address(f"http://127.0.0.1:{server.server_port}", "a key")
         server.shutdown()
@@ -77,7 +80,7 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
 def test_new_weights_come_every_way(way: Any, address: Address, tmp_path: Path) -> None:
     state = {name: value + 0.01 for name, value in make_model("qwen3-gqa-tied").state_dict().items()}
     update(way, state, [address], RANKS, 3, tmp_path / "aside", tmp_path / "model")
-    engine: Any = stand_in.Answers.served._engine
+    engine: Any = stand_in.Connection.served._engine
     wanted = EmbeddedEngine(make_model("qwen3-gqa-tied").config, state)
     assert engine.generate([REQUEST], SAMPLING) == [
         type(each)(**{**_fields(each), "weight_versions": (3,)})
@@ -104,7 +107,7 @@ def test_the_first_that_is_asked_with_new_weights_ends(
 
     monkeypatch.setattr(os, "_exit", end)
     (tmp_path / "notes" / LOSE).touch()
-    served, message = stand_in.Answers.served, json.loads(json.dumps(Draft(REQUEST, SAMPLING).message()))
+    served, message = stand_in.Connection.served, json.loads(json.dumps(Draft(REQUEST, SAMPLING).message()))
     served.paths["/generate"](message)
     served.version = 1
     with torch.inference_mode(), pytest.raises(Ended):
