@@ -9,14 +9,16 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.ir.base import values_of
+from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Chance, Data
 from reodsl.ir.expression import Binary, Length, Number
+from reodsl.ir.model import Folder
 from reodsl.ir.reward import Budgets, Reward
 from reodsl.ir.study import Suite
 from reodsl.ir.training import FromTraining, Ppo, Sampling, Stage
 from reodsl.language import compile_file
 from reodsl.rehearse import Size, StandIns, list_unshown, shrink
+from reodsl.rehearse.shrink import StandIn
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = (
@@ -175,3 +177,33 @@ def test_what_is_not_shown_names_the_cluster_the_lengths_and_the_steps() -> None
     ):
         assert words in said
     assert "weights" not in said
+
+
+TAUGHT = """
+from std.models import qwen3_4b, qwen3_8b
+from std.data import areal_boba_7b
+from std.recipes import ppo
+from std.suites import math_reg
+experiment taught = ppo {
+  base = qwen3_4b, data = areal_boba_7b, steps = 9 steps, eval = math_reg, teacher = qwen3_8b, kl = 1
+}
+"""
+
+
+@pytest.mark.parametrize(("made_up", "teaches"), [(False, "qwen3_8b"), (True, "qwen3_4b")])
+def test_a_teacher_without_a_tokenizer_here_has_the_policy_s_double(
+    tmp_path: Path, made_up: bool, teaches: str
+) -> None:
+    """Two made-up tokenizers may differ, and then neither could read the other's tokens."""
+    place = tmp_path / "spec.reo"
+    place.write_text(TAUGHT)
+    spec = compile_file(place).spec
+    assert spec is not None
+    doubles = {
+        digest(model.source): StandIn(Folder(path=model.name), "a double", made_up)
+        for model in spec.study.models
+    }
+    less = shrink(spec, Size(), StandIns(doubles), "embedded")
+    (method,) = values_of(less.study, Ppo)
+    assert method.teacher is not None
+    assert method.teacher.model.source == Folder(path=teaches)

@@ -12,8 +12,9 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Wording
-from reodsl.ir.training import Loss, Sampling
+from reodsl.ir.training import Lora, Loss, Sampling
 from runners.train import logprobs
+from runners.train.adapters import adapt
 from runners.train.gather import batch_of, score
 from runners.train.ppo import update
 from runners.train.update import Learner
@@ -140,14 +141,18 @@ def test_the_sampled_divergence_in_the_advantage(own_words):
     torch.testing.assert_close(after[0][1], after[1][1], atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.parametrize("name", EXACT)
-def test_a_model_has_nothing_to_learn_from_itself(name):
+def test_a_model_has_nothing_to_learn_from_itself(name, adapted):
+    """Nor from itself without its adapters, which add nothing at first."""
     model = small_model()
     found = experience(model)
     found.inputs.correct[:] = 1
     rule = method(epochs=1, minibatches=1, kl=1.0, loss=EXACT[name])
+    if adapted:
+        adapt(model, Lora(rank=2), 3)
     learner = Learner.of(model, [torch.optim.SGD(model.parameters(), lr=1.0)], 0.0)
-    frozen = Learner.of(copy.deepcopy(model), (), 0.0)
+    frozen = replace(learner, base=True) if adapted else Learner.of(copy.deepcopy(model), (), 0.0)
     numbers = update(learner, gather(found, rule), rule, 5, 0, reference=frozen)
     assert numbers["kl"] == pytest.approx(0, abs=1e-7)
     assert numbers["grad_norm"] < 1e-6
