@@ -45,6 +45,7 @@ BY_HAND = {
     "E0508": OUTSIDE,
     "E0510": "a selection is to be declared",
     "E0512": "a number is to be written into the text",
+    "E0514": CHOICE,
     "E0603": CHOICE,
     "E0609": "a frontier is to be chosen",
     "E0612": "numbers that were printed are to be copied",
