@@ -183,11 +183,15 @@ class Connection(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Do what a message asks for; what is not known here is nothing that a process without a GPU has to do."""
-        message = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or "{}")
-        path = self.path.partition("?")[0]
+        length = int(self.headers.get("content-length", 0))
         if not self._knows_the_key():
+            # A stranger's message is not parsed, and a long one not read.
+            self.rfile.read(min(length, 1 << 16))
+            self.close_connection = True
             self._reply(401, {})
             return
+        message = json.loads(self.rfile.read(length) or "{}")
+        path = self.path.partition("?")[0]
         done = self.served.paths.get(path, lambda _: None)(message)
         self._reply(200, {"success": True} if done is None else done)
 
