@@ -16,6 +16,8 @@ from reodsl.syntax.formatter import format_source
 
 OF_SETTINGS = ("vanilla", "token_budgets", "gspo", "cispo", "dr_grpo", "dler")
 """Methods that train by the outcome, and by settings of their own."""
+TAUGHT = ("opd", "gkd", "opsdc")
+"""Methods that learn from a teacher, and from no reward."""
 LIBRARY = Path(__file__).resolve().parents[2] / "stdlib"
 CHOICES = [(method, model) for model, each in MODELS.items() for method in each.methods]
 SELECTIONS = {"two_modes": "both_modes"}
@@ -36,7 +38,7 @@ def sound(method: str, model: str, folder: Path) -> None:
     mine = study.arm("mine").checkpoint
     assert isinstance(mine, FromTraining)
     how = mine.experiment.stages[-1]
-    rewards = dict.fromkeys(OF_SETTINGS, "outcome")
+    rewards = dict.fromkeys(OF_SETTINGS, "outcome") | dict.fromkeys(TAUGHT, "nothing")
     if how.method.kind == "ppo":
         assert how.method.reward.name == rewards.get(method, method)
     else:
@@ -55,7 +57,7 @@ def declared(module: str, kind: str) -> set[str]:
 
 def test_every_reward_and_selection_of_the_library_has_a_start() -> None:
     methods = {SELECTIONS.get(each, each) for each in MODELS["miniature"].methods}
-    assert methods - {"own", *OF_SETTINGS} | {"outcome"} == (
+    assert methods - {"own", *OF_SETTINGS, *TAUGHT} | {"outcome"} == (
         declared("rewards", "reward") | declared("methods", "reward") | declared("selections", "selection")
     )
 

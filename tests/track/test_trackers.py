@@ -61,7 +61,9 @@ def of_tensorboard(place: Path) -> dict[str, list[float]]:
     for folder in (place / ".reodsl" / "tensorboard").glob("*/*train*"):
         events = EventAccumulator(str(folder))
         events.Reload()
-        found[folder.name] = [each.value for each in events.Scalars("reward")]
+        # Files of one second are read in the order of their processes' numbers.
+        rows = sorted(events.Scalars("reward"), key=lambda each: each.step)
+        found[folder.name] = [each.value for each in rows]
     return found
 
 

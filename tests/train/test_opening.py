@@ -13,7 +13,7 @@ from runners.train import ppo_stage
 from runners.train.follower import Part, ignore_progress
 from runners.train.launch import Processes
 from runners.train.ranks import Ranks
-from runners.train.run import _freeze_start
+from runners.train.run import _freeze
 from runners.train.stages import StageRunner
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -82,7 +82,7 @@ def test_all_is_closed_where_one_cannot_be():
 def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten_with_it(bench):
     learner = Learner.of(small_model(), (), 0.0)
     start = {"start": bench.root / "base"}
-    frozen = _freeze_start(
+    frozen = _freeze(
         ppo(),
         Job(
             Task("t", "train", {"seed": 1, "index": 0}, {}),
