@@ -14,6 +14,8 @@ from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Grading
 
+LEAST_GRADIENT = 1e-3
+"""The norm of a gradient that is more than rounding: policy and start differ by that much before anything is learned."""
 FEW_ANSWERED = 0.5
 """The share of ended responses with an answer below which a warning is given."""
 LEAST = 8
@@ -180,7 +182,14 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
             equal = table["equal_groups"]
         except (OSError, pl.exceptions.PolarsError):
             continue
-        if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()):
+        if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()) and not _drawn(table):
             answered = float(table["answered"].mean() or 0) if "answered" in table.columns else 1.0  # type: ignore[arg-type]
             idle.append((int(path.parent.name), len(metrics), answered < FEW_ANSWERED))
     return idle
+
+
+def _drawn(table: pl.DataFrame) -> bool:
+    """Return whether a training was drawn to another model, a teacher: a divergence then has a gradient of its own."""
+    if not {"kl", "grad_norm"} <= set(table.columns):
+        return False
+    return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]

@@ -80,8 +80,10 @@ def test_only_stages_without_any_advantage_are_named(tmp_path: Path) -> None:
     stage(tmp_path, "base.s1", 0, {"loss": [1.0, 0.5]})
     stage(tmp_path, "gone.s1", 0, {"equal_groups": []})
     stage(tmp_path, "torn.s1", 0, {"equal_groups": [1.0, None]})
+    # A teacher has a gradient of its own; a divergence from the start has none as long as nothing was learned.
+    stage(tmp_path, "taught.s1", 0, {"equal_groups": [1.0], "kl": [0.1], "grad_norm": [0.15]})
     assert unlearnt(tmp_path) == []
-    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0]})
+    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0], "kl": [0.0, 0.0], "grad_norm": [1e-8, 0.0]})
     (found,) = unlearnt(tmp_path)
     assert found.code == "W0803"
     assert found.where == str(tmp_path / "arms" / "mine.s1")
