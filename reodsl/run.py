@@ -89,7 +89,9 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     if not findings and todo:
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
-        asked = (*destinations(task.payload for task in todo), *overwritten(map(engine_of, todo)))
+        # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.
+        engines = map(engine_of, todo) if machine.notes is None else ()
+        asked = (*destinations(task.payload for task in todo), *overwritten(engines))
         new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.

@@ -46,6 +46,7 @@ RUNNERS_READ = {
     "meeting": set(),
     "clock": set(),
     "exhaustion": set(),
+    "peaks": set(),
     "offsets": set(),
     "rows": set(),
     "rounded": set(),
@@ -68,10 +69,10 @@ RUNNERS_READ = {
     "select": {"rewards"},
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
-    | {"rewards", "rollout", "rounded", "rows", "seats", "verify"},
+    | {"peaks", "rewards", "rollout", "rounded", "rows", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "meeting", "models", "own", "results", "rounded", "sandbox", "scratch", "seats"}
-    | {"train"},
+    | {"peaks", "train"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip

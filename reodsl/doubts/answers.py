@@ -15,7 +15,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Grading
 
 LEAST_GRADIENT = 1e-3
-"""The norm of a gradient that is more than rounding: policy and start differ by that much before anything is learned."""
+"""The norm above which a gradient is more than rounding."""
 FEW_ANSWERED = 0.5
 """The share of ended responses with an answer below which a warning is given."""
 LEAST = 8

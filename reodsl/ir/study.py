@@ -348,7 +348,7 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return the models that arms, their pools and their teachers go back to, each once; hundreds share one value."""
+        """Return each model that arms, their pools and their teachers go back to, once."""
         starts = [arm.checkpoint for arm in self.arms]
         asked = [start.at if isinstance(start, FromResults) else start for start in starts]
         waiting = [start for start in asked if start is not None]

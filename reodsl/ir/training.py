@@ -198,6 +198,10 @@ class Advantage(IR):
     )
 
 
+WHOLE = ("reverse", "forward", "jsd")
+"""The estimators of a divergence that compare whole distributions."""
+
+
 @kind("loss", form="block")
 class Loss(IR):
     """The parts of PPO's loss; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
@@ -322,7 +326,7 @@ class Loss(IR):
     @property
     def compares_all(self) -> bool:
         """Return whether divergences are over the whole vocabulary, and not estimated from the sampled tokens."""
-        return self.estimator in ("reverse", "forward", "jsd")
+        return self.estimator in WHOLE
 
 
 @kind("monitor", form="block")

@@ -37,7 +37,7 @@ def list_reached(small: Spec, notes: Notes, lag: float, declared: bool) -> tuple
     return (
         _placement(notes),
         _weights(notes) if served else Phase("weights", None, (without,)),
-        _lag(lag) if any(each.lag for each in methods) else Phase("lag", None, ("no stage has one",)),
+        _lag(lag) if any(each.lag for each in methods) else Phase("lag", None, ("no stage has a lag",)),
         _server(notes) if served else Phase("a server lost", None, (without,)),
         _node(notes)
         if declared
@@ -72,16 +72,16 @@ def _weights(notes: Notes) -> Phase:
         if each["did"] == "weights":
             ways.setdefault(each["way"], []).append(each)
     lines = [
-        f"those of {_list(sorted({each['version'] for each in got}))} steps reached"
+        f"the weights of {_steps(sorted({each['version'] for each in got}))} reached"
         f" {len({each['by'] for each in got})} servers by {way}"
         for way, got in ways.items()
     ]
-    return Phase("weights", bool(lines), tuple(lines) or ("no server got new ones",))
+    return Phase("weights", bool(lines), tuple(lines) or ("no server got new weights",))
 
 
-def _list(numbers: Sequence[int]) -> str:
+def _steps(numbers: Sequence[int]) -> str:
     *before, last = map(str, numbers)
-    return f"{', '.join(before)} and {last}" if before else last
+    return f"steps {', '.join(before)} and {last}" if before else f"step {last}"
 
 
 def _lag(lag: float) -> Phase:
@@ -94,7 +94,7 @@ def _lag(lag: float) -> Phase:
 def _server(notes: Notes) -> Phase:
     lost = next((each for each in notes if each["did"] == "lost"), None)
     if lost is None:
-        return Phase("a server lost", False, ("none was asked with new weights",))
+        return Phase("a server lost", False, ("no server was asked with new weights",))
     begun = {each["by"] for each in notes if each["did"] == "began" and each["at"] > lost["at"]}
     again = any(
         each["did"] == "weights" and each["by"] in begun and each["version"] == lost["version"]

@@ -14,6 +14,9 @@ from typing import Any
 from reodsl.diagnostics import Diagnostic, error
 from reodsl.store.code import FunctionCode, parts
 
+ADDRESS = "REODSL_SGLANG_ADDRESS"
+"""The environment variable with addresses of servers that run already, separated by commas."""
+
 
 @dataclass(frozen=True, slots=True)
 class Destination:
@@ -36,11 +39,15 @@ def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
     return tuple(dict.fromkeys(judges))
 
 
+def list_addresses() -> list[str]:
+    """Return the addresses of servers that run already and that the environment names."""
+    return [each.strip().rstrip("/") for each in os.environ.get(ADDRESS, "").split(",") if each.strip()]
+
+
 def overwritten(engines: Iterable[str]) -> tuple[Destination, ...]:
     """Return the running servers that a run gives its weights, if it samples with SGLang and the environment names any."""
-    named = os.environ.get("REODSL_SGLANG_ADDRESS", "") if "sglang" in engines else ""
-    addresses = dict.fromkeys(each.strip().rstrip("/") for each in named.split(",") if each.strip())
-    return tuple(Destination("", address, None, "weights") for address in addresses)
+    addresses = list_addresses() if "sglang" in engines else ()
+    return tuple(Destination("", address, None, "weights") for address in dict.fromkeys(addresses))
 
 
 def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
@@ -80,9 +87,9 @@ def report_unapproved(
         yield error(
             "E0749",
             f"the run replaces the weights of servers that are new to this machine: {taken}",
-            where="$REODSL_SGLANG_ADDRESS",
+            where=f"${ADDRESS}",
             notes=["whoever else asks one of them gets answers of this run's model from then on"],
-            help="unset $REODSL_SGLANG_ADDRESS, and the run starts its own; if nobody else uses them, `reodsl run` takes "
+            help=f"unset ${ADDRESS}, and the run starts its own; if nobody else uses them, `reodsl run` takes "
             "them with --allow-weights: it asks once for each address",
         )
     asked = [each for each in new if each.kind != "weights"]

@@ -27,6 +27,7 @@ from reodsl.store.versions import PLACE, read_record
 from runners.clock import now, spent
 from runners.execute.order import Order, Outcome
 from runners.models.names import AGAIN
+from runners.peaks import mark_peak, peak_memory
 from runners.sandbox import lacking
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
@@ -79,7 +80,7 @@ def load(reference: str) -> Runner:
 
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
     work, out = store.work(order.key), store.begin(order.key)
-    began, marked = now(), mark()
+    began, marked = now(), mark_peak()
     live = Teller(store.root, order.key, order.task.id)
 
     def tell(done: Progress) -> None:
@@ -200,43 +201,12 @@ def _versions() -> Mapping[str, str]:
     return versions
 
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
 def device_model(device: str) -> str:
     """Return the name of the processor, or of the GPU as its driver has it; empty if torch sees none."""
     if device == "cpu":
         return processor()
     torch = sys.modules.get("torch")
     return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
-
-
-def mark() -> bool:
-    """Begin to measure peaks anew; False where the system cannot (anything but Linux)."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def peak_memory(device: str) -> int | None:
-    """Return the most bytes in use at once since the mark: of this process's memory, or what its tensors had of its GPU.
-
-    None if that is unknown. Other processes, such as a server that generates, are not in it.
-    """
-    if device != "cpu":
-        torch = sys.modules.get("torch")
-        here = torch is not None and torch.cuda.is_initialized()
-        return int(torch.cuda.max_memory_allocated()) if torch is not None and here else None
-    try:
-        lines = _STATUS.read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration, ValueError):
-        return None
 
 
 def give_back_freed() -> None:

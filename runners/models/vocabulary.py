@@ -24,7 +24,7 @@ def compare_tokens(mine: Path, theirs: Path, where: str | None = None) -> Diagno
     says = [f"{tokens[number]!r}" if number in tokens else "none" for tokens in (own, others)]
     return error(
         "E0514",
-        f"the teacher has other tokens than the model that it teaches: number {number} is {says[1]}, and {says[0]} there",
+        f"the teacher has other tokens than the model: its number {number} is {says[1]}, and the model's is {says[0]}",
         where=where,
         notes=[f"the teacher has {len(others)} tokens, the model {len(own)}"],
         help="name a teacher with the same tokenizer",

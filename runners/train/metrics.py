@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,14 +84,6 @@ class Tally:
             flops = sum(passes * sizes.forward_flops(length, length**2 / 2) for length, passes in runs)
             rates["mfu"] = flops / (seconds * devices * peak)
         return rates
-
-
-def memory_used(device: torch.device) -> float:
-    """Return the most GB that this process had at once so far, or its tensors on a GPU."""
-    if device.type != "cpu":
-        return float(torch.get_device_module(device).max_memory_allocated(device)) / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -30,6 +30,7 @@ from runners.exhaustion import explain_training_oom
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.models.vocabulary import require_same_tokens
+from runners.peaks import peak_memory
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
@@ -43,7 +44,7 @@ from runners.train.checkpoint import (
 )
 from runners.train.forward import keep_little, lean_shape
 from runners.train.launch import train_together
-from runners.train.metrics import memory_used, metrics_table, peak_flops, write_parquet
+from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
     learning_rate_factor,
@@ -211,7 +212,9 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
                 save_state(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
-        seconds["memory"] = memory_used(learner.device)
+        most = peak_memory(learner.device.type)
+        if most is not None:
+            seconds["memory"] = most / 1e9
         seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), sizes, ranks.world, peak)
         clock = time.monotonic()
         due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took

@@ -56,7 +56,7 @@ def test_a_run_that_reached_all(spec: Spec) -> None:
     found = by_name(list_reached(spec, told(*RUN), 1.0, True))
     assert {reached for reached, _ in found.values()} == {True}
     assert found["placement"][1] == "x.train and 1 more: 2 trainers of 1 GPU on a, 1 engine of 2 GPUs on b"
-    assert found["weights"][1] == "those of 1 steps reached 2 servers by broadcast"
+    assert found["weights"][1] == "the weights of step 1 reached 2 servers by broadcast"
     assert found["a node lost"][1].endswith("waited for another and went on at step 3")
 
 

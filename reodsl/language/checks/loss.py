@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.ir.training import WHOLE
 from reodsl.language.checks.cases import (
     Case,
     StageCase,
@@ -45,8 +46,6 @@ NEEDS = {
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""
-WHOLE = ("reverse", "forward", "jsd")
-"""The estimators that compare whole distributions."""
 WIDE = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 

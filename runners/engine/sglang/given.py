@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.store.consent import ADDRESS, list_addresses
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Refused
-from runners.engine.sglang.interpreter import ADDRESS
 from runners.engine.sglang.server import Address, cuts_itself, room_in
 from runners.engine.sglang.settings import KEY, LAUNCHER, MARGIN, Settings
 from runners.engine.sglang.silence import Lost
@@ -67,9 +67,7 @@ class Needs:
 
 def list_given() -> list[Address]:
     """Return the addresses of servers that someone else started, on devices that are not ours to take turns on."""
-    named = os.environ.get(ADDRESS, "").split(",")
-    key = os.environ.get(KEY, "")
-    return [Address(url.strip().rstrip("/"), key) for url in named if url.strip()]
+    return [Address(url, os.environ.get(KEY, "")) for url in list_addresses()]
 
 
 def refusals(needs: Needs) -> Iterator[Diagnostic]:

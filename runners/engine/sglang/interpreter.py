@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.store.consent import ADDRESS
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
-ADDRESS = "REODSL_SGLANG_ADDRESS"
-"""The environment variable with addresses of servers that run already, separated by commas."""
 
 _COMPILES = 300.0
 """Seconds that a compiler may take."""
