@@ -77,7 +77,7 @@ class _Lowering:
                 self._arm_roles(report, arm, seed)
             for frontier in self.study.frontiers:
                 self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
-        if self.study.score is not None:
+        if self.study.score is not None and self.study.arms:
             self._role(report, "score", self.score(self.study.score))
         if self.study.measures:
             self._role(report, "measure", self.measure())

@@ -266,20 +266,36 @@ class Table(IR):
         return tuple(each.name if isinstance(each, Measure) else each for each in self.columns)
 
 
-@kind("chart")
-class Chart(IR):
-    """A chart of the report: arms and frontiers as lines."""
+class BudgetRule(IR):
+    """A rule for token budgets as a line of a chart: its schedules of one budget, of two, and so on up to the longest."""
 
     name: str
-    x: Literal["budget", "length", "step"] = setting(WORDS, "along", "x = budget")
-    y: Literal["accuracy", "reg", "reward", "length"] | Measure = setting(
-        Either((OneOf(("accuracy", "reg", "reward", "length")), MEASURE)), "up", "y = accuracy"
+    l_max: int
+    schedules: tuple[tuple[int, ...], ...]
+
+
+@kind("chart")
+class Chart(IR):
+    """A chart of the report: arms and frontiers as lines, or rules for budgets over how many they choose.
+
+    Over `count`, `budget` is the n-th smallest of all that a rule chooses, and `error` is that of the trapezoid rule on the
+    score's frontier with n budgets, relative and without its sign (figure 3 of the paper).
+    """
+
+    later = frozenset({"rules"})
+    name: str
+    x: Literal["budget", "length", "step", "count"] = setting(WORDS, "along", "x = budget")
+    y: Literal["accuracy", "reg", "reward", "length", "budget", "error"] | Measure = setting(
+        Either((OneOf(("accuracy", "reg", "reward", "length", "budget", "error")), MEASURE)),
+        "up",
+        "y = accuracy",
     )
     lines: tuple[str, ...] = setting(
-        Many(A(("arm", "frontier"), "an arm or a frontier")),
+        Many(A(("arm", "frontier", "budgets"), "an arm, a frontier or budgets")),
         "what is drawn",
         "lines = [base, reo_exp]",
     )
+    rules: tuple[BudgetRule, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -291,6 +307,7 @@ class Chart(IR):
 class Study(IR):
     """Arms that are evaluated alike, a frontier over some of them, and the report: everything one run does.
 
+    A study without arms has published frontiers or rules for budgets, and a chart of them.
     Every arm is trained and evaluated once a seed; what experiments share is trained and evaluated once for all of them.
     An experiment that has a part of `cluster` for itself has its own. Engines draw from other random streams, so what is
     sampled depends on `engine`.

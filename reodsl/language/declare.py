@@ -354,12 +354,12 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     arms = tuple(each.data for each in values if isinstance(each.data, DeclaredArm))
     frontiers = tuple(each.data for each in values if isinstance(each.data, DeclaredFrontier))
     tables, charts = (tuple(each for each in shown if each.kind == kind) for kind in ("table", "chart"))
-    if not arms:
+    if not (arms or charts):
         ctx.fail(
             "E0313",
             f"the study `{item.name.name}` has no arm",
             item.name.span,
-            help="add `arm base = checkpoint(…)`",
+            help="add `arm base = checkpoint(…)`, or a `report` with a chart of published frontiers or budgets",
         )
     return Value(
         replace(complete, arms=arms, frontiers=frontiers, tables=tables, charts=charts), item.name.span

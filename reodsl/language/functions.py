@@ -27,7 +27,7 @@ from reodsl.language.values import (
 )
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
 from reodsl.numbers.curves import Curve, Curves
-from reodsl.numbers.greedy import greedy
+from reodsl.numbers.greedy import greedy, picks
 from reodsl.numbers.reference import Reference
 from reodsl.syntax import tree
 
@@ -266,6 +266,21 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
+
+
+def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
+    """Return the budgets that a rule chooses if it may have one, two, and so on up to its own; a list has its own alone."""
+    rule = getattr(record.called and record.called.function, "name", None)
+    count = len(record.schedule.budgets)
+    frontier = record.sub("frontier")
+    if isinstance(frontier, DeclaredFrontier):
+        step = _take_number(record.fields, "step")
+        chosen = [each.budget for each in picks(read_curves(frontier), record.schedule.l_max, count, step)]
+        return tuple(tuple(sorted(chosen[:n])) for n in range(1, count + 1))
+    if rule not in ("exp", "linear"):
+        return (record.schedule.budgets,)
+    fewer = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))
+    return tuple(_SCHEDULES[rule]({**record.fields, "n": each}).budgets for each in fewer)
 
 
 def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:

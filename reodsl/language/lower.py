@@ -12,6 +12,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.spec import Change, Origin, Spec
 from reodsl.ir.study import (
     Arm,
+    BudgetRule,
     Chart,
     Frontier,
     PublishedCurve,
@@ -24,6 +25,7 @@ from reodsl.ir.study import (
 from reodsl.language import values
 from reodsl.language.build import Lowering, build, checkpoint, engine, shown, start, suite
 from reodsl.language.checks.published import find_unfit
+from reodsl.language.functions import list_smaller
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry, walk_starts
@@ -97,6 +99,10 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
     scored, extra = (
         _score(record, score, {each.name for each in frontiers}, None) if score is not None else (None, ())
     )
+    known = {each.name for each in frontiers + extra}
+    named = (each for chart in record.charts for each in list_records(chart, "lines"))
+    drawn = {each.name: each for each in named if isinstance(each, values.DeclaredFrontier)}
+    extra += tuple(build_frontier(each, name) for name, each in drawn.items() if name not in known)
     lines = (*names, *(each.name for each in frontiers + extra))
     return Study(
         name=record.name,
@@ -216,9 +222,17 @@ def _select_curves(
 
 
 def _chart(low: Lowering, record: Record) -> Chart:
-    lines = tuple(line.name for line in list_records(record, "lines"))
+    lines = list_records(record, "lines")
+    rules = [each for each in lines if isinstance(each, values.WrittenBudgets)]
     return build(
-        Chart, record, lines=lines, **{name: shown(low, value) for name in "y" if (value := record.get(name))}
+        Chart,
+        record,
+        lines=tuple(line.name for line in lines),
+        rules=tuple(
+            BudgetRule(name=each.name, l_max=each.schedule.l_max, schedules=list_smaller(each))
+            for each in rules
+        ),
+        **{name: shown(low, value) for name in "y" if (value := record.get(name))},
     )
 
 

@@ -453,7 +453,7 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
     if study.engine != less.engine:
         said.append(f"engine {study.engine}: {less.engine} generated in its place")
     longest, shorter = (
-        max(each.max_tokens for each in values_of(one.study, Sampling)) for one in (spec, small)
+        max((each.max_tokens for each in values_of(one.study, Sampling)), default=0) for one in (spec, small)
     )
     if shorter < longest:
         said.append(f"long responses: the longest had {shorter:,} tokens and not {longest:,}")

@@ -61,7 +61,7 @@ def page(
         ("tradeoff", "Accuracy, length and REG", _after(few, _tradeoff(gallery, charts, chosen))),
         ("gap", "Where the gap comes from", _after(few, _gap(gallery, charts))),
         ("training", "Training", _after(few, training_section(gallery, charts))),
-        ("budgets", "Budgets and weights", _budgets(material)),
+        ("budgets", "Budgets and weights", _budgets(gallery, material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
     others = sum(len(str(render(body))) for _, _, body in sections) + _weight(gallery)
@@ -199,7 +199,7 @@ def _note_unfinished(material: Material) -> Markup | None:
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
     if not table.height:
-        return [tag("p", "Nothing is evaluated yet.", class_="about")]
+        return [tag("p", "Nothing is evaluated yet.", class_="about")] if study.arms else []
     least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     parts: list[Child] = [
         tag("p", least, spread_note(material), class_="about"),
@@ -349,13 +349,14 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     return shown + trained_amounts.section(material) + trained_amounts.data_section(material)
 
 
-def _budgets(material: Material) -> list[Markup]:
-    section = schedules.section(material)
+def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    section, charts = schedules.section(material), schedules.draw_lines(gallery, material)
     about = (
         "Where responses are split for dense rewards. The error is that of the weighted sum as an estimate of the area "
         "under the frontier, relative and signed."
     )
-    return [] if section is None else [tag("p", about, class_="about"), section]
+    shown = [] if section is None else [tag("p", about, class_="about"), section]
+    return shown if charts is None else [*shown, charts]
 
 
 def _weight(gallery: figures.Gallery) -> int:

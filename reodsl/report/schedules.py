@@ -1,7 +1,8 @@
-"""Selected budgets: each arm's budgets, weights and approximation error."""
+"""Selected budgets: those of each arm, their weights and errors; and charts of rules for budgets and of frontiers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,18 @@ import polars as pl
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
-from reodsl.ir.study import Arm
+from reodsl.ir.study import Arm, Chart
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, Schedule, coefficients
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
-from reodsl.report import formats, theme
+from reodsl.report import formats, theme, vega
+from reodsl.report.figures import Gallery
 from reodsl.report.markup import Markup, name_cell, tag
 from reodsl.report.material import MEAN, Material
+from reodsl.report.vega import Json, Rows, channel
+
+HEIGHT = 280
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,71 @@ def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max
         return approximation_error({MEAN: curve}, Schedule(budgets, l_max))
     except Problem:
         return None
+
+
+def draw_lines(gallery: Gallery, material: Material) -> Markup | None:
+    """Return the spec's charts whose lines are no arms: rules for budgets, and frontiers; None without any."""
+    frontiers = {each.name for each in material.study.frontiers}
+    figures = []
+    for declared in material.study.charts:
+        if not (declared.rules or frontiers.issuperset(declared.lines)):
+            continue
+        rows = rule_rows(material, declared) if declared.rules else _frontier_rows(material, declared.lines)
+        if rows.height:
+            figures.append(gallery.figure(declared.name, _line_chart(declared, rows)))
+    return tag("div", figures, class_="charts two") if figures else None
+
+
+def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
+    """Return arm (a rule), count, and the chart's `budget` in tokens or `error` as a share."""
+    rows: list[tuple[str, int, float]] = []
+    for rule in declared.rules:
+        if declared.y == "budget":
+            rows += [(rule.name, n, float(each)) for n, each in enumerate(rule.schedules[-1], 1)]
+            continue
+        for budgets in rule.schedules:
+            error = _error(material, None, budgets, rule.l_max)
+            rows += [] if error is None else [(rule.name, len(budgets), abs(error))]
+    schema = {"arm": pl.String, "count": pl.Int64, declared.shown: pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _frontier_rows(material: Material, names: Sequence[str]) -> pl.DataFrame:
+    """Return arm (a frontier's name), budget and accuracy, means over benchmarks and seeds."""
+    rows = material.frontiers.filter((pl.col("benchmark") == MEAN) & pl.col("name").is_in(list(names)))
+    means = rows.group_by("name", "budget").agg(pl.col("accuracy").mean()).sort("name", "budget")
+    return means.rename({"name": "arm"})
+
+
+def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
+    """Return a line for each name in the column `arm` of `rows`, which has the chart's two axes as columns besides."""
+    titles = {
+        "budget": "token budget",
+        "accuracy": "accuracy of the best arm",
+        "count": "number of budgets",
+        "error": "error of the area under the frontier",
+    }
+    x, y = declared.x, declared.shown
+    percent = y != "budget"
+    scale = {"type": "linear", "nice": True} if percent else {"type": "log", "nice": False}
+    datasets = Rows()
+    data = datasets.add(rows.rename({"arm": "name"}))
+    across = channel(x, title=titles[x], axis={"tickMinStep": 1})
+    up = channel(y, title=titles[y], axis={"format": ".3~%" if percent else ","}, scale=scale)
+    tint = theme.colours(list(declared.lines))
+    colours = {"domain": list(tint), "range": list(tint.values())}
+    key = {"title": None, "orient": "bottom"}
+    look: Json = {"x": across, "y": up, "color": channel("name", "nominal", scale=colours, legend=key)}
+    tooltip = [
+        channel("name", "nominal"),
+        channel(x, format=","),
+        channel(y, format=".2%" if percent else ","),
+    ]
+    point = {"size": 30} if x == "count" else False
+    drawn = vega.layer(data, "line", {"point": point}, switched=False, **look, tooltip=tooltip)
+    about = f"{titles[y]} by {titles[x]}: {vega.ends(rows, x, y, '.3g')}."
+    title = declared.name.replace("_", " ")
+    return vega.chart(datasets, [drawn], title=title, about=about, height=HEIGHT, switches=False)
 
 
 def _reward(arm: Arm) -> Reward | None:

@@ -58,3 +58,50 @@ def test_reg_ends_with_the_grid_where_nothing_else_is_said(spec: Callable[..., S
     more = "grid = [0 tokens, 64 tokens], forcing = chain_forcing"
     made = spec(text(more).replace("import overthinker", "import chain_forcing, overthinker"))
     assert made.study.arm("base").suite.reg_to == 64
+
+
+RULES = """
+from std.paper import qwen3_4b
+budgets five = exp(from: 1K tokens, to: 32K tokens, n: 5)
+study it { SCORE
+  report { chart some { x = X, y = Y, lines = [LINES] } } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("axes", "lines", "words"),
+    [
+        ("count error", "five", "shows errors on a frontier, and the study has no score"),
+        ("count accuracy", "five", "has one axis of budgets' rules, and one of arms"),
+        ("budget error", "five", "has one axis of budgets' rules, and one of arms"),
+        ("count budget", "qwen3_4b", "counts budgets, and "),
+        ("budget accuracy", "five", "is over budget, and "),
+        ("count budget", "linear(to: 32K tokens, n: 5)", "has no name"),
+    ],
+)
+def test_a_chart_of_rules_has_their_axes_and_their_lines(
+    compiled: Callable[..., Compiled], axes: str, lines: str, words: str
+) -> None:
+    x, y = axes.split()
+    text = RULES.replace("X", x).replace("Y", y).replace("LINES", lines).replace("SCORE", "")
+    (fault,) = compiled(text).diagnostics
+    assert fault.code == "E0609"
+    assert words in fault.message
+    assert fault.help
+    assert compiled(
+        text.replace(f"x = {x}, y = {y}, lines = [{lines}]", "x = count, y = budget, lines = [five]")
+    ).spec
+
+
+def test_a_study_without_arms_has_a_chart(compiled: Callable[..., Compiled]) -> None:
+    (fault,) = compiled("study it { }").diagnostics
+    assert (fault.code, fault.message) == ("E0313", "the study `it` has no arm")
+    rules = (
+        compiled(
+            RULES.replace("X", "count").replace("Y", "budget").replace("LINES", "five").replace("SCORE", "")
+        )
+        .spec.study.charts[0]
+        .rules
+    )
+    assert rules[0].schedules[0] == (1024,)
+    assert rules[0].schedules[4] == (1024, 2048, 4096, 8192, 16384)

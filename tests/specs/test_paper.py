@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from reodsl.graph.lower import lower
@@ -14,6 +17,12 @@ from reodsl.ir.reward import OracleBudgets, QuestionBudgets, Steps
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Experiment, FromTraining, Ppo, Sft, Simpo
 from reodsl.language import compile_file
+from reodsl.numbers.curves import Curve, average
+from reodsl.report.figures import Gallery
+from reodsl.report.markup import render
+from reodsl.report.material import MEAN, read
+from reodsl.report.page import page
+from reodsl.report.schedules import draw_lines, rule_rows
 from reodsl.syntax import parse, read_source, tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +40,13 @@ def spec(name: str) -> Spec:
     errors = [each for each in found.diagnostics if each.severity == "error"]
     assert found.spec is not None, [(each.code, each.message) for each in errors]
     return found.spec
+
+
+def slow(curve: Curve, budget: float) -> float:
+    """Return the accuracy between the two points about a budget."""
+    points = list(zip(curve.budgets, curve.accuracy, strict=True))
+    (x, a), (y, b) = next(pair for pair in itertools.pairwise(points) if pair[1][0] >= budget)
+    return a + (b - a) * (budget - x) / (y - x)
 
 
 @lru_cache
@@ -53,7 +69,8 @@ def ppo(name: str, arm: str) -> Ppo:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_spec_lowers_to_tasks(path: Path) -> None:
     kinds = {task.kind for task in graph(path.stem).tasks}
-    assert {"model", "data", "evaluate", "report"} <= kinds
+    expected = {"frontier", "report"} if path.stem == "figures" else {"model", "data", "evaluate", "report"}
+    assert expected <= kinds
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -95,6 +112,51 @@ def test_a_strangers_checkpoint_ends_with_reg_against_the_frontier_of_its_base_a
     (fault,) = compile_file(path, sets={"base": "deepseek_7b"}).diagnostics
     assert fault.code == "E0616"
     assert "goes back to deepseek-ai/DeepSeek-R1-Distill-Qwen-7B" in fault.message
+
+
+def test_figures_3_and_5_follow_from_the_published_frontiers() -> None:
+    """Figure 3: "the approximation error could be lower than 1% with N >= 5"; figure 5: its caption."""
+    study = spec("figures").study
+    assert not study.arms
+    assert {task.kind for task in graph("figures").tasks} == {"frontier", "report"}
+    curves = {
+        each.name: average({c.benchmark: Curve(c.budgets, c.accuracy) for c in each.published})
+        for each in study.frontiers
+    }
+    rows = [
+        (name, None, MEAN, budget, accuracy)
+        for name, curve in curves.items()
+        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True)
+    ]
+    material = read(spec("figures"), {})
+    columns = ["name", "seed", "benchmark", "budget", "accuracy"]
+    material = replace(material, frontiers=pl.DataFrame(rows, schema=columns, orient="row"))
+    selected, errors, _ = study.charts
+    by_rule = rule_rows(material, errors)
+    last = by_rule.filter(count=10)
+    assert by_rule.height == 30
+    assert set(by_rule["arm"]) == {"greedily", "exponentially", "linearly"}
+    error = {(row["arm"], row["count"]): row["error"] for row in by_rule.to_dicts()}
+    edge = curves["qwen3_4b"]
+    for n in (1, 2, 5, 10):
+        splits = [0, *(32768 * i / (n + 1) for i in range(1, n + 2))]
+        at = [slow(edge, budget) for budget in map(round, splits)]
+        area = sum((b - a) * (x + y) / 2 for a, b, x, y in zip(splits, splits[1:], at, at[1:], strict=False))
+        whole = sum(slow(edge, budget) for budget in range(1, 32769))
+        assert error["linearly", n] == pytest.approx(abs(area - whole) / whole, rel=0.02)
+    assert max(error["greedily", n] for n in range(5, 11)) < 0.01 < error["greedily", 4]
+    assert all(error["exponentially", n] < error["linearly", n] for n in range(2, 11))
+    assert max(last["error"]) == error["linearly", 10]
+    chosen = rule_rows(material, selected).filter(arm="exponentially")["budget"].to_list()
+    assert chosen[:2] == [1024, 1448]
+    assert len(chosen) == 10
+    assert all(curves["deepseek_7b"].at(2048) > curves[name].at(2048) for name in ("qwen3_4b", "qwen3_8b"))
+    assert all(curves["deepseek_7b"].at(16384) < curves[name].at(16384) for name in ("qwen3_4b", "qwen3_8b"))
+    gallery = Gallery()
+    shown = render(draw_lines(gallery, material))
+    assert list(gallery.specs) == [each.name for each in study.charts]
+    assert shown.count("<figure") == 3
+    assert '<section id="results"' not in page(material, Gallery(), {})
 
 
 @pytest.mark.parametrize("name", MAIN)

@@ -45,6 +45,7 @@ from reodsl.language.values import (
     Record,
     Symbol,
     Value,
+    WrittenBudgets,
     describe,
     list_items,
     list_records,
@@ -304,6 +305,31 @@ def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
                 what, at = f"`{chart.name}` is over budgets", View(chart)["x"].place
                 yield _report_gridless("E0609", what, suite, at, "`budget`")
                 break
+
+
+@study_check
+def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0609: a chart of budgets with lines that choose none, or the other way round; errors on no frontier."""
+    for chart in case.study.charts:
+        view, lines = View(chart), list_items(chart, "lines")
+        counted = chart.data("x") == "count"
+        if counted != (chart.data("y") in ("budget", "error")):
+            message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"
+            yield view["x"].error("E0609", message, help="write `x = count` with `y = budget` or `y = error`")
+            continue
+        if wrong := next((each for each in lines if isinstance(each.data, WrittenBudgets) != counted), None):
+            what = "counts budgets" if counted else f"is over {chart.data('x')}"
+            helps = "give it budgets alone" if counted else "give it arms and frontiers, or write `x = count`"
+            message = f"the chart `{chart.name}` {what}, and {describe(wrong)} is a line of another kind"
+            yield error("E0609", message, wrong.span, help=helps)
+        elif nameless := next((each for each in lines if counted and not getattr(each.data, "name", "")), None):
+            message = f"a line of the chart `{chart.name}` has no name"
+            helps = "declare it: `budgets ten = exp(from: 1K tokens, to: 32K tokens, n: 10)`"
+            yield error("E0609", message, nameless.span, help=helps)
+        elif chart.data("y") == "error" and "score" not in case:
+            message = f"the chart `{chart.name}` shows errors on a frontier, and the study has no score"
+            helps = "add `score = reg(against: …, to: 16K tokens)`"
+            yield view["y"].error("E0609", message, "`error`", help=helps)
 
 
 @study_check
