@@ -107,6 +107,10 @@ _INEXACT = {
         "responses came as texts, so answers were forced after tokens that may not be the model's own",
         "exact ones come from a server that replies token ids, as vLLM and SGLang do",
     ),
+    "asked_as_text": (
+        "the server took prompts as texts alone, so it read tokens of its own where a response was cut",
+        "exact ones come from a server that takes prompts of token ids, as vLLM and SGLang do",
+    ),
     "unrepeatable": (
         "the server gave two answers to the same greedy request",
         "evaluate again to see how far the numbers move; vLLM has `VLLM_BATCH_INVARIANT=1`, and SGLang"

@@ -23,6 +23,8 @@ from runners.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
 """It gave texts, whose tokens are those of the tokenizer here."""
+ASKED_AS_TEXT = "asked_as_text"
+"""It took prompts as texts alone, and made its own tokens of them."""
 UNREPEATABLE = "unrepeatable"
 """It gave two answers to one greedy request."""
 PROBED = 16
@@ -33,10 +35,14 @@ _SEED = (1 << 31) - 1
 """Seeds lose their higher bits: some servers take no more."""
 _LOST = 0.02
 """The share of a server's tokens that its texts may lack when they are tokenised again."""
+_APART = 4
+"""Tokens by which a server may read a text otherwise, where it is cut and where words to force an answer follow."""
 
 Value = TypeVar("Value")
 Encode = Callable[[str], Sequence[int]]
 """Return the tokens of a text, with nothing added."""
+Decode = Callable[[Sequence[int]], str]
+"""Return the text of tokens, with their marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,17 @@ class Continuation:
     ended: bool
 
 
+class _TakesNoTokens(Exception):
+    """A refusal of the first prompt of token ids."""
+
+
 class ServedEngine:
     """A model behind an address, asked for many responses at a time. See `Engine`; responses have no log-probabilities."""
 
-    def __init__(self, source: Served, encode: Encode, limits: Limits, aside: Path) -> None:
+    def __init__(self, source: Served, encode: Encode, decode: Decode, limits: Limits, aside: Path) -> None:
         """Raise E0833 if the server's key is not set. `aside` is where it is noted what the server cannot do."""
-        self._source, self._encode, self._limits, self._aside = source, encode, limits, aside
+        self._source, self._encode, self._decode, self._limits = source, encode, decode, limits
+        self._aside, self._texts = aside, False
         try:
             key = read_key(source.key)
         except RefusedReply as refused:
@@ -192,7 +203,13 @@ class ServedEngine:
         prompt = requests[0].prompt
         room = min(PROBED, self._limits.context - len(prompt))
         greedy = Sampling(room, 0.0, stop_ids=(), logprobs=False)
-        one, other = (self._complete(prompt, greedy, 0) for _ in range(2))
+        try:
+            one = self._complete(prompt, greedy, 0)
+        except _TakesNoTokens:
+            self._texts = True
+            record(self._aside, INEXACT, ASKED_AS_TEXT)
+            one = self._complete(prompt, greedy, 0)
+        other = self._complete(prompt, greedy, 0)
         if one.tokens != other.tokens:
             record(self._aside, INEXACT, UNREPEATABLE)
         self._probed = True
@@ -201,7 +218,7 @@ class ServedEngine:
         """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
         request: dict[str, Any] = {
             "model": self._source.model,
-            "prompt": list(prompt),
+            "prompt": self._decode(prompt) if self._texts else list(prompt),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": min(sampling.top_p, 1.0),
@@ -209,16 +226,20 @@ class ServedEngine:
             "stop_token_ids": list(sampling.stop_ids),
             "skip_special_tokens": False,
             "return_token_ids": True,
-        } | ({"top_k": sampling.top_k} if sampling.top_k > 0 else {})
+        }
+        request |= {"top_k": sampling.top_k} if sampling.top_k > 0 else {}
+        request |= {"add_special_tokens": False} if self._texts else {}
         largest = LARGEST_REPLY + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
         try:
             body = try_again(
                 lambda: self._remote.post(request, largest), self._source.retries, self._ending.wait
             )
         except RefusedReply as refused:
+            if refused.request and not (self._probed or self._texts):
+                raise _TakesNoTokens from None
             if refused.request and not self._probed:
                 refused.help = (
-                    "take a server whose completions read prompts of token ids, as vLLM's and SGLang's do"
+                    "take a server whose completions read prompts, best of token ids, as vLLM's and SGLang's"
                 )
             raise self._cannot_ask(refused) from None
         if body is None:
@@ -241,7 +262,8 @@ class ServedEngine:
                 f"it sends no completion with its counts of tokens: {self._remote.shown(body)}",
                 "give the address of OpenAI's interface of completions, which ends in `/v1`",
             ) from None
-        if read != len(prompt):
+        apart = _LOST * len(prompt) + _APART if self._texts and self._probed else 0
+        if abs(read - len(prompt)) > apart:
             raise self._unsound(
                 f"it read {read:,} tokens where {len(prompt):,} were sent",
                 "start it so that it adds nothing to prompts, such as a mark of their beginning",

@@ -237,7 +237,8 @@ def open_responder(
     engine: Engine
     if isinstance(model.source, Served):
         limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
-        engine = ServedEngine(model.source, encode, limits, job.work / PLACE)
+        decode = partial(tokenizer.decode, skip_special_tokens=False)
+        engine = ServedEngine(model.source, encode, decode, limits, job.work / PLACE)
     else:
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
     opened.callback(engine.close)

@@ -206,6 +206,38 @@ def test_texts_alone_are_tokenised_again_and_said_to_be(
     assert inexact(made) == [engine.RETOKENISED]
 
 
+def test_a_server_of_texts_alone_is_asked_by_texts_and_labelled(
+    job: MakeJob, folders: tuple[Path, Path], vllm: Vllm
+) -> None:
+    """It refuses ids, and reads its prompts with the same tokenizer: the results are those of ids, with the label."""
+
+    def says(asked: dict[str, Any]) -> Any:
+        if not isinstance(asked["prompt"], str):
+            return 400, {"error": {"message": "prompt must be a string"}}
+        assert asked.pop("add_special_tokens") is False
+        return vllm(asked | {"prompt": vllm.tokenizer.encode(asked["prompt"], add_special_tokens=False)})
+
+    with there(says) as server:
+        made = asking(job, folders, server)
+        run.evaluate(made)
+        assert [isinstance(each["prompt"], str) for each in server.requests[:3]] == [False, True, True]
+    with there(vllm) as server:
+        exact = asking(job, folders, server, name="exact")
+        run.evaluate(exact)
+    assert table(made, "samples").equals(table(exact, "samples"), null_equal=True)
+    assert table(made, "forced").equals(table(exact, "forced"), null_equal=True)
+    assert inexact(made) == [engine.ASKED_AS_TEXT]
+
+    def adds_a_mark(asked: dict[str, Any]) -> Any:
+        reply = says(asked)
+        if isinstance(reply, dict):
+            reply["usage"]["prompt_tokens"] += 2
+        return reply
+
+    with there(adds_a_mark) as server, pytest.raises(Problem, match="it read 6 tokens where 4 were sent"):
+        run.evaluate(asking(job, folders, server, name="more"))
+
+
 def cut(reply: Reply) -> None:
     reply["choices"][0].update(finish_reason="length", token_ids=[3])
     reply["usage"]["completion_tokens"] = 1
@@ -267,13 +299,11 @@ def test_a_server_is_looked_at_before_it_is_asked(
         assert not server.requests
         where = caught.value.diagnostics[0].where or ""
         refusal(f"engine/{code}.txt", caught.value, (where, "ADDRESS"))
-    with there(lambda asked: (400, {"error": {"message": "prompt must be a string"}})) as server:
-        with pytest.raises(Problem, match="HTTP 400: prompt must be a string") as caught:
+    with there(lambda asked: (400, {"error": {"message": "no prompt"}})) as server:
+        with pytest.raises(Problem, match="HTTP 400: no prompt") as caught:
             run.evaluate(asking(job, folders, server))
-        assert "reads prompts of token ids" in (caught.value.diagnostics[0].help or "").replace(
-            "read ", "reads "
-        )
-        assert len(server.requests) == 1
+        assert "completions read prompts" in (caught.value.diagnostics[0].help or "")
+        assert len(server.requests) == 2
     monkeypatch.delenv("TINY_KEY", raising=False)
     with there(lambda asked: (401, f"bad key {KEY}")) as server:
         source = {"key": "TINY_KEY"}

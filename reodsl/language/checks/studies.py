@@ -322,7 +322,9 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
             helps = "give it budgets alone" if counted else "give it arms and frontiers, or write `x = count`"
             message = f"the chart `{chart.name}` {what}, and {describe(wrong)} is a line of another kind"
             yield error("E0609", message, wrong.span, help=helps)
-        elif nameless := next((each for each in lines if counted and not getattr(each.data, "name", "")), None):
+        elif nameless := next(
+            (each for each in lines if counted and not getattr(each.data, "name", "")), None
+        ):
             message = f"a line of the chart `{chart.name}` has no name"
             helps = "declare it: `budgets ten = exp(from: 1K tokens, to: 32K tokens, n: 10)`"
             yield error("E0609", message, nameless.span, help=helps)
