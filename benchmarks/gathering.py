@@ -26,7 +26,7 @@ from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
 from runners.rollout.questions import Question
 from runners.train.batch import MicroBatch, TrainBatch, spread_batch
-from runners.train.forward import Forward
+from runners.train.forward import Scorer
 from runners.train.gather import make_step
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
@@ -136,7 +136,7 @@ def measure(rounds: int, tokens: int = 22_000_000) -> dict[str, Any]:
         model = Weight()
         learner = FreeLearner(
             model,
-            Forward(list, torch.nn.functional.embedding),
+            Scorer(model),
             [torch.optim.SGD(model.parameters())],
             1.0,
             FirstOfMany(0, WORLD),

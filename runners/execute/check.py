@@ -266,7 +266,7 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
         return False
     if importlib.util.find_spec("torch") is None:
         return True
-    from runners.rounded import computes_bfloat16
+    from runners.products import computes_bfloat16
 
     return computes_bfloat16()
 

@@ -1,7 +1,7 @@
 """Adapters of low rank beside a model's matrices (LoRA: Hu et al. 2021), and their sum with these.
 
 Both parts of an adapter are parameters of the very layer that they belong to, so that all other names stay those of
-`transformers`, and sharding, saving and both forward passes see nothing new.
+`transformers`, and sharding, saving and the forward pass see nothing new.
 """
 
 from __future__ import annotations
@@ -48,13 +48,6 @@ class Adapted(nn.Linear):
         if not self.applied:
             return plain
         return plain + self.scale * F.linear(F.linear(input, self.lora_A), self.lora_B)
-
-
-def weight_of(linear: nn.Linear) -> Tensor:
-    """Return what a layer multiplies by, with gradient: its weight, and an adapter that counts."""
-    if isinstance(linear, Adapted) and linear.applied:
-        return merge(linear.weight, linear.lora_A, linear.lora_B, linear.scale)
-    return linear.weight
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -136,7 +129,7 @@ def merge_state(model: Any) -> dict[str, Tensor]:
     with torch.no_grad():
         for name, module in model.named_modules():
             if isinstance(module, Adapted):
-                state[f"{name}.weight"] = weight_of(module).detach()
+                state[f"{name}.weight"] = merge(module.weight, module.lora_A, module.lora_B, module.scale)
     return state
 
 

@@ -26,9 +26,10 @@ from runners.models.folder import load_model, outline
 from runners.models.stored import Stored
 from runners.models.tensors import weight_files
 from runners.train.adapters import adapt
+from runners.train.forward import Scorer
 from runners.train.optimizers import load_optimizer_state, optimizer_state
 from runners.train.ranks import Ranks
-from runners.train.sharding import Scorer, fill, local, read_local_rows, shard
+from runners.train.sharding import fill, local, read_local_rows, shard
 
 Row = dict[str, float]
 _WHOLE, _INDEX = "standing.safetensors", "shards.json"
@@ -164,8 +165,8 @@ def load_trained_model(
     ranks: Ranks,
     lora: Lora | None = None,
     seed: int = 0,
-) -> tuple[Any, Scorer | None]:
-    """Load a model in float32, with its pass in `precision` where it is sharded over `ranks`.
+) -> tuple[Any, Scorer]:
+    """Load a model in float32, and its pass in `precision`.
 
     Of a sharded model each process reads its own rows. Where the files have other names than the model (as those of
     mixtures of experts do) each reads it whole, and keeps its rows. With `lora` the model has adapters, drawn from `seed`,
@@ -175,7 +176,7 @@ def load_trained_model(
         model = load_model(folder)
         if lora is not None:
             adapt(model, lora, seed)
-        return model.to(device), None
+        return model.to(device), Scorer(model, precision, casts=precision != torch.float32)
     model, stored = outline(folder), Stored(weight_files(folder))
     alike = _named_alike(model, stored)
     if not alike:

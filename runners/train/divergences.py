@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from reodsl.ir.training import Loss
-from runners.rows import filled
-from runners.train.kernels import product
 from runners.train.logprobs import add_product, chunk_rows, make_logits, token_entropies, token_logprobs
 
 HELD = 4
@@ -63,10 +60,9 @@ def score_tokens(
     temperature: float,
     entropies: bool,
     other: Distributions | Likeliest | None,
-    logprobs_of: Callable[..., Tensor] = token_logprobs,
 ) -> Tensor:
     """Return the log-probabilities of targets, [tokens]; with entropies or divergences from `other` those in rows below."""
-    rows = [logprobs_of(hidden, weight, targets, temperature)]
+    rows = [token_logprobs(hidden, weight, targets, temperature)]
     if entropies:
         rows.append(token_entropies(hidden, weight, temperature))
     if other is not None:
@@ -92,16 +88,12 @@ def token_divergences(
     The gradient is by p alone. No more than a chunk's logits are held: the backward pass makes them again.
     """
     if isinstance(other, Likeliest):
-        ids = filled(other.ids.long())
-        some: Tensor = _Divergences.apply(
-            filled(hidden), weight, ids, filled(other.logprobs), temperature, other.form
-        )
-        return some[: len(hidden)]
-    rows = min(len(weight), len(other.weight))
-    apart: Tensor = _Divergences.apply(
-        filled(hidden), weight[:rows], filled(other.hidden), other.weight[:rows], temperature, other.form
-    )
-    return apart[: len(hidden)]
+        theirs, matrix = other.ids.long(), other.logprobs
+    else:
+        rows = min(len(weight), len(other.weight))
+        weight, theirs, matrix = weight[:rows], other.hidden, other.weight[:rows]
+    apart: Tensor = _Divergences.apply(hidden, weight, theirs, matrix, temperature, other.form)
+    return apart
 
 
 class _Divergences(Function):
@@ -133,7 +125,7 @@ class _Divergences(Function):
         for part in _chunks(hidden, weight):
             slopes = _outcomes(hidden[part], weight, theirs[part], matrix, part, ctx.temperature, ctx.form)[1]
             flow = slopes.mul_(grad[part, None]).to(hidden.dtype)
-            d_hidden[part] = product(flow, weight.t())
+            d_hidden[part] = flow @ weight
             if d_weight is not None:
                 add_product(d_weight, flow, hidden[part])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from runners.rows import filled
+from runners.products import rounded_inputs
 from runners.train.fused import compile_kernel
-from runners.train.kernels import product
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
 """Logits that are held at once: 128 MiB in float32, and 512 MiB on a GPU, whose products need more rows to be fast."""
@@ -51,7 +50,7 @@ class _TokenLogprobs(Function):
             logits = kept[0] if kept else make_logits(hidden[rows], weight, ctx.temperature)
             slopes = compile_kernel(_slopes, logits.device)
             flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
-            d_hidden[rows] = product(flow, weight.t())
+            d_hidden[rows] = flow @ weight
             if d_weight is not None:
                 add_product(d_weight, flow, hidden[rows])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None
@@ -70,10 +69,13 @@ def make_logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 
 def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return `x @ weight.T` in float32. Of half-precision tensors on CUDA the sums are never rounded to half precision."""
+    """Return `x @ weight.T` in float32. Of half-precision tensors the sums are never rounded to half precision."""
     if _sums_wide(x):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
-    return product(x, weight).float()
+    if x.dtype == torch.float32:
+        return F.linear(x, weight)
+    with rounded_inputs():
+        return F.linear(x.float(), weight.float())
 
 
 def add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:
@@ -81,7 +83,7 @@ def add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:
     if _sums_wide(flow):
         torch.addmm(total, flow.t(), hidden, out_dtype=torch.float32, out=total)
     else:
-        total += product(flow.t(), hidden.t()).float()
+        total += (flow.t() @ hidden).float()
 
 
 def _sums_wide(x: Tensor) -> bool:
@@ -106,9 +108,9 @@ def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) ->
 
     The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
     """
-    rows = filled(hidden).split(chunk_rows(weight))
+    rows = hidden.split(chunk_rows(weight))
     parts = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
-    return torch.cat(parts)[: len(hidden)]
+    return torch.cat(parts)
 
 
 def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
@@ -121,6 +123,5 @@ def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature:
 
     [tokens] from [tokens, hidden] and [vocabulary, hidden].
     """
-    logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
-    # A view out of a sharded model loses its hook for the backward pass where anything changes it in place.
-    return logprobs if len(logprobs) == len(targets) else logprobs[: len(targets)]
+    logprobs: Tensor = _TokenLogprobs.apply(hidden, weight, targets, temperature)
+    return logprobs

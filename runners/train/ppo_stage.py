@@ -226,7 +226,7 @@ def _same_numbers(context: StageContext) -> bool:
     """Return whether the engine computes the trainer's log-probabilities. In bfloat16 the two round different sums."""
     return (
         context.job.resources.engine == "embedded"
-        and context.learner.precision == torch.float32
+        and context.learner.scorer.precision == torch.float32
         and context.model.precision != "bfloat16"
     )
 

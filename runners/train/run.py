@@ -42,7 +42,7 @@ from runners.train.checkpoint import (
     save_state,
     save_tensors,
 )
-from runners.train.forward import keep_little, lean_shape
+from runners.train.forward import Scorer, keep_little
 from runners.train.launch import train_together
 from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
@@ -54,7 +54,7 @@ from runners.train.optimizers import (
 )
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, whole_state
+from runners.train.sharding import whole_state
 from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
 from runners.train.update import Learner
 
@@ -104,12 +104,8 @@ def train_among(job: Job, ranks: Ranks) -> None:
 
 
 def _sharded(stage: Stage, job: Job) -> bool:
-    """Return whether even one process shards its model: for passes in bfloat16 that `lean_forward` does not have."""
-    if _choose_precision(stage, job) == torch.float32:
-        return False
-    lean = job.resources.device == "cpu" and stage.checkpointing != "on"
-    folders = {job.inputs["start"] / "checkpoint", _frozen_folder(job)}
-    return not lean or not all(lean_shape(load_config(folder)) for folder in folders)
+    """Return whether even one process shards its model: FSDP2 has a GPU's weights in bfloat16 for a layer at a time."""
+    return job.resources.device != "cpu" and _choose_precision(stage, job) != torch.float32
 
 
 def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
@@ -124,15 +120,14 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
 
 
 def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """Return the model on this process's device, sharded if others share it or its passes are in bfloat16."""
+    """Return the model on this process's device, sharded if `_sharded` or others share it."""
     device = job.resources.device
     start = job.inputs["start"] / "checkpoint"
     model, scorer = _place_model(stage, job, ranks, start, stage.lora)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
-    products = _choose_precision(stage, job) if scorer is None else torch.float32
-    learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
+    learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
     learner = replace(learner, yields=not job.resources.apart)
     sizes, teacher = learner.sizes, None
     if "teacher" in job.inputs:
@@ -147,8 +142,8 @@ def _frozen_folder(job: Job) -> Path:
 
 def _place_model(
     stage: Stage, job: Job, ranks: Ranks, folder: Path, lora: Lora | None = None
-) -> tuple[Any, Scorer | None]:
-    """Return a model on this process's device, with adapters if asked, and its pass if it is sharded."""
+) -> tuple[Any, Scorer]:
+    """Return a model on this process's device, with adapters if asked, and its pass."""
     device = torch.device(job.resources.device)
     seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     words = "while weights were put on the device"
@@ -168,7 +163,7 @@ def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
     elif learner.adapted:
         return replace(learner, optimizers=(), base=True)
     model, scorer = _place_model(stage, job, learner.ranks, folder)
-    frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
+    frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
     sizes, mine = frozen.sizes, learner.sizes
     cost = sizes.products / mine.products if sizes is not None and mine is not None else 1.0
     return replace(frozen, tally=learner.tally, cost=cost)
@@ -294,7 +289,7 @@ def _finish(
 ) -> None:
     cpu = torch.device("cpu")
     weights = None
-    if learner.scorer is not None:
+    if learner.sharded:
         weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
     elif learner.adapted:
         weights = {name: value.to(cpu) for name, value in merge_state(loaded.model).items()}

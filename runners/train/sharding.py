@@ -12,40 +12,8 @@ from torch.distributed.tensor import DTensor
 
 from runners.models.stored import Stored
 from runners.train.adapters import Adapted, is_adapter, merge
-from runners.train.attention import Sequences
-from runners.train.divergences import Distributions, Likeliest, score_tokens
-from runners.train.forward import plain_forward
+from runners.train.forward import Scorer
 from runners.train.ranks import ALONE, Ranks
-
-
-class Scorer(nn.Module):
-    """Log-probabilities of tokens as one module, so that sharded parameters are whole from the embedding to the loss."""
-
-    def __init__(self, model: Any, precision: torch.dtype) -> None:
-        """Wrap a model; `precision` is that of the passes."""
-        super().__init__()
-        self.model, self.precision = model, precision
-        self.hidden = plain_forward(model).hidden
-
-    def forward(
-        self,
-        ids: Tensor,
-        at: Tensor,
-        targets: Tensor | None,
-        temperature: float = 1.0,
-        entropies: bool = False,
-        sequences: Sequences | None = None,
-        other: Distributions | Likeliest | None = None,
-    ) -> Tensor:
-        """Return log-probabilities, as `score_tokens`, for ids and flat positions `at` in them.
-
-        Ids and positions are those of `MicroBatch`. Without targets it is the hidden states [positions, hidden].
-        """
-        hidden = self.hidden(ids, at, (), sequences)
-        if targets is None:
-            return hidden
-        weight = self.model.get_output_embeddings().weight
-        return score_tokens(hidden, weight, targets, temperature, entropies, other)
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:

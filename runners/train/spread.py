@@ -78,7 +78,7 @@ def _take_part(learner: Learner, call: _Call) -> dict[str, Tensor]:
     try:
         ranks = learner.ranks
         call.function(
-            whole_tensors(learner.model, learner.precision), ranks.rank, ranks.gather, *call.arguments
+            whole_tensors(learner.model, learner.scorer.precision), ranks.rank, ranks.gather, *call.arguments
         )
     finally:
         learner.rest()

@@ -17,8 +17,6 @@ from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe
 from reodsl.price.sizes import Sizes, from_config
 from runners.exhaustion import explain_training_oom
-from runners.rounded import HALF
-from runners.train import bfloat16
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
 from runners.train.batch import (
@@ -31,14 +29,13 @@ from runners.train.batch import (
     put_in_order,
     token_bound,
 )
-from runners.train.divergences import Distributions, Likeliest, find_likeliest, score_tokens
-from runners.train.forward import Forward, make_forward, plain_forward
+from runners.train.divergences import Distributions, Likeliest, find_likeliest
+from runners.train.forward import Scorer
 from runners.train.fused import fuse
-from runners.train.logprobs import token_logprobs
 from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, whole, whole_state
+from runners.train.sharding import whole, whole_state
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
@@ -46,25 +43,22 @@ Loss = Callable[[TrainBatch, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A model being trained: its forward pass, its optimizers, and the gradient norm that is clipped at (0: never).
+    """A model being trained: its pass, its optimizers, and the gradient norm that is clipped at (0: never).
 
-    `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
-    bounds the tokens that are run at once. `tally` counts what has been run. `products` is the precision of an unsharded
-    model's passes. `packed` sequences are run without padding, and dealt by FLOPs. An `adapted` model has adapters beside
-    its weights, and `base` leaves them out of its passes. `recipe` says what of its state is on a device. With `yields` its
-    device is an engine's too, which gets back what the allocator keeps. A pass costs `cost` times one of the model that the
-    tally is of.
+    `ranks` are the processes that hold it together, and it is sharded over their mesh. `microbatch` bounds the tokens that
+    are run at once. `tally` counts what has been run. `packed` sequences are run without padding, and dealt by FLOPs. An
+    `adapted` model has adapters beside its weights, and `base` leaves them out of its passes. `recipe` says what of its
+    state is on a device. With `yields` its device is an engine's too, which gets back what the allocator keeps. A pass costs
+    `cost` times one of the model that the tally is of.
     """
 
     model: Any
-    forward: Forward
+    scorer: Scorer
     optimizers: Sequence[torch.optim.Optimizer]
     grad_norm: float
     ranks: Ranks = ALONE
-    scorer: Scorer | None = None
     microbatch: int | None = None
     tally: Tally = field(default_factory=Tally)
-    products: torch.dtype = torch.float32
     packed: bool = False
     adapted: bool = False
     base: bool = False
@@ -80,10 +74,9 @@ class Learner:
         ranks: Ranks = ALONE,
         scorer: Scorer | None = None,
         microbatch: int | None = None,
-        products: torch.dtype = torch.float32,
         packed: bool | None = None,
     ) -> Learner:
-        """Return a learner with the cheapest forward pass of this model.
+        """Return a learner with this pass of the model, or its plain one.
 
         Sequences are packed as `packs` says, or as `packed`.
         """
@@ -94,19 +87,13 @@ class Learner:
             pack(model)
             prefer_newest_flash(device)
             fuse(model, device)
-        if scorer is not None:
-            forward = Forward(list, scorer.hidden)
-        else:
-            forward = plain_forward(model) if packed else make_forward(model, products)
         return Learner(
             model,
-            forward,
+            scorer or Scorer(model),
             optimizers,
             grad_norm,
             ranks,
-            scorer,
             microbatch,
-            products=products,
             packed=packed,
             adapted=is_adapted(model),
         )
@@ -117,9 +104,9 @@ class Learner:
         return next(self.model.parameters()).device
 
     @property
-    def precision(self) -> torch.dtype:
-        """Return the precision of forward and backward passes."""
-        return self.products if self.scorer is None else self.scorer.precision
+    def sharded(self) -> bool:
+        """Return whether the parameters are shards, of one process or several."""
+        return self.ranks.mesh is not None
 
     @property
     def bound(self) -> int:
@@ -134,7 +121,7 @@ class Learner:
     @property
     def passes(self) -> int:
         """Return what a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
-        return 2 if self.adapted and self.forward.derive is list else 3
+        return 2 if self.adapted else 3
 
     def deal(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
         """Return which rows of a batch each process runs, of these or of all, in parts that are run at once.
@@ -174,36 +161,32 @@ class Learner:
         self,
         part: MicroBatch,
         temperature: float,
-        derived: Sequence[Tensor] | None = None,
         entropies: bool = False,
         other: Distributions | Likeliest | None = None,
     ) -> Tensor:
-        """Return the log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
+        """Return the log-probabilities of the trained tokens, with gradient.
 
         With `entropies` those of the distributions that the tokens are drawn from are below, and last the divergences from
         an `other` one: [1 to 3, tokens].
         """
         with self.explain_oom(part), self._weights_of_pass():
-            if self.scorer is not None:
-                targets, sequences = part.targets, part.sequences
-                return self.scorer(part.ids, part.at, targets, temperature, entropies, sequences, other)
-            hidden = self._last_states(part, derived)
-            logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
-            weight = self.model.get_output_embeddings().weight
-            return score_tokens(hidden, weight, part.targets, temperature, entropies, other, logprobs_of)
+            targets, sequences = part.targets, part.sequences
+            measured: Tensor = self.scorer(
+                part.ids, part.at, targets, temperature, entropies, sequences, other
+            )
+            return measured
 
     @torch.no_grad()
     def hidden(self, part: MicroBatch) -> Tensor:
         """Return the hidden states that predict the trained tokens, [tokens, hidden], without a gradient."""
         with self.explain_oom(part), self._weights_of_pass():
-            if self.scorer is not None:
-                return self.scorer(part.ids, part.at, None, sequences=part.sequences)
-            return self._last_states(part, None)
+            states: Tensor = self.scorer(part.ids, part.at, None, sequences=part.sequences)
+            return states
 
     def head(self) -> Tensor:
         """Return the output matrix as passes see it, [vocabulary, hidden]. Every process has to ask."""
         weight = self.model.get_output_embeddings().weight.detach()
-        return weight if self.scorer is None else whole(weight).to(self.precision)
+        return whole(weight).to(self.scorer.precision)
 
     def likeliest(
         self, batch: TrainBatch, count: int, rows: int, temperature: float
@@ -227,12 +210,6 @@ class Learner:
 
     def _weights_of_pass(self) -> AbstractContextManager[None]:
         return without_adapters(self.model) if self.base else nullcontext()
-
-    def _last_states(self, part: MicroBatch, derived: Sequence[Tensor] | None) -> Tensor:
-        derived_weights = self.forward.derive() if derived is None else derived
-        where = {} if part.sequences is None else {"sequences": part.sequences}
-        states: Tensor = self.forward.hidden(part.ids, part.at, derived_weights, **where)
-        return states
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
@@ -260,9 +237,9 @@ class Learner:
         no process holds more of its device than it has to keep: an engine may be on it too.
         """
         self.rest()
-        if self.scorer is None:
+        if not self.sharded:
             return merge_state(self.model) if self.adapted else self.model.state_dict()
-        state = whole_state(self.model, self.ranks, device or self.device, self.precision)
+        state = whole_state(self.model, self.ranks, device or self.device, self.scorer.precision)
         self.rest()
         self.ranks.wait()
         return state
@@ -284,8 +261,8 @@ class Learner:
     @property
     def growth(self) -> float:
         """Bytes of this device that are not held yet and will be between updates: moments, and weights on their way."""
-        whole = 0 if self.scorer is None else sum(p.numel() for p in self.model.parameters())
-        return moments_to_come(self.optimizers) + min(whole * self.precision.itemsize, HANDED)
+        whole = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
+        return moments_to_come(self.optimizers) + min(whole * self.scorer.precision.itemsize, HANDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,21 +322,15 @@ def take_step(
         else:
             parameter.grad.zero_()
     losses: list[Tensor] = []
-    # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
-    derived = learner.forward.derive()
-    leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
     dealt = learner.deal(batch, rows)
     parts = learner.microbatches(batch, learner.passes, dealt)
     theirs = teacher.parts(batch, dealt) if teacher is not None else ()
     for part, asked in zip_longest(parts, theirs):
         other = teacher.distributions(part, asked) if teacher is not None else None
-        value = loss(part.columns, learner.logprobs(part, temperature, leaves, entropies, other))
+        value = loss(part.columns, learner.logprobs(part, temperature, entropies, other))
         with learner.explain_oom(part):
             value.backward()
         losses.append(value.detach())
-    if losses and derived:
-        pairs = [pair for pair in zip(derived, leaves, strict=True) if pair[1].requires_grad]
-        torch.autograd.backward([one for one, _ in pairs], [leaf.grad for _, leaf in pairs])
     norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
     # Read once, since a GPU works on while nobody asks it for a number.
     (total,) = learner.ranks.total([sum(torch.stack(losses).tolist()) if losses else 0.0])

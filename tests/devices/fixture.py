@@ -39,8 +39,7 @@ def other(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def plain_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU without what is done for it alone: oneDNN's products, the lean pass on padded sequences, blocks for its
-    caches."""
+    """The CPU without what is done for it alone: oneDNN's products, padded sequences, blocks for its caches."""
     from runners.engine.embedded import branches
     from runners.train import update
 

@@ -85,12 +85,15 @@ def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu(case, tmp_path, mo
     ("kind", "precision"),
     [("sft", "float32"), ("ppo", "float32"), pytest.param("ppo", "auto", marks=pytest.mark.heavy)],
 )
-def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(bench, kind, precision, other):
+def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(
+    bench, kind, precision, monkeypatch, other
+):
     stage, data = (ppo(steps=3), "questions") if kind == "ppo" else (sft(3, "adamw"), "traces")
     stage = stage.model_copy(update={"precision": precision, "microbatch": 256, "save_every": 1})
-    here = stage.model_copy(
-        update={"precision": "bfloat16", "checkpointing": "on"} if precision == "auto" else {}
-    )
+    here = stage
+    if precision == "auto":
+        here = stage.model_copy(update={"precision": "bfloat16", "checkpointing": "on"})
+        monkeypatch.setattr("runners.train.run._sharded", lambda *_: True)
     name = f"device_{kind}_{precision}"
     whole = bench.train(here, name, start="base", data=data)
     there = {"start": "base", "data": data, "resources": Resources(device=other)}

@@ -1,4 +1,4 @@
-"""The lean training pass against `transformers`: the same log-probabilities and the same gradients."""
+"""The training pass against `transformers`: the same log-probabilities and gradients, from few logits at once."""
 
 import pytest
 import torch
@@ -6,79 +6,44 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
-from runners.train.forward import keep_little, lean_forward, lean_supported, make_forward, plain_forward
+from runners.train.forward import Scorer, keep_little
 from runners.train.logprobs import add_product, token_logprobs
 from tests.train.models import small_model
 
 CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]
 
 
-def gradients(model, forward, ids):
+def gradients(model, ids):
     model.zero_grad()
     at = (torch.arange(ids.shape[0])[:, None] * ids.shape[1] + torch.arange(ids.shape[1] - 1)).reshape(-1)
-    hidden = forward.hidden(ids, at, forward.derive())
-    found = token_logprobs(hidden, model.get_output_embeddings().weight, ids[:, 1:].reshape(-1))
+    found = Scorer(model)(ids, at, ids[:, 1:].reshape(-1))
     found.square().mean().backward()
     return found.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize(("family", "tied"), CASES)
-def test_lean_forward_and_gradients_equal_the_models_own(family, tied):
+def test_log_probabilities_and_gradients_are_those_of_the_models_own_logits(family, tied):
     model = small_model(family, tied=tied)
-    assert lean_supported(model)
     ids = torch.randint(0, 23, (3, 17), generator=torch.Generator().manual_seed(1))
     logits = model(input_ids=ids).logits[:, :-1]
     own = logits.log_softmax(-1).gather(2, ids[:, 1:, None]).reshape(-1)
     model.zero_grad()
     own.square().mean().backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
-    for forward in (lean_forward(model), plain_forward(model)):
-        found, gradient = gradients(model, forward, ids)
-        torch.testing.assert_close(found, own.detach(), atol=2e-5, rtol=1e-5)
-        for name, value in expected.items():
-            torch.testing.assert_close(
-                gradient[name], value, atol=2e-4 * float(value.abs().max()), rtol=1e-3, msg=name
-            )
+    found, gradient = gradients(model, ids)
+    torch.testing.assert_close(found, own.detach(), atol=2e-5, rtol=1e-5)
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            gradient[name], value, atol=2e-4 * float(value.abs().max()), rtol=1e-3, msg=name
+        )
 
 
 def test_padding_on_the_right_is_never_looked_at():
-    forward = make_forward(small_model())
+    scorer = Scorer(small_model())
     ids = torch.randint(0, 23, (1, 9), generator=torch.Generator().manual_seed(2))
     padded = torch.cat((ids, torch.zeros((1, 5), dtype=torch.long)), 1)
     at = torch.tensor([3, 8])
-    derived = forward.derive()
-    found = forward.hidden(padded, at, derived)
-    torch.testing.assert_close(found, forward.hidden(ids, at, derived), atol=1e-5, rtol=1e-5)
-
-
-def test_rotary_angles_are_kept_once_however_many_widths_come(monkeypatch):
-    """A run meets nearly every width; what a width gives does not depend on those before, nor what is kept on how many."""
-    made, polar = [], torch.polar
-    monkeypatch.setattr(torch, "polar", lambda *parts: made.append(polar(*parts)) or made[-1])
-    model = small_model()
-    draw = torch.Generator().manual_seed(4)
-    rows = [torch.randint(0, 23, (1, width), generator=draw) for width in (31, 3, 40, 12, 40, 31)]
-
-    def hidden(forward, ids):
-        return forward.hidden(ids, torch.arange(ids.shape[1]), forward.derive())
-
-    alone = [hidden(lean_forward(model), ids) for ids in rows]
-    made.clear()
-    one = lean_forward(model)
-    for ids, expected in zip(rows, alone, strict=True):
-        assert torch.equal(hidden(one, ids), expected)
-    assert [len(table) for table in made] == [31, 40]
-
-
-def test_what_the_lean_pass_does_not_cover_is_left_to_the_model():
-    model = small_model()
-    model.config.attention_bias = True
-    assert not lean_supported(model)
-    model.config.attention_bias = False
-    assert not lean_supported(model.to(torch.bfloat16))
-    assert lean_supported(model.to(torch.float32))
-    model.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
-    assert not lean_supported(model)
+    torch.testing.assert_close(scorer(padded, at, None), scorer(ids, at, None), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [1, 7 * 23, 1 << 20])
@@ -159,8 +124,8 @@ def test_activations_that_are_computed_again_give_the_same_gradients():
     keep_little(frugal)
     calls = []
     frugal.model.layers[0].self_attn.register_forward_hook(lambda *args: calls.append(1))
-    expected = gradients(model, plain_forward(model), ids)
-    found = gradients(frugal, make_forward(frugal), ids)
+    expected = gradients(model, ids)
+    found = gradients(frugal, ids)
     assert len(calls) == 2
     torch.testing.assert_close(found[0], expected[0])
     for name, value in expected[1].items():

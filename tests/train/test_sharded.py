@@ -25,8 +25,8 @@ from tests.train.test_train import NO_DATA, ppo, same, sft
 
 TWO = Resources(trainers=2)
 NEAR, NEAR_MUON = 5e-6, 5e-4
-"""How far weights may be apart after three steps of 1e-3 each. Sums are taken in another order and the pass is not the
-lean one, which are last bits; Muon's iteration makes more of them."""
+"""How far weights may be apart after three steps of 1e-3 each. Sums are taken in another order, which are
+last bits; Muon's iteration makes more of them."""
 
 
 def furthest(ours, theirs):

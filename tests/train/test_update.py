@@ -21,6 +21,7 @@ from runners.rollout.questions import Question
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.adapters import adapt, merge_state
+from runners.train.forward import Scorer
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
@@ -253,7 +254,8 @@ def test_a_device_that_an_engine_shares_gives_back_what_its_allocator_keeps(monk
 def test_ratio_error_shows_passes_in_another_precision():
     model = small_model()
     batch = batch_of(score(experience(model), method()))
-    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0, products=torch.bfloat16)
+    scorer = Scorer(model, torch.bfloat16, casts=True)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0, scorer=scorer)
     assert update(learner, batch, method(), 5, 0)["ratio_error"] > 1e-3
 
 

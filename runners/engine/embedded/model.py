@@ -12,8 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
 from runners.models.names import TOGETHER
-from runners.rounded import HALF, computes_bfloat16, rounded, rounded_inputs
-from runners.rows import filled
+from runners.products import HALF, computes_bfloat16, pad_rows, rounded, rounded_inputs
 
 _SHARE = 3
 """The part of a GPU's free memory that caches may take; the rest is for passes, and for a trainer beside."""
@@ -335,12 +334,12 @@ class Decoder:
     ) -> torch.Tensor:
         """Return logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
 
-        Every token's keys and values reach `attend`, wanted or not; rows that `filled` adds do not. What is multiplied
+        Every token's keys and values reach `attend`, wanted or not; rows that `pad_rows` adds do not. What is multiplied
         has the weights' `products` as its type; the residual stream, norms, rotations and logits are float32.
         """
         shape, weights, products = self.shape, self.weights, self.weights.products
         count = len(tokens)
-        tokens, positions = filled(tokens), filled(positions)
+        tokens, positions = pad_rows(tokens), pad_rows(positions)
         cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
         rotated = shape.heads + shape.kv_heads
         size, width = (shape.hidden,), shape.head_dim
@@ -357,8 +356,8 @@ class Decoder:
             mixed = attend(index, qk[:count, : shape.heads], keys, values)
             if wanted is not None and index == shape.layers - 1:
                 count = len(wanted)
-                x, mixed = filled(x[wanted]), mixed[wanted]
-            x = x + layer.output(filled(mixed))
+                x, mixed = pad_rows(x[wanted]), mixed[wanted]
+            x = x + layer.output(pad_rows(mixed))
             rows = functional.rms_norm(x, size, layer.mlp_norm, shape.norm_eps).to(products)
             gate, up = layer.gate_up(rows).chunk(2, -1)
             x = x + layer.down(functional.silu(gate).mul_(up))

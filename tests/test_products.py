@@ -6,18 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.rows import filled, rounded
+from runners.products import pad_rows, round_up
 
 
 @given(st.integers(0, 1 << 20))
 def test_at_most_a_sixteenth_is_added(rows: int) -> None:
-    assert rows <= rounded(rows) <= rows + rows // 16
-    assert rounded(rounded(rows)) == rounded(rows)
+    assert rows <= round_up(rows) <= rows + rows // 16
+    assert round_up(round_up(rows)) == round_up(rows)
 
 
 def test_few_numbers_occur() -> None:
-    assert {rounded(rows) for rows in range(33)} == set(range(33))
-    assert [rounded(rows) for rows in (33, 34, 35, 65, 247, 2047, 2048, 2049)] == [
+    assert {round_up(rows) for rows in range(33)} == set(range(33))
+    assert [round_up(rows) for rows in (33, 34, 35, 65, 247, 2047, 2048, 2049)] == [
         34,
         34,
         36,
@@ -28,18 +28,18 @@ def test_few_numbers_occur() -> None:
         2176,
     ]
     for low in (64, 512, 4096):
-        assert len({rounded(rows) for rows in range(low + 1, 2 * low + 1)}) == 16
+        assert len({round_up(rows) for rows in range(low + 1, 2 * low + 1)}) == 16
 
 
 @given(st.integers(0, 100), st.lists(st.integers(1, 3), max_size=2))
 def test_zeros_come_after_the_rows(rows: int, rest: list[int]) -> None:
     x = torch.ones(rows, *rest)
-    found = filled(x)
-    assert found.shape == (rounded(rows), *rest)
+    found = pad_rows(x)
+    assert found.shape == (round_up(rows), *rest)
     assert torch.equal(found[:rows], x)
     assert not found[rows:].any()
 
 
 def test_other_devices_keep_their_rows() -> None:
     x = torch.ones(33, 2, device="meta")
-    assert filled(x) is x
+    assert pad_rows(x) is x
