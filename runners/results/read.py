@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import os
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import zstandard
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.plain import stat_plain
@@ -21,6 +24,10 @@ LARGEST_DOCUMENT = 256 << 20
 """Bytes of a file that is one JSON value, which is in memory whole."""
 AT_ONCE = 500
 """Rows of a Parquet file that are in memory together."""
+ZSTD = 93
+"""The number of zstd's compression in an archive."""
+LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+"""Numbers before a member's name in an archive; the last two are the lengths of name and extra field."""
 ENDINGS = (".jsonl", ".json", ".eval", ".csv", ".parquet")
 
 Row = tuple[str, Mapping[str, Any]]
@@ -128,9 +135,20 @@ def _archive(path: Path) -> Iterator[Row]:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member's bytes, and no more than a row may have and one: what its header says is not believed."""
-    with archive.open(name) as member:
-        return member.read(LONGEST_ROW + 1)
+    """Return a member's bytes, and no more than a row may have and one: what its header says is not believed.
+
+    `zipfile` reads no zstd before Python 3.14, and inspect writes it.
+    """
+    info = archive.getinfo(name)
+    if info.compress_type != ZSTD:
+        with archive.open(name) as member:
+            return member.read(LONGEST_ROW + 1)
+    assert archive.fp is not None
+    archive.fp.seek(info.header_offset)
+    *_, named, more = LOCAL_HEADER.unpack(archive.fp.read(LOCAL_HEADER.size))
+    archive.fp.seek(named + more, os.SEEK_CUR)
+    with zstandard.ZstdDecompressor().stream_reader(archive.fp, closefd=False) as stream:
+        return stream.read(LONGEST_ROW + 1)
 
 
 def _table(path: Path) -> Iterator[Row]:

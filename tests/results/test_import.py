@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from runners.results import read
@@ -85,6 +86,28 @@ def test_logs_of_inspect_are_read_as_json_and_as_archives() -> None:
         for number, sample in enumerate(samples):
             archive.writestr(f"samples/q_epoch_{number}.json", json.dumps(sample))
     assert brought("log.eval") == rows
+    members = {f"samples/q_epoch_{number}.json": sample for number, sample in enumerate(samples)}
+    zstd_archive("newer.eval", {"header.json": HEADER} | members)
+    assert brought("newer.eval") == rows
+
+
+def zstd_archive(name: str, members: Mapping[str, Any]) -> None:
+    """Write an archive as inspect's newer versions do: stored by `zipfile`, with the method that its bytes have."""
+    with zipfile.ZipFile(name, "w") as archive:
+        for each, value in members.items():
+            archive.writestr(each, zstandard.compress(json.dumps(value).encode()))
+        places = [each.header_offset for each in archive.infolist()]
+    data = bytearray(Path(name).read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    for place in (*(8 + place for place in places), *_every(data, b"PK\x01\x02", directory, 10)):
+        data[place : place + 2] = (93).to_bytes(2, "little")
+    Path(name).write_bytes(data)
+
+
+def _every(data: bytes, mark: bytes, start: int, further: int) -> Iterator[int]:
+    while (start := data.find(mark, start)) >= 0:
+        yield start + further
+        start += 1
 
 
 def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody_did(
@@ -261,6 +284,10 @@ def test_files_that_are_damaged_or_too_large_are_refused(
     good = json.dumps(ROW)
     with zipfile.ZipFile("bomb.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/q_epoch_1.json", " " * 1_000_000 + good)
+    zstd_archive("heavy.eval", {"samples/q_epoch_1.json": " " * 1_000_000})
+    zstd_archive("cut.eval", {"samples/q_epoch_1.json": ROW})
+    cut = bytearray(Path("cut.eval").read_bytes())
+    cut[60:80] = bytes(20)
     texts = {
         "torn.jsonl": (f"{good}\n{good[:9]}\n", "line 2"),
         "deep.jsonl": ("[" * 900 + "\n", "nested deeper"),
@@ -273,6 +300,8 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "no.txt": ("no", "its name ends in none of"),
         "empty.jsonl": ("", "it has no row of results"),
         "bomb.eval": (None, "it has 2,001 bytes, and may have 2,000"),
+        "heavy.eval": (None, "it has 2,001 bytes, and may have 2,000"),
+        "cut.eval": (bytes(cut), "cut.eval"),
         "absent.jsonl": (None, "No such file"),
     }  # fmt: skip
     for name, (content, words_) in texts.items():
