@@ -18,11 +18,9 @@ import orjson
 
 from benchmarks.tables import ROOT
 from reodsl.lsp.analysis import Analysis, analyse, list_findings
-from reodsl.lsp.colours import encode_colours, folds
+from reodsl.lsp.colours import encode_colours, folds, hints
 from reodsl.lsp.complete import completions
-from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import meaning, signature
-from reodsl.lsp.references import references
+from reodsl.lsp.meaning import meaning, references, signature
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang.messages import Draft
 

@@ -25,7 +25,7 @@ from benchmarks.miniature import (
     standard_error,
 )
 from benchmarks.tables import ROOT, markdown, rewrite
-from reodsl.numbers.probabilities import holm, t_probability, t_quantile
+from reodsl.numbers.reg import holm, t_probability, t_quantile
 
 PAGE = ROOT / "docs" / "PREREGISTERED.md"
 LOOKS = (8, 4, 16, 36)

@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 import polars as pl
 
 from benchmarks.tables import ROOT, markdown, number, path_of, read_rows, rewrite
-from reodsl.numbers.probabilities import t_quantile
+from reodsl.numbers.reg import t_quantile
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 CONFIDENCE = 0.95

@@ -26,7 +26,7 @@ from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import Interval, pairwise
-from reodsl.numbers.probabilities import incomplete_beta, t_quantile
+from reodsl.numbers.reg import incomplete_beta, t_quantile
 from reodsl.store.layout import arm_folder
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"

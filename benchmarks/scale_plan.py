@@ -24,8 +24,8 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS
 from reodsl.ir import digest
 from reodsl.language import compile_file
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine
+from reodsl.plan.verdict import Keys
 from reodsl.store import runs
 from reodsl.store.store import Store
 

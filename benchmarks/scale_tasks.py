@@ -25,8 +25,8 @@ from reodsl.graph.job import Job
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.verdict import Keys
 from reodsl.store import runs
 from reodsl.store.store import Store
 

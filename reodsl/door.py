@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from reodsl.graph.job import Event
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
-    from reodsl.plan.keys import Keys
-    from reodsl.plan.verdict import Plan, Ready
+    from reodsl.plan.verdict import Keys, Plan, Ready
     from reodsl.report.material import Material
     from reodsl.store.store import Store
     from reodsl.track.trackers import Trackers

@@ -20,8 +20,16 @@ from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
 from reodsl.store import runs
-from reodsl.store.code import FunctionCode, read_all
-from reodsl.store.consent import Destination, allow, destinations, keyless, overwritten, report_unapproved
+from reodsl.store.consent import (
+    Destination,
+    FunctionCode,
+    allow,
+    destinations,
+    keyless,
+    overwritten,
+    read_all,
+    report_unapproved,
+)
 from reodsl.store.layout import lay_out, require_place
 
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.machine import devices_of
-from reodsl.price.memory import WHOLE, Recipe, activation_bytes, state_bytes
+from reodsl.price.memory import WHOLE, Recipe, Sizes, activation_bytes, from_config, state_bytes
 from reodsl.price.show import memory
-from reodsl.price.sizes import Sizes, from_config
 
 SAID = (
     "DefaultCPUAllocator",

@@ -8,8 +8,7 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Tried
+from reodsl.ir.reward import Group, Reward, Tried
 from reodsl.ir.training import Advantage
 from reodsl.numbers.responses import Found, Import
 from reodsl.plan.registry import Execution, Machine, Part, Registry, Results

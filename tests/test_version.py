@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import reodsl
-from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
+from reodsl.graph.task import identity, material
 from reodsl.ir import digest
 from reodsl.language import compile_file
 

@@ -51,7 +51,7 @@ def command(
     `ls` and the report show them.
     """
     from reodsl.cli.output import print_json
-    from reodsl.plan.accept import accept
+    from reodsl.plan.verdict import accept
 
     ready = prepare(spec, sets, amends, target, store_dir).for_run()
     plan = ready.plan()

@@ -14,14 +14,11 @@ from reodsl.cli.options import spec_options
 from reodsl.cli.output import print_json, terminal_columns
 from reodsl.cli.place import existing_store, prepare
 from reodsl.diagnostics import misread, problem
-from reodsl.diff.compare import Payload, compare
-from reodsl.diff.metrics import Metrics, read_metrics, read_table
-from reodsl.graph.identity import identity
+from reodsl.diff.compare import Metrics, Payload, compare, read_metrics, read_table
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Graph, Task
+from reodsl.graph.task import Graph, Task, identity
 from reodsl.ir import Spec
-from reodsl.store.runs import began, records, require_spec
-from reodsl.store.select import pick
+from reodsl.store.runs import began, pick, records, require_spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.language import compile_file
 from reodsl.machine import Measures, measure
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, Part, Registry, load_registry
+from reodsl.plan.verdict import Keys
 from reodsl.price import price, sizes_at_hand
 from reodsl.price.memory import process_bytes
 from reodsl.price.show import memory, refusals, size

@@ -49,8 +49,7 @@ def command(
     from reodsl.diagnostics.render import to_json
     from reodsl.share.evaluated import gather
     from reodsl.share.export import export
-    from reodsl.store.runs import records
-    from reodsl.store.select import pick
+    from reodsl.store.runs import pick, records
 
     store = existing_store(store_dir)
     record = pick(records(store), run)

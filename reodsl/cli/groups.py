@@ -14,8 +14,17 @@ from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import MEMORY, STEP, Aggregate, Given, Name
-from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import (
+    Budgets,
+    Exits,
+    Group,
+    QuestionBudgets,
+    Reward,
+    Rollout,
+    Split,
+    Steps,
+    reached_places,
+)
 from reodsl.language.suggest import suggest
 
 ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
@@ -195,8 +204,7 @@ def _table(past: ResponseSource, experiment: str | None) -> Path:
             raise _refuse("--run and --rollouts name two sources of responses", "give one of them")
         return Path(past.rollouts)
     from reodsl.cli.place import existing_store
-    from reodsl.store.runs import records
-    from reodsl.store.select import pick
+    from reodsl.store.runs import pick, records
 
     store = existing_store(past.store_dir)
     record = pick(records(store), past.run or "")

@@ -16,11 +16,9 @@ from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.render import ago
-from reodsl.store.accept import acceptances
 from reodsl.store.layout import models
-from reodsl.store.runs import Record, alive, began, find_repeated, records
-from reodsl.store.select import pick, select
-from reodsl.store.store import Store
+from reodsl.store.runs import Record, alive, began, find_repeated, pick, records, select
+from reodsl.store.store import Store, acceptances
 from reodsl.watch.draw import named_numbers
 from reodsl.watch.state import going_json, read_state
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.numbers.reference import Reference
+from reodsl.numbers.curves import Reference
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Plan, Ready, prepare_study
-from reodsl.store.code import read_all
+from reodsl.store.consent import read_all
 from reodsl.store.store import Store
 
 

@@ -54,8 +54,7 @@ def command(
     from reodsl.cli.output import show
     from reodsl.share import hub
     from reodsl.share.evaluated import gather
-    from reodsl.store.runs import records
-    from reodsl.store.select import pick
+    from reodsl.store.runs import pick, records
 
     hub.require_name(repo)
     store = existing_store(store_dir)

@@ -91,7 +91,7 @@ def command(
     others.
     """
     from reodsl.numbers.curve_files import read_models
-    from reodsl.numbers.reference import misfits, select_benchmarks
+    from reodsl.numbers.curves import misfits, select_benchmarks
     from reodsl.numbers.reg import integration_grid, reg_table
     from reodsl.numbers.responses import holds_responses
 

@@ -25,7 +25,7 @@ from reodsl.price.machine import gpus_of
 from reodsl.rehearse import Phase, Size, StandIns, list_reached, list_unshown, shrink
 from reodsl.run import RunOutcome, run
 from reodsl.store import runs
-from reodsl.store.notes import read_notes
+from reodsl.store.live import read_notes
 
 STEPS = 3
 """Steps of each stage on a cluster: one more than elsewhere, so that new weights reach engines where there is a lag."""

@@ -54,8 +54,7 @@ def command(
     from reodsl.report.run import redraw, redraw_together
     from reodsl.report.verdict_words import read_verdict
     from reodsl.store.layout import require_place
-    from reodsl.store.runs import records, slug
-    from reodsl.store.select import pick
+    from reodsl.store.runs import pick, records, slug
 
     if compare and len(runs) == 1:
         raise click.UsageError("name at least two runs to compare")

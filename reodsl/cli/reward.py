@@ -23,9 +23,8 @@ from reodsl.cli.options import amend_option, assignments, known_store_option, se
 from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
-from reodsl.ir.reward import Reward, Track
+from reodsl.ir.reward import Reward, Track, Tried
 from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text
-from reodsl.ir.rollout import Tried
 from reodsl.ir.training import Advantage
 from reodsl.plan.registry import load_registry
 

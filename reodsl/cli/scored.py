@@ -12,9 +12,8 @@ from reodsl.cli.options import frontier_of, name_place
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
-from reodsl.numbers.curves import Curves, envelope
+from reodsl.numbers.curves import Curves, envelope, misfits, select_benchmarks
 from reodsl.numbers.intervals import Interval
-from reodsl.numbers.reference import misfits, select_benchmarks
 from reodsl.numbers.reg import REG_TO, integration_grid
 from reodsl.numbers.responses import Scored, check_end, curves_by_model, read_responses, score_responses
 from reodsl.store.files import storing, write_atomic

@@ -40,8 +40,7 @@ def command(run: str | None, store_dir: Path | None, port: int | None, opens: bo
     answer forced there, and two arms beside each other. Its address has a key in it: whoever has the address can read the
     store while this runs.
     """
-    from reodsl.store.runs import records
-    from reodsl.store.select import pick
+    from reodsl.store.runs import pick, records
     from reodsl.view.api import Api
     from reodsl.view.server import Viewer, key_place, read_key
 

@@ -16,8 +16,7 @@ from reodsl.cli.options import known_store_option
 from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics import problem
-from reodsl.store.runs import Record, alive, records
-from reodsl.store.select import pick
+from reodsl.store.runs import Record, alive, pick, records
 from reodsl.store.store import Store
 from reodsl.watch.draw import Pace, TaskRow, at, draw, numbers, span, wrap_pieces
 from reodsl.watch.state import Ended, Going, State, read_state, to_json

@@ -17,8 +17,8 @@ from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.changes import words
 from reodsl.plan.render import ago, item_json, place
 from reodsl.plan.verdict import Item, Plan, Ready, find
-from reodsl.store.accept import acceptances
 from reodsl.store.live import read_live, read_steps
+from reodsl.store.store import acceptances
 from reodsl.watch.draw import named_numbers
 from reodsl.watch.state import finite
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from reodsl.diagnostics import fold
 from reodsl.diagnostics.markdown import code, document, table
-from reodsl.diff.compare import ChangedSetting, Compared, Diff, Same
-from reodsl.diff.metrics import METRICS, Metrics
-from reodsl.ir.value_text import ABSENT, value_text
+from reodsl.diff.compare import METRICS, ChangedSetting, Compared, Diff, Metrics, Same
+from reodsl.ir.reward_text import ABSENT, value_text
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _LABEL, _COLUMN, _NARROWEST, _NAMES = 20, 44, 20, 6

@@ -51,7 +51,7 @@ class Resources:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
     answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
-    run (`reodsl.store.code`). `determinism` is the cluster's. `notes` is the folder of a rehearsal's notes: its GPUs are
+    run (`reodsl.store.consent`). `determinism` is the cluster's. `notes` is the folder of a rehearsal's notes: its GPUs are
     reserved, and may be declared alone; processors compute, and stand-ins serve.
     """
 
@@ -79,7 +79,7 @@ class Job:
     """One task about to run.
 
     `inputs` maps each role to the folder of a finished, read-only artifact; a runner reads of it what
-    `reodsl.graph.identity.reads` lists for its kind and role, because only that is part of the result's identity.
+    `reodsl.graph.task.reads` lists for its kind and role, because only that is part of the result's identity.
     The runner writes its result into `out`, which exists and is empty, and which becomes visible as a whole once
     the runner returns; plain files and folders only. `work` is a folder that outlives an interrupted attempt and is
     not there until a runner makes it: what is needed to go on exactly is kept there, written atomically. `folder` is

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reodsl.diagnostics import problem
-from reodsl.graph.identity import identity
 from reodsl.graph.payload import (
     Payload,
     budgets_payload,
@@ -25,7 +24,7 @@ from reodsl.graph.payload import (
     stages_of_rl,
     train_payload,
 )
-from reodsl.graph.task import Graph, Kind, Task
+from reodsl.graph.task import Graph, Kind, Task, identity
 from reodsl.ir import Spec, digest
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data

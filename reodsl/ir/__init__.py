@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reodsl.ir.base import IR, canonical, canonical_json, digest
-    from reodsl.ir.spec import Change, Origin, Spec
+    from reodsl.ir.study import Change, Origin, Spec
 
 __all__ = ["IR", "Change", "Origin", "Spec", "canonical", "canonical_json", "digest"]
 
@@ -16,6 +16,6 @@ if not TYPE_CHECKING:
         # The language reads `reodsl.ir.expression` alone, and checks a spec without waiting for pydantic.
         if name not in __all__:
             raise AttributeError(f"module 'reodsl.ir' has no attribute {name!r}")
-        from reodsl.ir import base, spec
+        from reodsl.ir import base, study
 
-        return getattr(spec if name in ("Change", "Origin", "Spec") else base, name)
+        return getattr(study if name in ("Change", "Origin", "Spec") else base, name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from reodsl.ir.base import IR
-from reodsl.ir.setting import WORDS, Block, Flag, Num, Text, kind, setting
-from reodsl.ir.setting_types import COUNT, POSITIVE, UTILISED
+from reodsl.ir.setting import COUNT, POSITIVE, UTILISED, WORDS, Block, Flag, Num, Text, kind, setting
 
 
 @kind("hardware", form="block")

@@ -12,6 +12,11 @@ from reodsl.ir.base import IR, canonical
 from reodsl.ir.model import HubSource, Package, PackageSource
 from reodsl.ir.names import ADDRESS, DATA_FILE, OWN_CODE, PART, VARIABLE
 from reodsl.ir.setting import (
+    COUNT,
+    DATA_SOURCES,
+    NATURAL,
+    READER,
+    TOKENS,
     WORDS,
     A,
     Either,
@@ -24,7 +29,6 @@ from reodsl.ir.setting import (
     setting,
     settings_of,
 )
-from reodsl.ir.setting_types import COUNT, DATA_SOURCES, NATURAL, READER, TOKENS
 from reodsl.ir.task import FoldTask, FoldTraces, Programs
 
 

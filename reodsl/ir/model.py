@@ -9,6 +9,12 @@ from pydantic import Field
 from reodsl.ir.base import IR
 from reodsl.ir.names import ADDRESS, FOLDER, PACKAGE, REPO, REVISION, VARIABLE, WEIGHTS
 from reodsl.ir.setting import (
+    COUNT,
+    MODEL_SOURCES,
+    POSITIVE,
+    TEMPERATURE,
+    TOKENS,
+    TOP_P,
     WORDS,
     A,
     Between,
@@ -24,7 +30,6 @@ from reodsl.ir.setting import (
     setting,
     settings_below,
 )
-from reodsl.ir.setting_types import COUNT, MODEL_SOURCES, POSITIVE, TEMPERATURE, TOKENS, TOP_P
 
 
 @kind("tokenizer", parents=("tokenizer",))

@@ -1,9 +1,9 @@
-"""Rewards: one number for a whole response, or one at each split of it."""
+"""Rewards and selections over a question's responses, and the responses as both see them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import floor
 from typing import Annotated, Literal
 
@@ -271,3 +271,106 @@ class Reward(IR):
             for place, split in zip(places, at_splits, strict=True)
         )
         return Cuts(fixed, any(at_splits), computed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens."""
+
+    length: int
+    correct: bool
+    forced: Mapping[int, bool] = field(default_factory=dict)
+    bare: Mapping[int, bool] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
+
+    def forced_at(self, cut: int) -> bool:
+        """Return the verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
+        return self.correct if cut >= self.length else self.forced[cut]
+
+    def bare_at(self, cut: int) -> bool:
+        """Return the verdict on the first `cut` tokens, with nothing forced."""
+        return self.correct if cut >= self.length else self.bare[cut]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
+
+    `history` are its own responses in the steps before, the last one last.
+    Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done. `batch` are the groups
+    of all questions of the step, this one among them; left out, there is no other.
+    """
+
+    question: str
+    rollouts: tuple[Rollout, ...]
+    reference: tuple[Rollout, ...] = ()
+    tracks: Mapping[str, float] = field(default_factory=dict)
+    batch: tuple[Group, ...] = ()
+    history: tuple[Rollout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One response. `rewards` are one at each split, one a part, or one in all.
+
+    `advantages` and `tokens` are those of the sections that the splits end; with parts the advantages are those of a
+    prefix and of the rest, whose tokens are not known here. `tracks` are the values of tracks, the same for all.
+    """
+
+    lets: tuple[float, ...]
+    rewards: tuple[float, ...]
+    places: tuple[int, ...]
+    advantages: tuple[float, ...]
+    tokens: tuple[int, ...]
+    metrics: tuple[float, ...] = ()
+    tracks: tuple[float, ...] = ()
+
+
+class Choice(IR):
+    """A response with the least or the greatest `key` of those that meet `where`, the first of equals.
+
+    With `each` it is all of them, and `key` has no effect.
+    """
+
+    fn: Literal["argmin", "argmax", "each"]
+    var: str
+    key: Expression
+    where: Expression | None = None
+
+
+class Pick(IR):
+    """A trace or pair of a question, or a trace of `each` response: `trace`, or `preferred` and then `rejected`.
+
+    A later choice sees the earlier one by its name, and `where` and `margin` see both. Nothing is picked where a choice
+    finds nothing, where both are one response, or where `where` does not hold. `margin` says how much is picked by it.
+    """
+
+    later = frozenset({"margin"})
+    trace: Choice | None = None
+    preferred: Choice | None = None
+    rejected: Choice | None = None
+    where: Expression | None = None
+    margin: Expression | None = None
+
+
+class Selection(IR):
+    """Picks from every question's `group` of responses; or no picks and `keep`, a condition on the questions to select.
+
+    `lets` are evaluated once a question. Of all picks, over all questions, the share `drop` with the lowest margins is
+    omitted.
+    """
+
+    presentation = frozenset({"name"})
+    later = frozenset({"drop", "keep"})
+    name: str
+    lets: tuple[Let, ...] = ()
+    picks: tuple[Pick, ...]
+    drop: float = 0.0
+    keep: Expression | None = None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the parts of a pick: a trace, or a preferred and a rejected response; none if questions are kept."""
+        if self.keep is not None:
+            return ()
+        return ("preferred", "rejected") if self.picks[0].trace is None else ("trace",)

@@ -1,4 +1,4 @@
-"""Studies: arms that are evaluated alike, frontiers over some of them, scores, and the report."""
+"""Studies: arms evaluated alike, frontiers, scores and the report; and the whole compiled spec around one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Measure
 from reodsl.ir.setting import (
+    CHECKPOINT,
+    COUNT,
+    HOURS,
+    LENGTHS,
+    NATURAL,
+    SHARE,
+    TOKENS,
+    TOKENS0,
     WORDS,
     A,
     Block,
@@ -27,16 +35,6 @@ from reodsl.ir.setting import (
     setting,
     settings_below,
     settings_of,
-)
-from reodsl.ir.setting_types import (
-    CHECKPOINT,
-    COUNT,
-    HOURS,
-    LENGTHS,
-    NATURAL,
-    SHARE,
-    TOKENS,
-    TOKENS0,
 )
 from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source
 
@@ -392,3 +390,36 @@ class Study(IR):
 
 
 REPORT = Kind("report", "Tables and charts.", {}, form="block", children=("table", "chart"))
+
+
+class Origin(IR):
+    """The origin of a setting: file, line, and the docstring there that names its source."""
+
+    path: str
+    line: int
+    doc: str = ""
+
+
+class Change(IR):
+    """A `--set` or `--amend` of the command line, shown in plan and report as not saved in a spec."""
+
+    option: str
+    target: str
+    value: str
+
+
+class Spec(IR):
+    """A compiled spec. Only `study` is part of its identity.
+
+    `origins` maps a dotted path, such as `reo_exp.optim.lr`, to where its value was set. `folder` is where relative
+    data paths start. `sources` holds the text of every file that took part, by path, for report and provenance.
+    """
+
+    presentation = frozenset({"path", "folder", "changes", "origins", "sources", "params"})
+    study: Study
+    path: str = ""
+    folder: str = ""
+    params: dict[str, str] = {}
+    changes: tuple[Change, ...] = ()
+    origins: dict[str, Origin] = {}
+    sources: dict[str, str] = {}

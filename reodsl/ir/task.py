@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from reodsl.ir.base import IR
-from reodsl.ir.setting import WORDS, Between, Flag, Many, Num, Text, kind, setting
-from reodsl.ir.setting_types import POSITIVE, SHARE
+from reodsl.ir.setting import POSITIVE, SHARE, WORDS, Between, Flag, Many, Num, Text, kind, setting
 
 
 @kind("task", parents=("task",))

@@ -11,29 +11,8 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.names import TABLE
-from reodsl.ir.reward import Reward
-from reodsl.ir.selection import Selection
+from reodsl.ir.reward import Reward, Selection
 from reodsl.ir.setting import (
-    WORDS,
-    A,
-    Block,
-    Either,
-    Flag,
-    Kind,
-    Many,
-    Num,
-    OneOf,
-    Setting,
-    Text,
-    declared_in,
-    inline,
-    kind,
-    placed,
-    setting,
-    settings_below,
-    settings_of,
-)
-from reodsl.ir.setting_types import (
     BETA,
     CHECKPOINT,
     COUNT,
@@ -56,6 +35,24 @@ from reodsl.ir.setting_types import (
     TOKENS,
     TOP_P,
     UTILISED,
+    WORDS,
+    A,
+    Block,
+    Either,
+    Flag,
+    Kind,
+    Many,
+    Num,
+    OneOf,
+    Setting,
+    Text,
+    declared_in,
+    inline,
+    kind,
+    placed,
+    setting,
+    settings_below,
+    settings_of,
 )
 
 Engine = Literal["embedded", "sglang"]

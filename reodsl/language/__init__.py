@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from reodsl.diagnostics.model import Diagnostic
 
 if TYPE_CHECKING:
-    from reodsl.ir.spec import Spec
+    from reodsl.ir.study import Spec
     from reodsl.numbers.budgets import Schedule
-    from reodsl.numbers.reference import Reference
+    from reodsl.numbers.curves import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _compile(
     lacking = check_runnable(program.context, record)
     if lacking:
         return Compiled(None, (*findings, *lacking), sources)
-    from reodsl.language.large import lower_bounded
+    from reodsl.language.lower import lower_bounded
 
     spec, large = lower_bounded(program, program.main, record)
     return Compiled(spec, (*program.context.findings, *large), sources)
@@ -116,14 +116,14 @@ def evaluate_budgets(text: str) -> EvaluatedSchedule:
     Also `linear(to:, n:)`, `greedy(FRONTIER, to:, n:)` with a frontier such as `std.paper.qwen3_4b` or a file's name
     in quotes, and a list whose last is the longest response.
     """
-    from reodsl.language.budget_text import read_schedule
+    from reodsl.language.chosen_reward import read_schedule
 
     return EvaluatedSchedule(*read_schedule(text))
 
 
 def named_frontier(name: str) -> Reference:
     """Return a published frontier by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
-    from reodsl.language.budget_text import read_frontier_by_name as named
+    from reodsl.language.chosen_reward import read_frontier_by_name as named
 
     return named(name)
 

@@ -48,6 +48,7 @@ from reodsl.ir.model import (
 )
 from reodsl.ir.reward import (
     Budgets,
+    Choice,
     Dense,
     Exits,
     Let,
@@ -55,13 +56,14 @@ from reodsl.ir.reward import (
     Metric,
     OracleBudgets,
     Part,
+    Pick,
     QuestionBudgets,
     Reward,
+    Selection,
     Split,
     Steps,
     Track,
 )
-from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.setting import written_fields
 from reodsl.ir.study import Benchmark, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, Programs, TraceStyle

@@ -13,11 +13,10 @@ from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
-from reodsl.ir.setting import A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
-from reodsl.ir.setting_types import SPLITS, TOKENS
+from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
 from reodsl.language.context import Context, Failed, attempt, try_all
-from reodsl.language.fitting import fit, make_default
+from reodsl.language.fitting import describe_type, fit, list_kinds, make_default
 from reodsl.language.functions import (
     CHECKPOINTS,
     ENDS,
@@ -30,7 +29,6 @@ from reodsl.language.hints import POOL, report_name, study_of_arm, suggest_impor
 from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
 from reodsl.language.reward.names import NUMERIC, STATISTICS
-from reodsl.language.schema import describe_type, list_kinds
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.units import UNITS, Quantity, format_quantity, read_dimension, scale
 from reodsl.language.values import (

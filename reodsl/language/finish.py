@@ -12,8 +12,7 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context, Failed
-from reodsl.language.fitting import make_default
-from reodsl.language.schema import describe_type
+from reodsl.language.fitting import describe_type, make_default
 from reodsl.language.values import DeclaredStage, Record, Section, Slot, Until, Value
 from reodsl.syntax import tree
 

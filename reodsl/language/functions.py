@@ -7,8 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Label, Problem, Span
-from reodsl.ir.setting import A, Either, Kind, Many, OneOf, Setting, Text
-from reodsl.ir.setting_types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
+from reodsl.ir.setting import (
+    CHECKPOINT,
+    COUNT,
+    SPLITS,
+    STEPS,
+    TOKENS,
+    TOKENS0,
+    A,
+    Either,
+    Kind,
+    Many,
+    OneOf,
+    Setting,
+    Text,
+)
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context, Failed
 from reodsl.language.resolve import name_model
@@ -26,9 +39,8 @@ from reodsl.language.values import (
     plain,
 )
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
-from reodsl.numbers.curves import Curve, Curves
+from reodsl.numbers.curves import Curve, Curves, Reference
 from reodsl.numbers.greedy import greedy, picks
-from reodsl.numbers.reference import Reference
 from reodsl.syntax import tree
 
 Arguments = Mapping[str, Slot]

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Block, Kind
-from reodsl.ir.setting_types import DATA_SOURCES, MODEL_SOURCES
+from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, list_library

@@ -14,10 +14,10 @@ from reodsl.ir.expression import MEMORY
 from reodsl.ir.functions import FUNCTIONS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
+from reodsl.language.fitting import describe_type
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
 from reodsl.language.modules import LIBRARY, list_library
 from reodsl.language.reward.names import FUNCTIONS as REWARD_FUNCTIONS
-from reodsl.language.schema import describe_type
 from reodsl.language.units import UNITS
 from reodsl.syntax import grammar, parse, read_source
 

@@ -10,17 +10,16 @@ from typing import Literal
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Flag
+from reodsl.language.fitting import list_kinds
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Modules, ParsedFile, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK
-from reodsl.language.schema import list_kinds
 from reodsl.language.values import Record, write_value
-from reodsl.lsp.analysis import Analysis
+from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.meaning import describe_field, parameters, words_of
 from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
-from reodsl.lsp.positions import lines_of
 from reodsl.syntax import tree
 
 Sort = Literal["kind", "setting", "word", "name", "function", "module"]

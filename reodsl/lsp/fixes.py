@@ -9,8 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Edit, Span
-from reodsl.lsp.analysis import Analysis, analyse
-from reodsl.lsp.positions import lines_of
+from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import scan
 from reodsl.syntax.source import Source

@@ -21,14 +21,22 @@ from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
-from reodsl.lsp.analysis import Analysis, Finding, analyse, list_findings, show_finding
-from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, folds, symbols
+from reodsl.lsp.analysis import (
+    Analysis,
+    Finding,
+    Position,
+    Range,
+    analyse,
+    list_findings,
+    place,
+    range_of,
+    show_finding,
+    whole,
+)
+from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, folds, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
-from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import meaning, signature
-from reodsl.lsp.positions import Position, Range, place, range_of, whole
-from reodsl.lsp.references import references, rename
+from reodsl.lsp.meaning import meaning, references, rename, signature
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 

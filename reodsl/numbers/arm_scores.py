@@ -1,4 +1,4 @@
-"""Scores of each question by model and benchmark, read from an evaluation and checked to be paired across models."""
+"""Scores of each question by model and benchmark, checked to be paired, and questions that all arms answer alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reodsl.diagnostics import problem
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +150,60 @@ def scores_of(
         matrices[name] = right[mine] / counts[mine]
         accuracy[name], length[name] = of_benchmark["correct"].to_numpy(), of_benchmark["tokens"].to_numpy()
     return ArmScores(matrices, accuracy, length), budgets
+
+
+@dataclass(frozen=True, slots=True)
+class BalancedQuestions:
+    """`questions`: their positions in the input; by model the mean `length` in tokens of right answers, and `accuracy`.
+
+    Both are None where no question is in the subset.
+    """
+
+    questions: tuple[int, ...]
+    length: dict[str, float | None]
+    accuracy: dict[str, float | None]
+
+
+def balance_questions(
+    correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]
+) -> BalancedQuestions:
+    """Compare models as the paper's tab:frontier does, where each is right on more than half of its samples.
+
+    `correct[m]` (0 or 1) and `lengths[m]` (tokens) have shape [questions, samples]; the questions are the same in the
+    same order for all models, the number of samples may differ. A model's length is the mean over the subset's
+    questions of the mean over that question's correct samples.
+    """
+    import numpy as np
+
+    if not correct:
+        raise problem("E0432", "there are no models to compare", help="give the samples of at least one")
+    right: dict[str, np.ndarray] = {}
+    for name, values in correct.items():
+        array = np.asarray(values, dtype=np.float64)
+        spent = np.asarray(lengths[name]) if name in lengths else np.empty(0)
+        if array.ndim != 2 or array.shape[1] == 0 or array.shape != spent.shape:
+            raise problem(
+                "E0432",
+                f"`{name}` has grades of shape {list(array.shape)} and lengths of shape {list(spent.shape)}",
+                help="give both the shape [questions, samples]",
+            )
+        right[name] = array
+    counts = {name: array.shape[0] for name, array in right.items()}
+    if len(set(counts.values())) > 1:
+        raise problem(
+            "E0432",
+            "the models were graded on different questions",
+            notes=[f"`{name}`: {count} questions" for name, count in counts.items()],
+            help="keep the questions that all models have, in one order",
+        )
+    shared = np.all([array.mean(axis=1) > 0.5 for array in right.values()], axis=0)
+    questions = tuple(int(q) for q in np.flatnonzero(shared))
+    length: dict[str, float | None] = dict.fromkeys(right)
+    accuracy: dict[str, float | None] = dict.fromkeys(right)
+    if questions:
+        for name, array in right.items():
+            hit = array[shared]
+            spent = np.asarray(lengths[name], dtype=np.float64)[shared]
+            length[name] = float(((hit * spent).sum(axis=1) / hit.sum(axis=1)).mean())
+            accuracy[name] = float(hit.mean())
+    return BalancedQuestions(questions, length, accuracy)

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, first_line, misread, problem
-from reodsl.numbers.curves import KINDS, Curve, Curves, check_benchmarks, check_curve, format_value
-from reodsl.numbers.reference import Reference, same_model
+from reodsl.numbers.curves import (
+    KINDS,
+    Curve,
+    Curves,
+    Reference,
+    check_benchmarks,
+    check_curve,
+    format_value,
+    same_model,
+)
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
-from reodsl.numbers.crossed import Spread, seed_means, spread_of, total, typical_variance
-from reodsl.numbers.crossfit import area, crossfit, group_questions
-from reodsl.numbers.curves import Curve, Curves, check_cover, same_benchmarks
-from reodsl.numbers.probabilities import holm
-from reodsl.numbers.reference import mean_only
-from reodsl.numbers.reg import MEAN, change_pct, integration_grid, reg, trapezoid_weights, unknown_model
+from reodsl.numbers.crossed import (
+    Spread,
+    area,
+    crossfit,
+    group_questions,
+    seed_means,
+    spread_of,
+    total,
+    typical_variance,
+)
+from reodsl.numbers.curves import Curve, Curves, check_cover, mean_only, same_benchmarks
+from reodsl.numbers.reg import MEAN, change_pct, holm, integration_grid, reg, trapezoid_weights, unknown_model
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,5 @@
 """The plan of a run: a verdict and a reason for every task, as data first."""
 
-from reodsl.plan.keys import Keys
-from reodsl.plan.verdict import Item, Plan, make_plan
+from reodsl.plan.verdict import Item, Keys, Plan, make_plan
 
 __all__ = ["Item", "Keys", "Plan", "make_plan"]

@@ -10,12 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reodsl.graph.identity import ARMS
-from reodsl.graph.task import Task
+from reodsl.graph.task import ARMS, Task
 from reodsl.ir import Origin
 from reodsl.ir.reward import Let
-from reodsl.ir.reward_text import as_written, expression_text
-from reodsl.ir.value_text import value_text
+from reodsl.ir.reward_text import as_written, expression_text, value_text
 from reodsl.plan.places import Places
 
 # Below these a difference is one change: their parts have no names that a spec's author wrote.

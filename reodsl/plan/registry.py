@@ -13,11 +13,10 @@ from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Tried
+from reodsl.ir.reward import Group, Reward, Tried
 from reodsl.ir.training import Advantage
 from reodsl.numbers.responses import Found, Import
-from reodsl.plan.keys import Keys
+from reodsl.plan.verdict import Keys
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
 

@@ -11,14 +11,12 @@ from statistics import median
 from typing import Any
 
 from reodsl.graph.task import Graph, Kind, Task
-from reodsl.price.sizes import Sizes, from_config
+from reodsl.price.memory import Sizes, from_config
 from reodsl.price.value import Term
-from reodsl.store.accept import acceptances
-from reodsl.store.files import write_atomic
+from reodsl.store.files import LARGEST_RECORD, read_object, read_plain, write_atomic
 from reodsl.store.manifest import Manifest
-from reodsl.store.plain import LARGEST_RECORD, read_object, read_plain
 from reodsl.store.runs import Record
-from reodsl.store.store import Store
+from reodsl.store.store import Store, acceptances
 from reodsl.store.versions import WEIGHTS
 
 PROMPT = 150.0

@@ -16,8 +16,7 @@ from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, History, Known, Past
 from reodsl.price.machine import COMPILES, Devices, devices_of, label_cluster
-from reodsl.price.memory import process_bytes
-from reodsl.price.sizes import Sizes, sizes_of
+from reodsl.price.memory import Sizes, process_bytes, sizes_of
 from reodsl.price.tasks import price_served, price_task
 from reodsl.price.value import Measured, Price, Prices, Term
 

@@ -9,8 +9,7 @@ from functools import cache
 from statistics import NormalDist
 
 from reodsl.price.machine import DRAWN, RUNNING, STEP_FLOOR, Devices
-from reodsl.price.memory import cache_tokens
-from reodsl.price.sizes import Sizes
+from reodsl.price.memory import Sizes, cache_tokens
 
 _EULER = 0.5772156649015329
 

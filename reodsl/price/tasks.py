@@ -24,6 +24,7 @@ from reodsl.price.machine import (
     adapt_to_width,
     lockstep,
 )
+from reodsl.price.memory import Sizes
 from reodsl.price.rollout import (
     Lengths,
     Load,
@@ -34,7 +35,6 @@ from reodsl.price.rollout import (
     generation_seconds,
     segment_seconds,
 )
-from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
 
 EXACT_PER_SECOND = 12_000.0

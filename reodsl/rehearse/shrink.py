@@ -17,8 +17,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
 from reodsl.ir.expression import Number
 from reodsl.ir.model import Forcing, Model, ModelSource, Wording
-from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
-from reodsl.ir.selection import Selection
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
 from reodsl.ir.training import (
     Batch,

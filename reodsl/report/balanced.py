@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.numbers.balanced import balance_questions
+from reodsl.numbers.arm_scores import balance_questions
 from reodsl.report.artifacts import reading
 from reodsl.report.material import MEAN, Material
 

@@ -17,8 +17,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.diff.compare import pair
-from reodsl.graph.identity import parse_role
-from reodsl.graph.task import VERSIONS
+from reodsl.graph.task import VERSIONS, parse_role
 from reodsl.ir import canonical, digest
 from reodsl.ir.data import verifier_words
 from reodsl.ir.study import CONFIDENCE, Frontier, Score, Suite
@@ -40,7 +39,7 @@ from reodsl.report.artifacts import Made, read_json, reading
 from reodsl.report.material import MEAN, Material
 from reodsl.report.notes import misfits
 from reodsl.report.standing import MOST
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.files import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL
 
 Conditions = dict[str, tuple[str, str]]

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from reodsl.numbers.gap import CAUSES, split_losses, weigh
 from reodsl.numbers.intervals import Interval, interval
+from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.report import formats, vega
 from reodsl.report.artifacts import reading
 from reodsl.report.main_table import number

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from reodsl.graph.identity import parse_role
+from reodsl.graph.task import parse_role
 from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material, title

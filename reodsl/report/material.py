@@ -16,7 +16,7 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.doubts.left_out import left_out_counts
-from reodsl.graph.identity import Role, parse_role
+from reodsl.graph.task import Role, parse_role
 from reodsl.ir import Spec
 from reodsl.ir.base import dumped, values_of
 from reodsl.ir.data import File

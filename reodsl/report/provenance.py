@@ -7,8 +7,8 @@ import platform
 import shlex
 from collections.abc import Mapping
 
-from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
+from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
 from reodsl.ir.data import Judge, verifier_words
 from reodsl.ir.study import Study

@@ -16,7 +16,7 @@ from reodsl.diff.compare import DERIVED, compare
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.ir.value_text import value_text
+from reodsl.ir.reward_text import value_text
 from reodsl.numbers.verdict import VERDICT
 from reodsl.report import drawing, export, notes, provenance
 from reodsl.report.compare import Run
@@ -25,11 +25,10 @@ from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.notes import misfits
 from reodsl.report.page import page
-from reodsl.store.accept import add_acceptances
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.runs import Record, alive, events, require_spec
-from reodsl.store.store import WEIGHTS, Store
+from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
 def report(job: Job) -> None:

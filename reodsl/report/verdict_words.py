@@ -10,7 +10,7 @@ from typing import Any
 
 from reodsl.numbers.verdict import VERDICT, PairDifference, Verdict, to_json
 from reodsl.report import formats
-from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.files import LARGEST_RECORD, read_plain
 
 MOST_NAMED = 4
 ALIKE = 0.5

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, problem, warning
-from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
+from reodsl.graph.task import parse_role
 from reodsl.ir.study import Arm
 from reodsl.report.material import Material, read
 from reodsl.store.runs import Record, require_spec

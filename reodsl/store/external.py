@@ -22,9 +22,16 @@ from reodsl.ir import digest
 from reodsl.ir.data import Judge
 from reodsl.ir.model import Served
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
-from reodsl.store.code import content_of, is_code
-from reodsl.store.files import write_json
-from reodsl.store.plain import hash_plain, is_system, is_within, read_object, read_plain, stat_plain
+from reodsl.store.consent import content_of, is_code
+from reodsl.store.files import (
+    hash_plain,
+    is_system,
+    is_within,
+    read_object,
+    read_plain,
+    stat_plain,
+    write_json,
+)
 
 MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 """The files of a model folder beside its weights. Python files, pickles and anything else are not read."""

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import Graph
-from reodsl.store.files import storing, write_atomic
+from reodsl.store.files import read_plain, storing, write_atomic
 from reodsl.store.manifest import MANIFEST
-from reodsl.store.plain import read_plain
 from reodsl.store.runs import slug
 from reodsl.store.store import MATERIAL, Store
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.graph.identity import ARMS, part_digest, reads
-from reodsl.graph.task import Kind
+from reodsl.graph.task import ARMS, Kind, part_digest, reads
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
-from reodsl.store.plain import hash_plain, read_object
+from reodsl.store.files import hash_plain, read_object
 
 MANIFEST = "manifest.json"
 

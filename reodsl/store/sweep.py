@@ -9,9 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
 
-from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record, alive, clear, forget, leftovers, records
-from reodsl.store.store import Store
+from reodsl.store.store import Store, acceptances
 
 _KEY = 64
 """Digits of a key."""

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from reodsl.graph.identity import parse_role
 from reodsl.graph.lower import lower
+from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
-from reodsl.numbers.gap import CAUSES, split_losses, weigh
+from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.store.runs import Record, events, require_spec
 from reodsl.store.store import Store
 from reodsl.view.formulas import find_formulas

@@ -13,7 +13,7 @@ import polars as pl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
 from reodsl.ir.names import DATA_FILES
-from reodsl.store.plain import NotPlain, open_plain, stat_plain
+from reodsl.store.files import NotPlain, open_plain, stat_plain
 from runners.data.records import from_records, json_records, jsonl_records, spell_numbers
 from runners.data.table import list_mapped, questions_table, require_columns
 

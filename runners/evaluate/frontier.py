@@ -16,9 +16,8 @@ from reodsl.ir.study import Frontier, Score
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curve_files import read_frontier, write_frontier
 from reodsl.numbers.curves import Curve, Curves, envelope
-from reodsl.numbers.greedy import describe_schedule, greedy
+from reodsl.numbers.greedy import Changes, describe_schedule, greedy, question_min
 from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
-from reodsl.numbers.question_min import Changes, question_min
 from reodsl.numbers.reg import MEAN
 from reodsl.numbers.verdict import VERDICT, Verdict, common_of, judge, to_json
 from reodsl.store.manifest import arm_labels

@@ -21,10 +21,9 @@ from reodsl.ir.training import Experiment, FromResults, Ppo
 from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
-from reodsl.store.code import is_code, read_all
-from reodsl.store.consent import ADDRESS
+from reodsl.store.consent import ADDRESS, is_code, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
-from reodsl.store.plain import NotPlain, open_plain
+from reodsl.store.files import NotPlain, open_plain
 from runners.execute.placement import (
     COMPUTES,
     Node,

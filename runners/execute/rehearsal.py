@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.graph.job import Progress
-from reodsl.store.live import read_live
-from reodsl.store.notes import HOLD, LOSE, note, read_notes, take
+from reodsl.store.live import HOLD, LOSE, note, read_live, read_notes, take
 from runners.execute.cluster import Cluster
 from runners.execute.instance import import_ray
 from runners.execute.order import Order, Outcome

@@ -10,12 +10,11 @@ from typing import Protocol
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
-from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
-from reodsl.store.accept import add_acceptances
+from reodsl.plan.verdict import contents
 from reodsl.store.live import read_kept
 from reodsl.store.manifest import Manifest
-from reodsl.store.store import WEIGHTS
+from reodsl.store.store import WEIGHTS, add_acceptances
 from runners.execute.order import Order, Outcome
 
 # How often another run's task is looked at, and how often a task is tried whose process died without having kept more.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import misread, problem
 from reodsl.store.external import LARGEST_CONFIG
-from reodsl.store.plain import read_plain
+from reodsl.store.files import read_plain
 from runners.models.names import AGAIN
 
 if TYPE_CHECKING:

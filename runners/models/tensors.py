@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, misread, problem
-from reodsl.store.plain import read_plain
+from reodsl.store.files import read_plain
 from runners.models.names import AGAIN, INCOMPLETE, explain_unread
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"

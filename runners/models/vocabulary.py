@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error
-from reodsl.store.plain import LARGEST_RECORD, read_object
+from reodsl.store.files import LARGEST_RECORD, read_object
 
 
 def require_same_tokens(mine: Path, theirs: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Python
-from reodsl.store.code import FunctionCode
+from reodsl.store.consent import FunctionCode
 from runners.own.source import opened, problem_at
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, encoded, shown

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
-from reodsl.store.code import LARGEST_CODE, FunctionCode, read_code
-from reodsl.store.plain import read_plain
+from reodsl.store.consent import LARGEST_CODE, FunctionCode, read_code
+from reodsl.store.files import read_plain
 from runners.own.worker import ROWS
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import zstandard
 
 from reodsl.diagnostics import Problem, first_line, problem
-from reodsl.store.plain import stat_plain
+from reodsl.store.files import stat_plain
 from runners.results.forms import FORMS, benchmark_of, find
 from runners.untrusted import Undecodable, decoded, shown
 

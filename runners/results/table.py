@@ -17,7 +17,7 @@ import polars as pl
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, Import
-from reodsl.store.plain import stat_plain
+from reodsl.store.files import stat_plain
 from runners.results.forms import PLAIN, SPEEDS, ResultForm, find, form_of
 from runners.results.read import read_rows, unreadable
 from runners.untrusted import shown

@@ -30,8 +30,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
 )
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, Reward, Rollout
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS, quantile
 from runners.rewards.problems import given_missing

@@ -14,8 +14,7 @@ import polars as pl
 
 from reodsl.ir.base import Node
 from reodsl.ir.expression import STEP, TRACK, History, Number, rewrite
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group
+from reodsl.ir.reward import Group, Reward
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
 from runners.rewards.on_arrays import summarise

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reodsl.ir.rollout import Group, Rollout
-from reodsl.ir.selection import Choice, Pick, Selection
+from reodsl.ir.reward import Choice, Group, Pick, Rollout, Selection
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")

@@ -12,8 +12,7 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
-from reodsl.ir.rollout import Group, Rollout
-from reodsl.ir.selection import Selection
+from reodsl.ir.reward import Group, Rollout, Selection
 from runners.select.choose import choose, drop_lowest, keeps
 
 COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import torch
 
-from reodsl.price.sizes import Sizes
+from reodsl.price.memory import Sizes
 
 WHOLE = {"step"}
 """Columns of metrics that hold whole numbers."""

@@ -22,8 +22,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Lora, Plateau, Ppo, Sft, Stage
-from reodsl.price.memory import Recipe
-from reodsl.price.sizes import from_config
+from reodsl.price.memory import Recipe, from_config
 from reodsl.store.live import add_step, begin_steps
 from runners.draws import purpose
 from runners.exhaustion import explain_training_oom

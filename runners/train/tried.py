@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.expression import STEP, TRACK
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Tried
+from reodsl.ir.reward import Group, Reward, Tried
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import pad_places
 from runners.rewards.interpret import interpret, measure

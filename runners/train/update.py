@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.ir.training import Loss as Form
-from reodsl.price.memory import HANDED, WHOLE, Recipe
-from reodsl.price.sizes import Sizes, from_config
+from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
 from runners.exhaustion import explain_training_oom
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash

@@ -3,7 +3,7 @@ r"""Find a text's answer by the ways to read it, and the places at which that an
 `boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
 last, `final` what the last statement gives, `regex` the first group of the last match. Each takes time linear in the
 text: regular expressions run in Rust's engine (that of polars), which does not go back, on patterns that are not too large
-(`reodsl.ir.pattern.pattern_fault`).
+(`reodsl.ir.names.pattern_fault`).
 """
 
 from __future__ import annotations

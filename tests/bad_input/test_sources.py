@@ -14,8 +14,7 @@ import pytest
 
 from reodsl.language import compile_file
 from reodsl.lsp.analysis import analyse, list_findings
-from reodsl.plan.keys import Keys
-from reodsl.plan.verdict import make_plan, prepare_study
+from reodsl.plan.verdict import Keys, make_plan, prepare_study
 from tests.bad_input.commands import FROM_FOLDER, SPEC, Place, permissions_count
 
 SECONDS = 60

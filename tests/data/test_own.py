@@ -9,7 +9,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Data, Generated, Python
-from reodsl.store.code import read_code
+from reodsl.store.consent import read_code
 from runners.data.draws import split_of
 from runners.data.load import load_data, read_sources
 from runners.sandbox import lacking

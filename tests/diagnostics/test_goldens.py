@@ -23,10 +23,10 @@ from reodsl.cli.main import cli, main
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.door import Finished
-from reodsl.numbers.balanced import balance_questions
+from reodsl.numbers.arm_scores import balance_questions
 from reodsl.numbers.budgets import explicit
+from reodsl.numbers.greedy import question_min
 from reodsl.numbers.intervals import ArmScores, score_arms
-from reodsl.numbers.question_min import question_min
 from reodsl.plan.registry import load_registry
 from reodsl.report.export import write_scalars
 from reodsl.store.store import Store

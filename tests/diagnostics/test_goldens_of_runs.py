@@ -15,8 +15,7 @@ from reodsl.diagnostics.pages import codes
 from reodsl.diagnostics.render import render
 from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
 from reodsl.ir.model import Architecture, WordTokenizer
-from reodsl.ir.reward import OracleBudgets, Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, OracleBudgets, Reward, Rollout
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table

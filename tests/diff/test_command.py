@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.diff.compare import compare
-from reodsl.diff.metrics import Metrics, read_metrics
+from reodsl.diff.compare import Metrics, compare, read_metrics
 from reodsl.diff.render import to_json, to_text
 from reodsl.graph.lower import lower
 from tests.called import beside_quickstart, call

@@ -14,7 +14,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.value_text import ABSENT
+from reodsl.ir.reward_text import ABSENT
 from reodsl.language import compile_file
 from tests.graph import studies as make
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.identity import part_digest
+from reodsl.graph.task import part_digest
 from reodsl.ir import canonical
 from reodsl.ir.study import Frontier, PublishedCurve, Score
 from reodsl.numbers.curve_files import read_frontier

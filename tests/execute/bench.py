@@ -11,8 +11,8 @@ from typing import Any
 from reodsl.graph.job import Event
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.verdict import Keys
 from reodsl.store.store import Store
 from runners.execute import execute
 from tests.execute import toys

@@ -9,8 +9,8 @@ import pytest
 
 import runners.execute
 from reodsl.graph.task import Graph, Task
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine
+from reodsl.plan.verdict import Keys
 from reodsl.price.prices import simulate_elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store

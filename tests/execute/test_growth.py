@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.graph.task import Graph, Task
-from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.verdict import Keys
 from reodsl.store.store import Store
 from runners.execute import execute
 

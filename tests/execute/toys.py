@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import problem
-from reodsl.graph.identity import identity, reads
 from reodsl.graph.job import Job, Progress
-from reodsl.graph.task import VERSIONS
+from reodsl.graph.task import VERSIONS, identity, reads
 from reodsl.ir import canonical_json
 from reodsl.store.files import write_atomic
 

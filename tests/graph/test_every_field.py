@@ -6,9 +6,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Graph
+from reodsl.graph.task import Graph, identity, material
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
 from reodsl.ir.data import Judge, Tools

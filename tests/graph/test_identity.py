@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.graph.identity import identity, part_digest
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Graph
+from reodsl.graph.task import Graph, identity, part_digest
 from reodsl.ir import Spec, digest
 from reodsl.ir.training import Loss, Stage
 from tests.graph import studies as make

@@ -11,9 +11,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.diff.compare import fingerprints
-from reodsl.graph.identity import reads
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Graph
+from reodsl.graph.task import Graph, reads
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.language import Compiled, compile_file
 
 HEAD = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.cli.main import main
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE
 from tests.language.test_changes import experiment

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.diagnostics.render import render
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Experiment, FromTraining, Ppo
 from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE

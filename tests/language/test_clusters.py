@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.graph.identity import identity
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Task
-from reodsl.ir.spec import Spec
+from reodsl.graph.task import Task, identity
+from reodsl.ir.study import Spec
 from reodsl.language import Compiled
 
 TEXT = """

@@ -10,7 +10,7 @@ import pytest
 from reodsl.ir.base import canonical_json
 from reodsl.ir.model import Hub
 from reodsl.ir.reward import Budgets
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Dpo, Experiment, FromTraining, Loss, Ppo, Sft
 from reodsl.language import compile_file
 from tests.language.conftest import HEAD, MINE

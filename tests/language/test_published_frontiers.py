@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.language import Compiled
 
 HEAD = """

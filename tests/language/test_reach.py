@@ -11,8 +11,7 @@ from reodsl.diagnostics.render import render
 from reodsl.ir.base import walk
 from reodsl.ir.expression import Number
 from reodsl.ir.reward import Budgets, OracleBudgets
-from reodsl.ir.spec import Spec
-from reodsl.ir.study import Suite
+from reodsl.ir.study import Spec, Suite
 from reodsl.ir.training import Experiment, FromTraining, Ppo
 from reodsl.language import Compiled
 

@@ -10,7 +10,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir import canonical, canonical_json
 from reodsl.ir.expression import Correct
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Dpo, FromTraining, Ipo, Ppo, Stage
 from reodsl.language import Compiled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, Reward, Steps
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Experiment, Ppo
 from reodsl.language import Compiled, check_file
 from reodsl.language.chosen_reward import choose_reward

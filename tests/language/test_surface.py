@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Flag, Kind, Num, OneOf, Text
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import Compiled
 from reodsl.syntax.formatter import format_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.hints import hints
+from reodsl.lsp.colours import hints
 from reodsl.numbers.budgets import Schedule, trapezoid
 from tests.lsp.quickstart import TEXT, opened
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reodsl.diagnostics.model import Span
-from reodsl.lsp.positions import Position, lines_of, place, range_of, units, whole
+from reodsl.lsp.analysis import Position, lines_of, place, range_of, units, whole
 
 TEXT = 'a = "é😀x" # b\r\nc\u2028d\n'
 

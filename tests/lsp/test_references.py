@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import folds
-from reodsl.lsp.hints import hints
-from reodsl.lsp.meaning import signature
-from reodsl.lsp.references import references, rename
+from reodsl.lsp.colours import folds, hints
+from reodsl.lsp.meaning import references, rename, signature
 from tests.lsp.quickstart import TEXT, at, opened
 
 LIBRARY = """reward own(cost: number in 0..1) {
@@ -124,7 +122,7 @@ def test_a_rename_that_would_miss_files_is_refused(
 ) -> None:
     library, _ = files
     analysis = analyse(library, {library: LIBRARY})
-    monkeypatch.setattr("reodsl.lsp.references.MOST_FILES", 1)
+    monkeypatch.setattr("reodsl.lsp.meaning.MOST_FILES", 1)
     told = rename(analysis, {library: LIBRARY}, 1, 8, "cheap")
     assert isinstance(told, str)
     assert "more than 1 specs" in told

@@ -3,7 +3,7 @@
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.balanced import balance_questions
+from reodsl.numbers.arm_scores import balance_questions
 
 BASE = (
     [[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 0], [1, 1, 1, 0]],

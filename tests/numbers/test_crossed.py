@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reodsl.numbers.crossed import PRIOR, Spread, spread_of, typical_variance
-from reodsl.numbers.probabilities import t_quantile
+from reodsl.numbers.reg import t_quantile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

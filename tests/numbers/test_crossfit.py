@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from reodsl.numbers import crossfit as fitting
-from reodsl.numbers.crossfit import GROUPS, HALVINGS, SEED_PARTS, crossfit, group_questions, shuffle_positions
+from reodsl.numbers import crossed as fitting
+from reodsl.numbers.crossed import GROUPS, HALVINGS, SEED_PARTS, crossfit, group_questions, shuffle_positions
 
 WEIGHTS = np.array([0.5, 1.0, 2.0])
 

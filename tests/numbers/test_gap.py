@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.numbers.gap import CAUSES, KEYS, split_losses, weigh
+from reodsl.numbers.verdict import CAUSES, SAMPLE_KEYS, split_losses, weigh
 
 GRID = (0, 4, 8, 16, 32)
 QUESTIONS = st.lists(
@@ -74,7 +74,7 @@ def test_losses_are_those_of_a_loop_and_add_up(
         own = {
             each["budget"]: 1 - each["correct"]
             for each in table
-            if all(each[key] == row[key] for key in KEYS)
+            if all(each[key] == row[key] for key in SAMPLE_KEYS)
         }
         lost = np.interp(points, GRID, [own[b] for b in GRID])
         area = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(zip(points, lost, strict=True)))
@@ -89,7 +89,7 @@ def test_each_cause_is_what_its_words_say() -> None:
     found = split_losses(pl.DataFrame(table).lazy(), weigh(GRID)).collect()
     weights = [2, 4, 6, 12, 8]
     assert list(weigh(GRID).values()) == weights
-    assert found.drop(KEYS[0]).rows() == [
+    assert found.drop(SAMPLE_KEYS[0]).rows() == [
         ("q0", 0, 2 + 4, 8, 0, 0),
         ("q0", 1, 2 + 4 + 6, 0, 12 + 8, 0),
         ("q1", 0, 0, 0, 0, 32),

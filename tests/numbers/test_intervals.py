@@ -27,8 +27,7 @@ from reodsl.numbers.intervals import (
     starred,
 )
 from reodsl.numbers.intervals import scores as score_row
-from reodsl.numbers.probabilities import t_quantile
-from reodsl.numbers.reg import reg_table
+from reodsl.numbers.reg import reg_table, t_quantile
 
 BUDGETS = (0, 16, 32, 64, 128)
 SIZES = {"easy": 7, "hard": 12}

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from reodsl.numbers.probabilities import t_probability, t_quantile
+from reodsl.numbers.reg import t_probability, t_quantile
 
 # NIST/SEMATECH e-Handbook of Statistical Methods, table 1.3.6.7.2.
 PRINTED = {

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.language import named_frontier
-from reodsl.numbers.curves import Curve, average
-from reodsl.numbers.reference import PARTS
+from reodsl.numbers.curves import PARTS, Curve, average
 from reodsl.numbers.reg import paper_grid, reg, reg_table
 
 DATA = json.loads((Path(__file__).parent / "printed_frontiers.json").read_text(encoding="utf-8"))

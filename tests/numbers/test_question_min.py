@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.question_min import question_min
+from reodsl.numbers.greedy import question_min
 
 RIGHT_AT_64 = [(64, True)]
 NEVER: list[tuple[int, bool]] = []

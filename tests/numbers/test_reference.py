@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.numbers.curves import Curve, average
-from reodsl.numbers.reference import (
+from reodsl.numbers.curves import (
+    Curve,
     Reference,
+    average,
     check_base,
     of_other_benchmarks,
     same_model,

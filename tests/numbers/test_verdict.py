@@ -15,7 +15,7 @@ import pytest
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
 from reodsl.numbers.intervals import Measured, difference, score_arms
-from reodsl.numbers.probabilities import holm, t_probability, t_quantile
+from reodsl.numbers.reg import holm, t_probability, t_quantile
 from reodsl.numbers.verdict import Common, Verdict, common_responses, from_json, judge, to_json
 
 BUDGETS = (0, 16, 32)

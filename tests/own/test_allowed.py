@@ -15,9 +15,8 @@ import reodsl
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
-from reodsl.store import code as code_module
-from reodsl.store.code import content_of, read_code
-from reodsl.store.consent import allow, consent_folder, is_allowed, report_unapproved
+from reodsl.store import consent as code_module
+from reodsl.store.consent import allow, consent_folder, content_of, is_allowed, read_code, report_unapproved
 from reodsl.store.external import Fingerprints, resolve_sources
 from runners.own.source import opened
 from runners.sandbox import lacking

@@ -16,7 +16,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Data, Generated, Python, Whole
 from reodsl.language import compile_file
-from reodsl.store.code import read_code
+from reodsl.store.consent import read_code
 from runners.data.load import join_sources, read_sources
 from runners.own.environment import Environment, Unsuited
 from runners.own.function import OwnFunction

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
-from reodsl.store.code import read_code
+from reodsl.store.consent import read_code
 from runners.own import function as function_module
 from runners.own.function import FailedRow, OwnFunction
 from runners.own.source import source_problem

@@ -21,7 +21,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import Grading, Python, Tools
-from reodsl.store.code import read_code
+from reodsl.store.consent import read_code
 from runners.conversations import require_tools
 from runners.engine.sglang.interpreter import find_interpreter
 from runners.own.environment import MOST_SAID, Environment, Unsuited

@@ -8,9 +8,8 @@ from pathlib import Path
 from benchmarks.scale_plan import study
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
-from reodsl.plan.keys import Keys
 from reodsl.plan.render import to_text
-from reodsl.plan.verdict import make_plan
+from reodsl.plan.verdict import Keys, make_plan
 from reodsl.price import price
 from reodsl.store.store import Store
 

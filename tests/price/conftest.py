@@ -10,7 +10,7 @@ import pytest
 from reodsl.ir.model import Dimensions
 from reodsl.price.history import Facts, History, Past
 from reodsl.price.machine import processor
-from reodsl.price.sizes import Sizes, from_dimensions
+from reodsl.price.memory import Sizes, from_dimensions
 
 _TOLD = json.loads(Path(__file__).with_name("measured.json").read_text())
 _MEASURED = _TOLD["runs"]

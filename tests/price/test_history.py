@@ -17,8 +17,7 @@ from reodsl.price import price, show
 from reodsl.price.history import read_history
 from reodsl.price.machine import processor
 from reodsl.store import runs
-from reodsl.store.accept import adopt
-from reodsl.store.store import Store
+from reodsl.store.store import Store, adopt
 from tests.graph import studies as make
 
 CONFIG = {

@@ -14,8 +14,8 @@ from reodsl.ir.model import Dimensions
 from reodsl.language import compile_file
 from reodsl.price import Price, price
 from reodsl.price.machine import Devices, devices_of
+from reodsl.price.memory import Sizes, from_dimensions
 from reodsl.price.rollout import Lengths, Load, segment_seconds
-from reodsl.price.sizes import Sizes, from_dimensions
 from runners.engine.protocol import Request
 from runners.engine.sglang.engine import _places
 

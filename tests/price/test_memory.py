@@ -17,15 +17,16 @@ from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import (
     WHOLE,
     Recipe,
+    Sizes,
     cache_tokens,
     engine_bytes,
+    from_config,
     kept_bytes,
     optimizer_bytes,
     state_bytes,
     trainer_bytes,
 )
 from reodsl.price.show import refusals
-from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.tasks import price_task
 from tests.graph import studies as make
 

@@ -21,9 +21,9 @@ from reodsl.ir.training import Batch, FromModel, Loss
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.machine import HOST_RATE, devices_of
+from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
-from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import _update, cuts_of
 from reodsl.price.value import TERMS, Measured, to_json
 from runners.train.batch import CPU_TOKENS, GPU_TOKENS

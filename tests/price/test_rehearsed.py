@@ -15,7 +15,7 @@ from reodsl.language import compile_file
 from reodsl.price import price, show
 from reodsl.price.history import Facts, History, Past, keep_rehearsal, read_history, read_rehearsals
 from reodsl.price.machine import devices_of
-from reodsl.price.sizes import Sizes
+from reodsl.price.memory import Sizes
 from reodsl.price.tasks import price_task
 from reodsl.rehearse import Size, StandIns, shrink
 from reodsl.store.store import Store

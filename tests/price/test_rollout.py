@@ -16,8 +16,8 @@ from reodsl.ir import Spec
 from reodsl.ir.training import Batch
 from reodsl.price import History, Price, price, show
 from reodsl.price.history import Facts, Past
+from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, equal_groups, expected_draws, heaviest
-from reodsl.price.sizes import from_architecture
 from reodsl.price.value import to_json
 from tests.graph import studies as make
 

@@ -11,9 +11,8 @@ import pytest
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
 from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices, devices_of
-from reodsl.price.memory import cache_tokens
+from reodsl.price.memory import Sizes, cache_tokens, sizes_of
 from reodsl.price.rollout import Lengths, Load, generation_seconds
-from reodsl.price.sizes import Sizes, sizes_of
 
 PROMPT, SAMPLES = 150, 16
 

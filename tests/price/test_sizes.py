@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.ir.model import Architecture, WordTokenizer
-from reodsl.price.sizes import Sizes, from_architecture, from_config, sizes_of
+from reodsl.price.memory import Sizes, from_architecture, from_config, sizes_of
 from tests.graph import studies as make
 
 

@@ -11,7 +11,7 @@ from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.training import Ppo
 from reodsl.rehearse import Phase, list_reached
-from reodsl.store.notes import LOSE, note, read_notes, take
+from reodsl.store.live import LOSE, note, read_notes, take
 from tests.rehearse.test_shrink import compiled
 
 TRAINERS = [{"role": "trainer", "gpus": 1.0, "node": "a"}] * 2

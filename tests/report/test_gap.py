@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reodsl.numbers.arm_scores import ArmScores, arm_scores
-from reodsl.numbers.gap import CAUSES
 from reodsl.numbers.intervals import score_arms
+from reodsl.numbers.verdict import CAUSES
 from reodsl.report.gap import gap_chart, gap_rows, gap_table
 from reodsl.report.markup import render
 from reodsl.report.material import Material

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.identity import Role, parse_role
+from reodsl.graph.task import Role, parse_role
 from reodsl.ir.data import After, Boxed
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, Rollout
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 
 

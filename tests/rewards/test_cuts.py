@@ -5,9 +5,8 @@ from hypothesis import given as forall
 from hypothesis import settings
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Let, Metric, Reward, cuts_below
+from reodsl.ir.reward import Budgets, Dense, Group, Let, Metric, Reward, Rollout, cuts_below
 from reodsl.ir.reward import Cuts as Static
-from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.cuts import needed_cuts
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
 from tests.rewards.reward_groups import arrays

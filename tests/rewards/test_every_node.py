@@ -23,9 +23,7 @@ import pytest
 from reodsl.ir import expression
 from reodsl.ir.base import Node, walk
 from reodsl.ir.expression import Statistic
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Rollout
-from reodsl.ir.selection import Selection
+from reodsl.ir.reward import Group, Reward, Rollout, Selection
 from reodsl.ir.training import Advantage, FromTraining
 from reodsl.language import check_file, compile_file
 from reodsl.language.chosen_reward import choose_reward

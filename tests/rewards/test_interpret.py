@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Let, Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Budgets, Dense, Group, Let, Reward, Rollout
 from runners.rewards.arithmetic import choose, power
 from runners.rewards.interpret import interpret
 from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reodsl.ir.reward import Reward, reached_places
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, Reward, Rollout, reached_places
 from reodsl.language.chosen_reward import choose_reward
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.interpret import interpret

@@ -26,8 +26,7 @@ from reodsl.ir.expression import (
     Name,
     Number,
 )
-from reodsl.ir.reward import Let, Reward, Track
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, Let, Reward, Rollout, Track
 from runners.rewards.arithmetic import quantile
 from runners.rewards.inputs import RewardInputs
 from runners.rewards.interpret import interpret

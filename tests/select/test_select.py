@@ -16,9 +16,7 @@ from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir import canonical
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
-from reodsl.ir.reward import Let
-from reodsl.ir.rollout import Group, Rollout
-from reodsl.ir.selection import Choice, Pick, Selection
+from reodsl.ir.reward import Choice, Group, Let, Pick, Rollout, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
 from runners.select.choose import choose, drop_lowest, keeps

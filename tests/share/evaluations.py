@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.graph.identity import parse_role
+from reodsl.graph.task import parse_role
 from reodsl.report.material import read
 from reodsl.share.evaluated import FinishedEvaluation, Shared
 from tests.report.synthetic import world

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reodsl.ir.reward import Budgets, Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Budgets, Group, Reward, Rollout
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.start import MODELS, starting_spec

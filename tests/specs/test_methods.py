@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reodsl.ir.reward import Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Group, Reward, Rollout
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.language.chosen_reward import choose_reward

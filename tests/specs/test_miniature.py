@@ -15,7 +15,7 @@ import torch
 from reodsl.graph.job import Job
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.language import compile_file
 from reodsl.report.run import report
 from runners.registry import REGISTRY

@@ -14,7 +14,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets, Steps
-from reodsl.ir.spec import Spec
+from reodsl.ir.study import Spec
 from reodsl.ir.training import Experiment, FromTraining, Ppo, Sft, Simpo
 from reodsl.language import compile_file
 from reodsl.numbers.curves import Curve, average

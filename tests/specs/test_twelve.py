@@ -15,8 +15,7 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.reward import Exits, Reward
-from reodsl.ir.rollout import Group, Rollout
+from reodsl.ir.reward import Exits, Group, Reward, Rollout
 from reodsl.ir.training import Dpo, Experiment, FromTraining, Ppo
 from reodsl.language import compile_file
 from runners.rewards.interpret import interpret

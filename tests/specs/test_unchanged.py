@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from reodsl.graph.identity import identity
 from reodsl.graph.lower import lower
-from reodsl.graph.task import VERSIONS
+from reodsl.graph.task import VERSIONS, identity
 from reodsl.ir import digest
 from reodsl.language import compile_file
 from reodsl.language.program import load

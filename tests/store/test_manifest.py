@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.graph.identity import part_digest
+from reodsl.graph.task import part_digest
 from reodsl.ir import digest
 from reodsl.store.manifest import Manifest, labels
 from reodsl.store.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.store.plain import NotPlain, hash_plain, read_plain, stat_plain
+from reodsl.store.files import NotPlain, hash_plain, read_plain, stat_plain
 
 
 @pytest.mark.parametrize(

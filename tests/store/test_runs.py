@@ -14,8 +14,7 @@ from reodsl.graph.task import VERSIONS
 from reodsl.ir import Spec, digest
 from reodsl.store import runs
 from reodsl.store.locks import let_go
-from reodsl.store.runs import slug
-from reodsl.store.select import pick, select
+from reodsl.store.runs import pick, select, slug
 from reodsl.store.sweep import find_garbage, size, sweep
 from tests.execute.bench import Bench
 from tests.graph import studies as make

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.price.sizes import from_config
+from reodsl.price.memory import from_config
 from runners.train.batch import GPU_TOKENS, deal_packed, deal_padded, group_by_length
 
 

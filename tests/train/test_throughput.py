@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reodsl.price.sizes import from_config
+from reodsl.price.memory import from_config
 from runners.train import metrics
 from runners.train.metrics import Tally, peak_flops
 from tests.train.models import small_model

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex
 from reodsl.ir.model import Forcing
-from reodsl.ir.pattern import pattern_fault
+from reodsl.ir.names import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import Thinking, answer_changes, final_answer, read_answer
 from runners.verify.final import LONGEST_SENTENCE

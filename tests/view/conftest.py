@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from reodsl.store.files import hash_plain
 from reodsl.store.manifest import MANIFEST
-from reodsl.store.plain import hash_plain
 from reodsl.store.store import Store
 from reodsl.view.responses import Evaluation
 from tests.bad_input.commands import SPEC

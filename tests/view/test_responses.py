@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.numbers.gap import CAUSES, weigh
+from reodsl.numbers.verdict import CAUSES, weigh
 from reodsl.view.responses import (
     KEYS,
     MOST_TEXT,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.ir.pattern import pattern_fault
+from reodsl.ir.names import pattern_fault
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
     Case,

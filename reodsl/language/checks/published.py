@@ -21,8 +21,14 @@ from reodsl.language.values import (
     walk,
     write_value,
 )
-from reodsl.numbers.curves import check_benchmarks, check_curve
-from reodsl.numbers.reference import Reference, check_base, of_other_benchmarks, too_sparse
+from reodsl.numbers.curves import (
+    Reference,
+    check_base,
+    check_benchmarks,
+    check_curve,
+    of_other_benchmarks,
+    too_sparse,
+)
 
 TABLE = "Table"
 _TITLE = re.compile(r'Table "[^"]*"|Table for \w+')

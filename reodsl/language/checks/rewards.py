@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
-from reodsl.ir.setting_types import PAIRS
+from reodsl.ir.setting import PAIRS
 from reodsl.language.checks.cases import (
     Case,
     StageCase,

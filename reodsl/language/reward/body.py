@@ -27,6 +27,7 @@ from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
+from reodsl.language.fitting import read_unit
 from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import (
     FUNCTIONS,
@@ -43,7 +44,6 @@ from reodsl.language.reward.names import (
 from reodsl.language.reward.operators import name_value
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
-from reodsl.language.schema import read_unit
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
 from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree

@@ -23,7 +23,7 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from reodsl.store.notes import LOSE, note, take
+from reodsl.store.live import LOSE, note, take
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang.messages import spell_out

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import torch
 
-from reodsl.store.notes import LOSE, read_notes
+from reodsl.store.live import LOSE, read_notes
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang import stand_in
