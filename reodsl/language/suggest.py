@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 from heapq import nsmallest
 
 MOST_SHOWN = 12
 MOST_COMPARED = 512
-"""Names that one is compared with as a whole. Among more of them only those one letter off are looked for."""
+"""Names that one is compared with. Among more of them none is looked for."""
 LONGEST = 64
-_LETTERS = string.ascii_letters + string.digits + "_."
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -20,7 +18,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
         return None
     among = set(names)
     if len(among) > MOST_COMPARED:
-        return min((each for each in _one_off(name) if each in among), default=None)
+        return None
     pool = sorted(each for each in among if len(each) <= 2 * LONGEST)
     begun = [each for each in pool if each.startswith(name + "_")]
     if len(begun) == 1:
@@ -34,17 +32,6 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
         each for each in pool if len(name) >= 2 and (each.startswith(name) or name.startswith(each + "_"))
     ]
     return stems[0] if len(stems) == 1 else None
-
-
-def _one_off(name: str) -> Iterator[str]:
-    """Yield a name with one letter removed, added, changed or moved by one."""
-    for at in range(len(name) + 1):
-        head, tail = name[:at], name[at:]
-        yield head + tail[1:]
-        yield head + tail[1:2] + tail[:1] + tail[2:]
-        for letter in _LETTERS:
-            yield head + letter + tail
-            yield head + letter + tail[1:]
 
 
 def list_names(names: Iterable[str], what: str = "there is", near: str = "") -> str:

@@ -54,7 +54,7 @@ CASES: dict[str, list[Diagnostic]] = {
     ],
     "notes_and_help": [
         note(
-            "N0501",
+            "N0807",
             "differs from the paper's table",
             at(2, 16, 3),
             notes=["Table 5 says 5e-6", "one\ntwo"],
@@ -97,7 +97,7 @@ CASES: dict[str, list[Diagnostic]] = {
         error("E0201", "odd", at(3, 37, 1), "the end"),
     ],
     "several_in_order": [
-        note("N0501", "third", at(2, 16)),
+        note("N0807", "third", at(2, 16)),
         error("E0202", "second", at(2, 9)),
         error("E0201", "first", at(1, 3)),
         error("E0201", "first", at(1, 3)),

@@ -36,7 +36,6 @@ study beside {
 }
 """
 EXPLAINED = "correct(y) - cost * len(y) / max(len(z) for z in group)"
-REO = "dense L in [8 tokens, 128 tokens]: trapezoid(L) * correct(answer(y[:L]))"
 SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
 VALUES = "end it in one expression such as `correct(y)`, or in one `dense` line"
 PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
@@ -333,53 +332,6 @@ def test_the_spec_without_a_mistake(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(SPEC)
     assert check_file(path).diagnostics == ()
-
-
-def test_a_wording_is_of_words_that_the_model_knows(tmp_path: Path) -> None:
-    path = tmp_path / "spec.reo"
-    text = SPEC.replace(
-        "rollout { max_tokens = 128 tokens", "rollout { max_tokens = 128 tokens, wordings = [chain_within]"
-    )
-    path.write_text(text.replace("import ", "import chain_within, ", 1))
-    found = next(each for each in check_file(path).diagnostics if each.code == "E0721")
-    assert found.message.startswith("the model's vocabulary has no `within`")
-    assert (found.labels[0].span.path, found.labels[0].text) == (str(path), "asks by `chain_within`")
-
-
-@pytest.mark.parametrize(
-    ("budget", "foreign"),
-    [
-        ("16 tokens..128 tokens", "17"),
-        ("[16 tokens, 64 tokens, 96 tokens]", "96"),
-        ("[16 tokens, 64 tokens]", None),
-    ],
-)
-def test_every_budget_of_a_wording_is_a_word_that_the_model_knows(
-    tmp_path: Path, budget: str, foreign: str | None
-) -> None:
-    """Such a stage used to be sound in `check`, and to end with E0810 at the first question that drew another."""
-    path = tmp_path / "spec.reo"
-    text = SPEC.replace("base = checkpoint(overthinker)", "base = checkpoint(asked_overthinker)")
-    text = text.replace(
-        "rollout { max_tokens = 128 tokens", "rollout { max_tokens = 128 tokens, wordings = [near]"
-    )
-    text = text.replace("import ", "import asked_overthinker, ", 1)
-    path.write_text(
-        text + f'\nwording near {{ question = "within {{budget}} tokens {{question}}", budget = {budget} }}\n'
-    )
-    told = [each for each in check_file(path).diagnostics if each.code == "E0721"]
-    wanted = [f"`near` may write the budget `{foreign}`, and the model's vocabulary has no such word"]
-    assert [each.message for each in told] == (wanted if foreign else [])
-    assert all("16 tokens, 32 tokens, 64 tokens, 128 tokens" in (each.help or "") for each in told)
-
-
-def test_a_forcing_by_default_is_told_of_where_it_can_be_changed(tmp_path: Path) -> None:
-    path = tmp_path / "spec.reo"
-    path.write_text(SPEC.replace("  forcing = chain_forcing\n", "").replace(EXPLAINED, REO))
-    found = next(each for each in check_file(path).diagnostics if each.code == "E0721")
-    assert found.labels[0].span.path == str(path)
-    assert found.help is not None
-    assert found.help.startswith("set a `forcing` of this model's words in `mine`")
 
 
 @pytest.mark.parametrize(

@@ -149,38 +149,6 @@ def test_a_pool_in_words_that_the_model_lacks(
     ] == expected
 
 
-ANOTHER = """
-tokenizer digits {
-  words = words("<q> ? WORDS") + words("0 1 2 3 4 5 6 7 8 9")
-  eos   = "<eos>"
-  pad   = "<pad>"
-}
-
-model digits_only = chain_model {
-  source = architecture(
-    family: qwen3, hidden: 32, layers: 1, heads: 2, kv_heads: 1, head_dim: 16, intermediate: 48, tokenizer: digits,
-  )
-}
-"""
-SIGNS = " ".join(f"{sign}{digit}" for sign in "+-" for digit in range(1, 10))
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [("a b c d e f g h " + SIGNS, []), (SIGNS, ["labels"]), ("a", ["operations", "labels"])],
-)
-def test_a_pool_of_a_model_that_cannot_read_its_questions(
-    compiled: Callable[..., Compiled], words: str, expected: list[str]
-) -> None:
-    """Though the one that is trained can."""
-    text = POOLED.replace("BASE", "overthinker").replace("OF", "digits_only")
-    text = ANOTHER.replace("WORDS", words) + text
-    text = "from std.miniature import chain_model\n" + text
-    told = [each.message for each in compiled(text).diagnostics if each.code == "E0721"]
-    assert len(told) == len(expected)
-    assert all(any(f"`{name}` of `chain`" in message for message in told) for name in expected)
-
-
 def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[..., Compiled]) -> None:
     text = BUDGETS.replace("OTHER", "other") + "\nbudgets own = question_min(rollouts: [base])\n"
     (helps,) = (each.help for each in compiled(HEAD + text).diagnostics if each.code == "E0201")

@@ -1,4 +1,4 @@
-"""What is trained on and evaluated on: sources that may share questions are warned of, those that cannot are not."""
+"""Questions that are trained on and evaluated on are refused where they are of one source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def codes(folder: Path, trained: str, judged: str) -> set[str]:
     path.write_text(SPEC.replace("TRAINED", trained).replace("JUDGED", judged))
     found = check_file(path).diagnostics
     assert not [each.message for each in found if each.severity == "error" and each.code != "E0603"]
-    return {each.code for each in found} & {"E0603", "W0603"}
+    return {each.code for each in found} & {"E0603"}
 
 
 def drawn(task: str, seed: int, split: str = "train", more: str = "") -> str:
@@ -60,15 +60,10 @@ def packaged(task: str, split: str) -> str:
     ("trained", "judged", "found"),
     [
         (drawn("chain", 1), drawn("chain", 2), {"E0603"}),
-        (drawn("chain", 1), drawn("chain_easy", 2), {"W0603"}),
-        (drawn("chain", 1, more=", traces: chain_traces"), drawn("chain_hard", 2), {"W0603"}),
-        (drawn("chain_low", 1, "held_out"), drawn("chain_easy", 2, "held_out"), {"W0603"}),
         (drawn("chain_low", 1), drawn("chain_easy", 1, "held_out"), set()),
         (drawn("chain_easy", 1), drawn("chain_hard", 2), set()),
         (drawn("other", 1), drawn("chain_easy", 2), set()),
         (packaged("chain_sum", "train"), packaged("chain_sum", "held_out"), set()),
-        (packaged("chain_sum", "train"), packaged("chain_sum", "all"), {"W0603"}),
-        (packaged("chain_sum", "all"), packaged("chain_sum", "held_out"), {"W0603"}),
         (packaged("products", "all"), packaged("chain_sum", "all"), set()),
         (drawn("chain", 1), 'file("test.jsonl")', set()),
     ],

@@ -139,35 +139,6 @@ def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str
     assert [each.code for each in found if each.severity == "error" or each.code in ours] == codes
 
 
-@pytest.mark.parametrize(
-    ("score", "told"),
-    [("", []), ("score = reg(against: printed, to: 16K tokens)", ["N0501"])],
-)
-def test_settings_apart_from_the_paper_matter_beside_its_numbers(
-    compiled: Callable[..., Compiled], score: str, told: list[str]
-) -> None:
-    """Work that has nothing to do with the paper starts from its recipes too, and is told nothing of its tables."""
-    text = changed("optim { lr = 1e-6 }", score, above="from std.paper import qwen3_4b as printed")
-    if not score:
-        text = text.replace("from std.paper import qwen3_4b as printed", "")
-    assert [each.code for each in compiled(text, target="other").diagnostics if each.code[0] == "N"] == told
-
-
-def test_rows_beside_a_published_table_are_told_of_what_they_changed(
-    compiled: Callable[..., Compiled],
-) -> None:
-    study = """
-published printed { benchmarks = ["mean"], row other { title = "Theirs", accuracy = 60% } }
-study compare {
-  arm other = other
-  arm mine  = other
-  report { table main { rows = arms, columns = [accuracy], published = printed } }
-}
-"""
-    found = compiled(changed("optim { lr = 1e-6 }") + study, target="compare").diagnostics
-    assert [each.code for each in found if each.code == "N0501"] == ["N0501"]
-
-
 TAUGHT = """
 from std.models import qwen3_8b
 model behind = qwen3_4b { source = served("m", address: "http://127.0.0.1:1/v1", tokenizer: hub("m")) }

@@ -52,7 +52,6 @@ def test_programs_are_read_from_blocks_of_code(settings: str, readers: object, t
     [
         (("tests(seconds: 5 seconds)", "tests(seconds: 0 seconds)"), "E0303"),
         (("steps: 1..2", "steps: 0..2"), "E0303"),
-        (("    seed: 2,\n    split: held_out,\n", "    seed: 2,\n"), "W0603"),
         (("    count: 1024,", "    count: 1024,\n    traces: chain_clean,"), "E0310"),
     ],
 )

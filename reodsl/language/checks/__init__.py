@@ -18,7 +18,7 @@ from reodsl.language.checks.cases import (
     run_checks,
 )
 from reodsl.language.checks.data import check_data
-from reodsl.language.checks.published import check_curves, check_published, check_tables
+from reodsl.language.checks.published import check_curves, check_published
 from reodsl.language.checks.rewards import check_wording
 from reodsl.language.checks.studies import check_runnable, check_score
 from reodsl.language.program import Program
@@ -54,7 +54,6 @@ def _check(program: Program) -> Iterator[Diagnostic]:
     for case in listed:
         if not case.repeated:
             yield from _check_case(case)
-    yield from check_tables(listed)
     yield from check_data(program)
     for study in program.list_type(DeclaredStudy, "study").values():
         arms = [case for case in listed if case.study is study]

@@ -1,29 +1,26 @@
-"""Check data: incomplete sources, questions for both training and evaluation, and words that a tokenizer lacks."""
+"""Check data: incomplete sources, questions for both training and evaluation, and models with unlike vocabularies."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.names import pattern_fault
 from reodsl.language.checks.cases import (
-    LIBRARY_PATH,
     Case,
-    SettingView,
     StageCase,
     View,
     case_check,
     find_model,
-    finding_at,
     stage_check,
     strip_names,
 )
 from reodsl.language.context import Context
 from reodsl.language.program import Program
 from reodsl.language.reward.selection import find_questions
-from reodsl.language.values import Bounds, Compound, Record, Value, list_records, plain
+from reodsl.language.values import Record, Value, list_records
 
 SIGNED = re.compile(r"[+-][0-9]+$")
 ENVIRONMENT = ":verifiers"
@@ -36,12 +33,6 @@ _UNTRACED = {
     "programs": ("programs", "leave it out: `programs(…)` gives each question its solution"),
 }
 """Questions whose solutions `traces` does not write: whose they are, and what to do instead."""
-HOLE = re.compile(r"\{(start|steps|label|op|value|next|question|budget)\}")
-ALWAYS = frozenset({"<pad>", "<eos>", "<unk>", "<think>", "</think>"})
-OF_TASKS = ("values", "operations", "labels", "question", "step")
-OF_TRACES = ("open", "close", "again", "answer", "filler")
-OF_WORDINGS = ("question", "system", "prefix")
-ASKED = (*OF_WORDINGS, "budget")
 
 
 def check_data(program: Program) -> Iterator[Diagnostic]:
@@ -162,24 +153,13 @@ def _check_tools(data: Record) -> Iterator[Diagnostic]:
 
 @case_check
 def check_overlap(case: Case) -> Iterator[Diagnostic]:
-    """Report E0603: an experiment evaluated on what it was trained on. W0603: one that may be."""
+    """Report E0603: an experiment evaluated on what it was trained on."""
     ctx, suite = case.ctx, case.suite
-    judged = (
-        ctx.compute_once("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite is not None else {}
-    )
-    if suite is None or not judged:
-        return
-    judged_sources = [
-        (benchmark, source)
-        for benchmark in list_records(suite, "benchmarks")
-        for source in list_records(benchmark.sub("data"), "source")
-    ]
-    for stage in case.stages:
+    judged = ctx.compute_once("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
+    for stage in case.stages if judged else ():
         for source in list_records(find_questions(stage.record.sub("data")), "source"):
             benchmark = judged.get(_find_origin(ctx, source))
-            if benchmark is None:
-                yield from _check_overlap(ctx, case, source, judged_sources, stage["data"])
-            else:
+            if benchmark is not None:
                 yield stage["data"].error(
                     "E0603",
                     f"`{case.name}` is evaluated on questions that it is trained on",
@@ -198,55 +178,6 @@ def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
     return benchmarks
 
 
-def _check_overlap(
-    ctx: Context, case: Case, source: Record, judged: list[tuple[Record, Record]], data: SettingView
-) -> Iterator[Diagnostic]:
-    """Report W0603, once for a source that is trained on: a benchmark is drawn from the same questions."""
-    for benchmark, asked in judged:
-        if _may_overlap(ctx, source, asked):
-            yield data.warning(
-                "W0603",
-                f"`{case.name}` may be evaluated on questions that it is trained on",
-                "trained on",
-                Label(benchmark.span, f"`{benchmark.name}` is drawn from the same questions"),
-                help="another seed keeps none apart: write `split: held_out` for the benchmark and `split: train` here",
-            )
-            return
-
-
-def _may_overlap(ctx: Context, source: Record, asked: Record) -> bool:
-    """Return whether some question may be drawn from either source. Arms share sources, so a pair is compared once."""
-    with_source = ctx.compute_once("shared", source, dict[int, tuple[Record, bool]])
-    if id(asked) not in with_source:
-        split = {source.data("split"), asked.data("split")} == {"train", "held_out"}
-        with_source[id(asked)] = asked, _share_pool(source, asked) and not split
-    return with_source[id(asked)][1]
-
-
-def _share_pool(one: Record, other: Record) -> bool:
-    """Return whether some question may be drawn from either source."""
-    if one.kind != other.kind:
-        return False
-    if one.kind == "package":
-        # Packages have one name with dashes and one with underscores.
-        names = [(str(each.data("package")).replace("-", "_"), each.data("task")) for each in (one, other)]
-        return names[0] == names[1]
-    if one.kind != "generated":
-        return False
-    tasks = [each.sub("task") for each in (one, other)]
-    first, second = tasks
-    if first is None or second is None or first.kind != second.kind:
-        return False
-    if first.kind == "python":
-        return bool(first.data("function") == second.data("function"))
-    if first.kind == "programs":
-        return True
-    (short, long), (least, most) = first.data("length"), second.data("length")
-    amounts = [{SIGNED.findall(word)[-1] for word in each.data("operations")} for each in (first, second)]
-    same = first.data("modulus") == second.data("modulus")
-    return same and short <= most and least <= long and bool(amounts[0] & amounts[1])
-
-
 def _find_origin(ctx: Context, source: Record) -> str:
     """Return the origin of questions. Generated ones of a task are the same pool whatever their count and seed."""
     return ctx.compute_once("origin", source, lambda: _write_origin(source))
@@ -258,190 +189,10 @@ def _write_origin(source: Record) -> str:
     return repr((source.kind, strip_names(Record(source.kind, kept, source.span))))
 
 
-@case_check
-def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
-    """Report E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
-    ctx = case.ctx
-    yield from _check_texts(ctx, case.model, _list_texts(case))
-    for source in _list_sources(case):
-        yield from _check_source(ctx, case.model, source)
-    for stage in case.stages:
-        pool = stage.pool
-        asked = find_model(pool.sub("of")) if pool is not None else None
-        if pool is not None and asked is not case.model:
-            yield from _check_texts(ctx, asked, _list_pool_texts(pool))
-
-
 def _find_tokenizer(model: Record | None) -> Record | None:
     """Return the word-level tokenizer of a model, or None if it has another."""
     tokenizer = model.sub("source.tokenizer") if model is not None else None
     return tokenizer if tokenizer is not None and tokenizer.kind == "tokenizer" else None
-
-
-def _check_source(ctx: Context, model: Record | None, source: Record) -> list[Diagnostic]:
-    """Return the findings in a source's texts. Arms share sources, so each is checked once with a tokenizer."""
-    tokenizer = _find_tokenizer(model)
-    if tokenizer is None:
-        return []
-    by_tokenizer = ctx.compute_once("vocabulary", source, dict[int, tuple[Record, list[Diagnostic]]])
-    if id(tokenizer) not in by_tokenizer:
-        texts = ((*text, None) for text in _list_source_texts(source))
-        by_tokenizer[id(tokenizer)] = tokenizer, list(_check_texts(ctx, model, texts))
-    return by_tokenizer[id(tokenizer)][1]
-
-
-def _check_texts(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Iterator[Diagnostic]:
-    tokenizer = _find_tokenizer(model)
-    if tokenizer is None:
-        return
-    for record, name, span, use in texts:
-        word = _first_lacked(ctx, tokenizer, record, name)
-        if word is None:
-            continue
-        labels = [
-            Label(span, f"has `{word}`"),
-            *([use.label] if use is not None else []),
-            View(tokenizer)["words"].label(f"the words of `{tokenizer.name}`"),
-        ]
-        message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
-        helps = "add it to the tokenizer's words, or write it otherwise"
-        if name == "budget":
-            message = (
-                f"`{record.name}` may write the budget `{word}`, and the model's vocabulary has no such word"
-            )
-            numbers = sorted(int(word) for word in _list_words(tokenizer) if word.isdecimal())
-            known = ", ".join(f"{number} tokens" for number in numbers[-4:] if number)
-            helps = (
-                f"draw budgets that are words of its own: `budget = [{known}]`"
-                if known
-                else "start from a model that knows numbers, or ask without a budget"
-            )
-        if use is not None:
-            helps = f"{use.helps}, or {helps}"
-        yield finding_at(error, "E0721", message, labels, helps)
-
-
-def _first_lacked(ctx: Context, tokenizer: Record, record: Record, name: str) -> str | None:
-    """Return the first word of a text that a tokenizer lacks. Arms share texts, so each is read once."""
-    known = ctx.compute_once("words", tokenizer, lambda: _list_words(tokenizer))
-
-    def first() -> str | None:
-        words = _words_of_budgets(record) if name == "budget" else _words(record.data(name))
-        return next((word for word in words if word not in known), None)
-
-    # `known` is kept with the tokenizer, so no other gets its number.
-    return ctx.compute_once(f"{name} for {id(known)}", record, first)
-
-
-def _list_words(tokenizer: Record) -> frozenset[str]:
-    return ALWAYS | {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad")}
-
-
-def _words(text: object) -> tuple[str, ...]:
-    """Return the words of a text or of a tuple of them, each once."""
-    parts = text if isinstance(text, tuple) else (text,)
-    return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
-
-
-def _words_of_budgets(wording: Record) -> Iterator[str]:
-    """Yield the words of a wording's texts with a budget in them, for every budget that may be drawn.
-
-    The bounds of a range may be far apart. A vocabulary is small, so a word that it lacks comes early.
-    """
-    drawn = wording.get("budget")
-    if drawn is None:
-        return
-    texts = " ".join(str(wording.data(name) or "") for name in OF_WORDINGS)
-    words = [word for word in dict.fromkeys(texts.split()) if "{budget}" in word]
-    if isinstance(drawn.data, Bounds):
-        low, high = plain(drawn)
-        budgets: Iterable[int] = range(low, high + 1)
-    else:
-        budgets = plain(drawn)
-    for budget in budgets if words else ():
-        for word in words:
-            yield from HOLE.sub(" ", word.replace("{budget}", str(budget))).split()
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A use of the library's text that could be another one, and the way to have another."""
-
-    label: Label
-    helps: str
-
-
-_Text = tuple[Record, str, Span, _Use | None]
-
-
-def _list_pool_texts(pool: Record) -> Iterator[_Text]:
-    """Yield the questions of a pool, as the model that answers them reads them."""
-    data = pool.sub("data")
-    for source in list_records(data, "source") if data is not None else ():
-        task = source.sub("task")
-        for name in OF_TASKS if task is not None else ():
-            if task is not None and task.get(name) is not None:
-                yield task, name, View(task)[name].place, None
-    for wording in list_records(pool, "wordings"):
-        for name in ASKED:
-            if wording.get(name) is not None:
-                yield wording, name, View(wording)[name].place, None
-
-
-def _list_sources(case: Case) -> Iterator[Record]:
-    """Yield the sources of the questions of a case, in training and in evaluation."""
-    data = [find_questions(stage.record.sub("data")) for stage in case.stages]
-    data += [benchmark.sub("data") for benchmark in list_records(case.suite, "benchmarks")]
-    for table in data:
-        yield from list_records(table, "source")
-
-
-def _list_texts(case: Case) -> Iterator[_Text]:
-    """Yield the texts that ask the model of a case and make it answer, with places, and uses of the library's."""
-    forcings = [
-        (stage.record.sub("forcing"), stage.record)
-        for stage in case.stages
-        if stage.reward and "forced" in stage.reward.uses
-    ]
-    if case.suite is not None:
-        forcings.append((case.suite.sub("forcing"), case.suite))
-    for forcing, user in forcings:
-        if forcing is not None:
-            span = View(forcing)["text"].place
-            label = Label(user.span, f"forces answers by `{forcing.name}`")
-            use = _Use(label, f"set a `forcing` of this model's words in `{user.name}`")
-            yield forcing, "text", span, use if span.path.startswith(LIBRARY_PATH) else None
-    for wording, at in _list_wordings(case):
-        use = _Use(Label(at, f"asks by `{wording.name}`"), "start from a model that knows it")
-        for name in ASKED:
-            if wording.get(name) is not None:
-                span = View(wording)[name].place
-                yield wording, name, span, use if span.path.startswith(LIBRARY_PATH) else None
-
-
-def _list_wordings(case: Case) -> Iterator[tuple[Record, Span]]:
-    """Yield the wordings of a case, with their places: of its rollouts, its own pools and its suite."""
-    for stage in case.stages:
-        pool = stage.pool
-        if pool is not None and find_model(pool.sub("of")) is not case.model:
-            pool = None
-        for asking in (stage.record.sub("rollout"), pool):
-            if asking is not None:
-                at = View(asking)["wordings"].place
-                yield from ((wording, at) for wording in list_records(asking, "wordings"))
-    asked = case.suite.sub("wording") if case.suite is not None else None
-    if asked is not None and case.suite is not None:
-        yield asked, View(case.suite)["wording"].place
-
-
-def _list_source_texts(source: Record) -> Iterator[tuple[Record, str, Span]]:
-    task, traces = source.sub("task"), source.sub("traces")
-    for record, names in ((task, OF_TASKS), (traces, OF_TRACES)):
-        for name in names if record is not None else ():
-            if record is not None and record.get(name) is not None:
-                yield record, name, View(record)[name].place
-    for style in traces.parts if isinstance(traces, Compound) else ():
-        yield style, "template", View(style)["template"].place
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, note, warning
-from reodsl.language.checks.cases import Case, SettingView, View
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, warning
+from reodsl.language.checks.cases import SettingView, View
 from reodsl.language.functions import read_curves
 from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
 from reodsl.language.suggest import list_names
@@ -18,8 +17,6 @@ from reodsl.language.values import (
     Items,
     Record,
     list_records,
-    walk,
-    write_value,
 )
 from reodsl.numbers.curves import (
     Reference,
@@ -30,8 +27,6 @@ from reodsl.numbers.curves import (
     too_sparse,
 )
 
-TABLE = "Table"
-_TITLE = re.compile(r'Table "[^"]*"|Table for \w+')
 MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 
@@ -231,67 +226,3 @@ def _check_baseline(study: Record, table: Record, printed: Record) -> Iterator[D
 
 def _list_benchmarks(suite: Record) -> list[str]:
     return [each.name for each in list_records(suite, "benchmarks")]
-
-
-def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
-    """Report N0501, once for each experiment and arm."""
-    compared: set[int] = set()
-    for case in cases:
-        # An arm that is an experiment as it stands may be beside the paper's numbers in its study alone.
-        if id(case.record) not in compared and _is_compared(case):
-            compared.add(id(case.record))
-            yield from _check_table(case)
-
-
-def _check_table(case: Case) -> Iterator[Diagnostic]:
-    """Report N0501: one note for an experiment with everything in which it leaves the paper's table.
-
-    The table is for the paper's models: one with fresh weights is of another size, and nothing is said.
-    """
-    model = case.model
-    source = model.sub("source") if model is not None else None
-    if source is None or source.kind == "architecture":
-        return
-    labels: list[Label] = []
-    table = ""
-    for path, slot in walk(case.record):
-        root = slot.root
-        if root is slot or not root.doc.startswith(TABLE) or slot.span is None:
-            continue
-        if write_value(root.value) == write_value(slot.value):
-            continue
-        if slot.doc.startswith(TABLE):  # The table has a value of its own for this model.
-            continue
-        # A remark on one setting, as `Table, "Adam": …`, names no table.
-        title = _TITLE.match(root.doc)
-        table = table or (title[0] if title else "")
-        labels.append(
-            Label(
-                slot.value.span,
-                f"`{path}` is {write_value(slot.value)}; the table has {write_value(root.value)}",
-            )
-        )
-    if labels:
-        count = f"{len(labels)} settings differ" if len(labels) > 1 else "a setting differs"
-        yield note(
-            "N0501",
-            f"{count} from the paper's {f'table{table.removeprefix(TABLE)}' if table else 'table'}",
-            labels[0].span,
-            labels[0].text,
-            others=labels[1:],
-        )
-
-
-def _is_compared(case: Case) -> bool:
-    """Return whether a case is compared with published numbers.
-
-    It is scored against a published frontier, or a row of a table that names a published one has its name.
-    """
-    against = (case.study or case.record).sub("score.against")
-    if against is not None and getattr(against, "envelope", None) is None:
-        return True
-    for table in case.study.tables if case.study is not None else ():
-        published = table.sub("published")
-        if isinstance(published, Compound) and any(row.name == case.name for row in published.parts):
-            return True
-    return False
