@@ -374,3 +374,13 @@ class Selection(IR):
         if self.keep is not None:
             return ()
         return ("preferred", "rejected") if self.picks[0].trace is None else ("trace",)
+
+    @property
+    def gives(self) -> str:
+        """Return what it selects: `questions`, `traces` or `pairs`."""
+        return {0: "questions", 1: "traces", 2: "pairs"}[len(self.roles)]
+
+    def most(self, responses: int) -> int:
+        """Return the most picks of a question with so many responses."""
+        every = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
+        return sum(responses if each else 1 for each in every)

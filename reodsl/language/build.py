@@ -32,7 +32,7 @@ from reodsl.ir.data import (
     Tools,
     Whole,
 )
-from reodsl.ir.expression import Expression, Number
+from reodsl.ir.expression import Number
 from reodsl.ir.model import (
     Architecture,
     Dimensions,
@@ -48,21 +48,14 @@ from reodsl.ir.model import (
 )
 from reodsl.ir.reward import (
     Budgets,
-    Choice,
     Dense,
     Exits,
-    Let,
     Measure,
-    Metric,
     OracleBudgets,
-    Part,
-    Pick,
     QuestionBudgets,
     Reward,
-    Selection,
     Split,
     Steps,
-    Track,
 )
 from reodsl.ir.setting import written_fields
 from reodsl.ir.study import Benchmark, Suite
@@ -98,11 +91,10 @@ from reodsl.language import values
 from reodsl.language.context import Context
 from reodsl.language.resolve import are_same, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
-from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
+from reodsl.language.reward.selection import type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity, describe_unit
 from reodsl.language.values import Compound, Items, Record, Value, list_records, plain, write_value
-from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
 
@@ -375,42 +367,11 @@ def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> S
 def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     """Build a selection from a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
-    if typed is None or not isinstance(rule, values.Definition):
+    if typed is None:
         raise LookupError(f"selection `{rule.name}` is not sound")
     return Selected(
-        selection=Selection(
-            name=rule.name,
-            lets=_lets(typed.lets, rule),
-            picks=tuple(_pick(pick) for pick in typed.picks),
-            drop=typed.drop,
-            keep=typed.keep,
-        ),
+        selection=typed.model_copy(update={"name": rule.name}),
         pool=build(Pool, pool, start=start(low, pool.part("of"))),
-    )
-
-
-def _pick(pick: TypedPick) -> Pick:
-    return Pick(
-        trace=_choice(pick.trace),
-        preferred=_choice(pick.preferred),
-        rejected=_choice(pick.rejected),
-        where=pick.where,
-        margin=pick.margin,
-    )
-
-
-def _choice(choice: TypedChoice | None) -> Choice | None:
-    if choice is None:
-        return None
-    return Choice(fn=choice.fn, var=choice.var, key=choice.key, where=choice.where)
-
-
-def _lets(lets: tuple[tuple[str, Expression], ...], rule: values.Definition) -> tuple[Let, ...]:
-    written = [
-        each.name.name for each in rule.body.items if isinstance(each, tree.Let) and each.params is None
-    ]
-    return tuple(
-        Let(name=name, value=value, written=named) for (name, value), named in zip(lets, written, strict=True)
     )
 
 
@@ -452,12 +413,12 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
         dense = Dense(split=places, var="L", value=typed.dense)
     return Reward(
         name=record.name,
-        lets=_lets(typed.lets, record),
-        tracks=tuple(Track(name=name, value=value, start=start) for name, value, start in typed.tracks),
-        metrics=tuple(Metric(name=name, value=value) for name, value in typed.metrics),
+        lets=typed.lets,
+        tracks=typed.tracks,
+        metrics=typed.metrics,
         outcome=typed.outcome,
         dense=dense,
-        parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),
+        parts=typed.parts,
         split=None if dense is not None else places,
     )
 
@@ -471,7 +432,7 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
     called = record.name == record.item.name.name and given
     return Measure(
         name=f"{record.name}({given})" if called else record.name,
-        lets=_lets(typed.lets, record),
+        lets=typed.lets,
         value=typed.value.data,
         unit="" if typed.value.unit == PLAIN else describe_unit(typed.value.unit),
     )

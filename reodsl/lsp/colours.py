@@ -287,7 +287,7 @@ def _weights(analysis: Analysis, reward: Definition) -> str:
     if typed.split.data("reached"):
         # Each response has its own.
         return ""
-    of = (typed.dense, *(value for _, value in typed.lets))
+    of = (typed.dense, *(let.value for let in typed.lets))
     rules = {node.rule for each in of for node in walk(each) if isinstance(node, Weight)}
     if len(rules) != 1:
         return ""

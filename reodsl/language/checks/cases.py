@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.ir.reward import Selection
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_reward
-from reodsl.language.reward.selection import TypedSelection, type_selection
+from reodsl.language.reward.selection import type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
@@ -145,7 +146,7 @@ class StageCase(View):
     part: DeclaredStage | None
     method: str
     reward: TypedReward | None
-    selection: TypedSelection | None
+    selection: Selection | None
 
     @property
     def typed(self) -> TypedReward:
@@ -247,7 +248,7 @@ def _make_case(
     )
 
 
-def _type_selection(program: Program, stage: Record) -> TypedSelection | None:
+def _type_selection(program: Program, stage: Record) -> Selection | None:
     rule = stage.sub("data.selection")
     return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 

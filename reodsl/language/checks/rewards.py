@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.ir.reward import Selection
 from reodsl.ir.setting import PAIRS
 from reodsl.language.checks.cases import (
     Case,
@@ -21,7 +22,7 @@ from reodsl.language.checks.cases import (
 from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, ResponseLimits
-from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, find_questions, type_selection
+from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
 from reodsl.language.values import Definition, Record, list_records
 
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
@@ -152,7 +153,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     yield from _small(stage, data, stage.pool, selection)
 
 
-def _small(stage: StageCase, data: Record, record: Record, selection: TypedSelection) -> Iterator[Diagnostic]:
+def _small(stage: StageCase, data: Record, record: Record, selection: Selection) -> Iterator[Diagnostic]:
     """Report E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
     pool, ways = View(record), max(1, len(list_wordings(record)))
     samples = pool["samples"].number * ways

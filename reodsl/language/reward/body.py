@@ -24,6 +24,7 @@ from reodsl.ir.expression import (
     Own,
 )
 from reodsl.ir.expression import walk as walk_expression
+from reodsl.ir.reward import Let, Metric, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
@@ -57,19 +58,8 @@ TAKEN = {
     "monitor": "the responses to the monitor set",
     "batch": "all responses of the step",
 }
-TypedTrack: TypeAlias = tuple[str, Expression, Expression | None]
-"""The name of a track, its value, and its start where it reads itself."""
 KEPT = 6
 """The further cost of a name that is kept: a copy takes 100 bytes for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class TypedPart:
-    """A part of a sum: its measure, its weight, and the tokens that earn it."""
-
-    value: Expression
-    weight: float
-    on: Literal["response", "prefix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +71,15 @@ class TypedReward:
     `cuts` are where it cuts responses, each with the fewest tokens that can be.
     """
 
-    lets: tuple[tuple[str, Expression], ...]
+    lets: tuple[Let, ...]
     outcome: Expression | None
     dense: Expression | None
     split: Record | None
     uses: frozenset[str]
-    parts: tuple[TypedPart, ...] = ()
-    cuts: tuple[tuple[float, Span], ...] = ()
-    tracks: tuple[TypedTrack, ...] = ()
-    metrics: tuple[tuple[str, Expression], ...] = ()
+    parts: tuple[Part, ...]
+    cuts: tuple[tuple[float, Span], ...]
+    tracks: tuple[Track, ...]
+    metrics: tuple[Metric, ...]
 
 
 def type_reward(
@@ -119,13 +109,13 @@ def type_reward(
 class TypedMeasure:
     """A measure that was found sound: its lets in order, and its value."""
 
-    lets: tuple[tuple[str, Expression], ...]
+    lets: tuple[Let, ...]
     value: Typed
 
     @property
     def nodes(self) -> Iterator[Node]:
         """Yield all expressions inside it."""
-        for value in (*(each for _, each in self.lets), self.value.data):
+        for value in (*(each.value for each in self.lets), self.value.data):
             yield from walk_expression(value)
 
 
@@ -137,7 +127,7 @@ def type_measure(
     def read() -> TypedMeasure:
         env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic, at=at)
         body = Body(ctx, scope, env, measures=True, track="")
-        lets, values = list[tuple[str, Expression]](), list[Typed]()
+        lets, values = list[Let](), list[Typed]()
         for item in record.body.items:
             match item:
                 case tree.Let():
@@ -163,12 +153,12 @@ def type_measure(
 class _Read:
     """The items of a body that were read so far. `ends` are the places of its values; there should be one."""
 
-    lets: list[tuple[str, Expression]] = field(default_factory=list)
-    tracks: list[TypedTrack] = field(default_factory=list)
-    metrics: list[tuple[str, Expression]] = field(default_factory=list)
+    lets: list[Let] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
     outcome: Expression | None = None
     dense: Expression | None = None
-    parts: tuple[TypedPart, ...] = ()
+    parts: tuple[Part, ...] = ()
     ends: list[Span] = field(default_factory=list)
     values: list[tuple[Typed, Span]] = field(default_factory=list)
     sound: bool = True
@@ -199,8 +189,9 @@ def _type_body(
     if not reading.sound:
         raise Failed
     _report_unread(ctx, reward)
-    report_constant(ctx, item.name.name, reading.values, dict(reading.lets))
-    report_blind(ctx, item.name.name, reading.values, dict(reading.lets))
+    lets = {let.name: let.value for let in reading.lets}
+    report_constant(ctx, item.name.name, reading.values, lets)
+    report_blind(ctx, item.name.name, reading.values, lets)
     return TypedReward(
         tuple(reading.lets),
         reading.outcome,
@@ -294,7 +285,7 @@ def _define_function(body: Body, item: tree.Let) -> None:
         raise Failed
 
 
-def define_let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> None:
+def define_let(body: Body, item: tree.Let, lets: list[Let]) -> None:
     """Take a let into the names of the body. Raises `Failed`."""
     env, name = body.env, item.name.name
     if item.params is not None:
@@ -307,12 +298,12 @@ def define_let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -
         raise Failed
     canonical = f"let{len(lets) + 1}"
     env.values[name] = name_value(body, canonical, value)
-    lets.append((canonical, value.data))
+    lets.append(Let.model_construct(name=canonical, value=value.data, written=name))
     if not free:
         raise Failed
 
 
-def _define_track(body: Body, item: tree.Decl, tracks: list[TypedTrack]) -> None:
+def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
     """Take a track into the names of the body, before whose responses it is found. Raises `Failed`."""
     env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
@@ -334,7 +325,8 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[TypedTrack]) -> None
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
     env.values[name] = Typed(Name(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition)
-    tracks.append((name, value.data, start.data if start is not None else None))
+    begun = start.data if start is not None else None
+    tracks.append(Track.model_construct(name=name, value=value.data, start=begun))
     if not free:
         raise Failed
 
@@ -368,24 +360,24 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
-def _define_metric(body: Body, item: tree.Decl, metrics: list[tuple[str, Expression]]) -> None:
+def _define_metric(body: Body, item: tree.Decl, metrics: list[Metric]) -> None:
     """Take a number that is logged, of any unit. Nothing can read it. Raises `Failed`."""
     name = item.name.name
     if item.value is None or item.params is not None:
         helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
         body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
     value = attempt(partial(type_expression, body, item.value))
-    if any(name == each for each, _ in metrics):
+    if any(name == each.name for each in metrics):
         _report_duplicate(body.ctx, item.name)
     elif value is not None:
-        metrics.append((name, value.data))
+        metrics.append(Metric.model_construct(name=name, value=value.data))
         return
     raise Failed
 
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
-    lets, units = list[tuple[str, Expression]](), dict[Span, Dimension]()
+    lets, units = list[Let](), dict[Span, Dimension]()
     with suppress(Failed):
         env, scope = make_environment(ctx, record, RewardNames(), symbolic=True)
         body = Body(ctx, scope, env)
@@ -489,12 +481,12 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
     return True
 
 
-def type_parts(body: Body, terms: list[Term], values: list[tuple[Typed, Span]]) -> tuple[TypedPart, ...]:
+def type_parts(body: Body, terms: list[Term], values: list[tuple[Typed, Span]]) -> tuple[Part, ...]:
     """Type the parts; a weight is one number. The measures go to `values`. Raises `Failed`."""
     return tuple(try_all(lambda term: _type_part(body, term, values), terms))
 
 
-def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart:
+def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part:
     weight = 1.0
     if term.weight is not None:
         value = type_expression(body, term.weight)
@@ -520,7 +512,7 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Type
         helps = "divide by a length, such as `mean(len(z) for z in group)`"
         fail(body, "E0302", "a part of a reward is a plain number", first, helps)
     values.append((measured, first.span))
-    return TypedPart(measured.data, -weight if term.negative else weight, on)
+    return Part.model_construct(value=measured.data, weight=-weight if term.negative else weight, on=on)
 
 
 def is_own_name(ctx: Context, name: tree.Ident) -> bool:

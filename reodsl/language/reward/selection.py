@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression
+from reodsl.ir.reward import Choice, Let, Pick, Selection
 from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.reward.body import define_let, make_environment
 from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
@@ -24,49 +25,6 @@ EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
 KEEPS = "where = mean(correct(z) for z in group) < 1"
 
 
-@dataclass(frozen=True, slots=True)
-class TypedChoice:
-    """The response with the least or greatest `key` among those that meet `where`, or each of them."""
-
-    fn: Literal["argmin", "argmax", "each"]
-    var: str
-    key: Expression
-    where: Expression | None
-
-
-@dataclass(frozen=True, slots=True)
-class TypedPick:
-    """A trace, or a preferred and a rejected response with the `margin` between them."""
-
-    trace: TypedChoice | None = None
-    preferred: TypedChoice | None = None
-    rejected: TypedChoice | None = None
-    where: Expression | None = None
-    margin: Expression | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TypedSelection:
-    """A selection that was found sound."""
-
-    lets: tuple[tuple[str, Expression], ...]
-    picks: tuple[TypedPick, ...]
-    drop: float = 0.0
-    keep: Expression | None = None
-
-    def most(self, responses: int) -> int:
-        """Return the most picks of a question with so many responses."""
-        each = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
-        return sum(responses if every else 1 for every in each)
-
-    @property
-    def gives(self) -> str:
-        """Return what it selects: `questions`, `traces` or `pairs`."""
-        if self.keep is not None:
-            return "questions"
-        return "pairs" if self.picks[0].trace is None else "traces"
-
-
 def find_questions(data: Record | None) -> Record | None:
     """Return the questions behind data to train on: its own, or those of the pool that it is selected from."""
     return data.sub("pool.data") if data is not None and data.kind == "selected" else data
@@ -74,10 +32,10 @@ def find_questions(data: Record | None) -> Record | None:
 
 def type_selection(
     ctx: Context, record: Definition, *, symbolic: bool = False, limits: ResponseLimits | None = None
-) -> TypedSelection | None:
+) -> Selection | None:
     """Return the body of a selection in types, or None if it is wrong, which is reported; `limits` are those of the pool."""
 
-    def read() -> TypedSelection | None:
+    def read() -> Selection | None:
         return attempt(lambda: _type_selection(ctx, record, symbolic, limits or ResponseLimits()))
 
     return (
@@ -85,14 +43,12 @@ def type_selection(
     )
 
 
-def _type_selection(
-    ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits
-) -> TypedSelection:
+def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
     env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic)
     body = Body(ctx, scope, env, limits=limits, selects=True)
-    lets: list[tuple[str, Expression]] = []
+    lets: list[Let] = []
     own_settings: list[tree.Setting] = []
-    picks: list[TypedPick | None] = []
+    picks: list[Pick | None] = []
     drop: float | None = None
     for item in record.body.items:
         match item:
@@ -111,7 +67,8 @@ def _type_selection(
             case _:
                 _refuse_item(ctx, item)
     if not picks and drop is None and [each.name.name for each in own_settings] == ["where"]:
-        return TypedSelection(tuple(lets), (), keep=_type_condition(body, own_settings[0].value))
+        keep = _type_condition(body, own_settings[0].value)
+        return Selection.model_construct(name=record.name, lets=tuple(lets), picks=(), keep=keep)
     if own_settings:
         picks.insert(0, attempt(partial(_type_pick, body, record.item.name, own_settings)))
     if not picks:
@@ -125,10 +82,10 @@ def _type_selection(
     if len(typed) < len(picks):
         raise Failed
     _check_agreement(ctx, record, typed, drop is not None)
-    return TypedSelection(tuple(lets), tuple(typed), drop or 0.0)
+    return Selection.model_construct(name=record.name, lets=tuple(lets), picks=tuple(typed), drop=drop or 0.0)
 
 
-def _check_agreement(ctx: Context, record: Definition, picks: list[TypedPick], dropping: bool) -> None:
+def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
     """Check that picks are all traces or all pairs, and have margins if some are dropped. Raises `Failed`."""
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
@@ -159,7 +116,7 @@ def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
     ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
-def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick:
+def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Pick:
     given = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:
@@ -175,14 +132,21 @@ def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Ty
             others=[Label(item.name.span, "this one") for item in settings],
             help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
         )
-    chosen: dict[str, TypedChoice | None] = {}
+    chosen: dict[str, Choice | None] = {}
     inner = body
     for role in roles:
         chosen[role] = attempt(partial(_type_choice, inner, given[role].value, role))
         inner = replace(inner, env=inner.env.with_response(role, role))
     where = attempt(partial(_type_condition, inner, given["where"].value)) if "where" in given else None
     margin = attempt(partial(type_expression, inner, given["margin"].value)) if "margin" in given else None
-    pick = TypedPick(**chosen, where=where, margin=margin.data if margin is not None else None)
+    trace, preferred, rejected = map(chosen.get, ROLES)
+    pick = Pick.model_construct(
+        trace=trace,
+        preferred=preferred,
+        rejected=rejected,
+        where=where,
+        margin=None if margin is None else margin.data,
+    )
     if any(getattr(pick, name) is None for name in given):
         raise Failed
     if roles != ["trace"] and pick.preferred == pick.rejected:
@@ -208,7 +172,7 @@ def _type_condition(body: Body, expr: tree.Expr) -> Expression:
     return test.data
 
 
-def _type_choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
+def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
@@ -237,4 +201,4 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice:
     where = _type_condition(inner, over.condition) if over.condition is not None else None
     if key is None:
         raise Failed
-    return TypedChoice(fn, "z", key.data, where)
+    return Choice.model_construct(fn=fn, var="z", key=key.data, where=where)
