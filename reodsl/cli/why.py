@@ -14,7 +14,7 @@ from reodsl.cli.options import spec_options
 from reodsl.cli.output import print_json
 from reodsl.cli.place import prepare
 from reodsl.diagnostics.excerpt import visible
-from reodsl.plan.changes import words
+from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place
 from reodsl.plan.verdict import Item, Plan, Ready, find
 from reodsl.store.live import read_live, read_steps

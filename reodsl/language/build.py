@@ -88,11 +88,11 @@ from reodsl.ir.training import (
     Start,
 )
 from reodsl.language import values
+from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
 from reodsl.language.resolve import are_same, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
-from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity, describe_unit
 from reodsl.language.values import Compound, Items, Record, Value, list_records, plain, write_value
 

@@ -1,7 +1,4 @@
-"""Parse changes from the command line, `--set` for params and `--amend` for any setting, and apply the latter.
-
-An `--amend` is a block, laid over what it names as if it stood last in its declaration.
-"""
+"""Lay changes of the command line (`--set`, `--amend`) over declarations, and complete the stages of experiments."""
 
 from __future__ import annotations
 
@@ -17,7 +14,10 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language import blocks
-from reodsl.language.context import Context, Failed
+from reodsl.language.blocks import lay_block
+from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.evaluate import list_stages
+from reodsl.language.finish import fill_defaults
 from reodsl.language.modules import ParsedFile
 from reodsl.language.resolve import WITHOUT_TRAINING, find_suite
 from reodsl.language.suggest import nearest, suggest
@@ -353,3 +353,65 @@ def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
         unmet = error("E0211", f"nothing that runs has `{change.target}`", change.value.span, help=remedy)
         ctx.report(ctx.passed.get(change.target, unmet))
         ctx.met.add(change.target)
+
+
+def lay_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
+    """Return the stages of an experiment, each with all its settings; one without a part if none is declared."""
+    if not experiment.stages:
+        return [(None, experiment)]
+    complete: list[tuple[DeclaredStage | None, DeclaredExperiment]] = []
+    parts, alone = list_stages(ctx, experiment), replace(experiment, stages=())
+    for number, part in enumerate(parts):
+        stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
+        stage = report_nested(ctx, stage)
+        stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
+        complete.append((part, amend_stage(ctx, stage, parts, number, experiment.stage_changes)))
+    return complete
+
+
+def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> DeclaredExperiment:
+    """Return an experiment with its defaults, every stage complete. Raises `Failed`."""
+    if not experiment.is_trained:
+        return experiment
+    complete = complete_stages(ctx, experiment)
+    if not complete:
+        raise Failed
+    # A suite named in the stages is the experiment's as well.
+    last = complete[-1][1].fields.get("eval")
+    return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
+
+
+def complete_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
+    """Return the stages of an experiment with every default filled in; none if one of them lacks a setting."""
+    # Every check and the lowering ask for them.
+    return ctx.compute_once("stages", experiment, lambda: _complete_stages(ctx, experiment))
+
+
+def _complete_stages(
+    ctx: Context, experiment: DeclaredExperiment
+) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
+    def complete(
+        stage: tuple[DeclaredStage | None, DeclaredExperiment],
+    ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
+        part, record = stage
+        ctx.spend("stages", record.span)
+        return part, fill_defaults(ctx, record, KINDS["experiment"], part)
+
+    return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
+
+
+def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment:
+    """Return a stage without stages of its own, which are reported."""
+    for each in stage.stages[:1]:
+        ctx.error(
+            "E0202",
+            "a stage holds no stages",
+            each.span,
+            "not here",
+            help="write them after one another in the experiment: `stage NAME { … }`",
+        )
+    return replace(stage, stages=()) if stage.stages else stage

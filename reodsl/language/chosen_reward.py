@@ -12,13 +12,13 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage
 from reodsl.language.bounds import Enough
 from reodsl.language.build import Lowering, build, reward
+from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate, evaluate_splits
 from reodsl.language.functions import read_reference
 from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.program import Program, load
-from reodsl.language.stages import complete_stages
 from reodsl.language.suggest import nearest, suggest
 from reodsl.language.values import (
     Data,

@@ -9,14 +9,13 @@ from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import SPLITS, Flag, Kind, Many, Num, Text, Type
 from reodsl.language.blocks import Member, find_homes, lay_block, list_members
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.changes import amend_call, apply_amends
+from reodsl.language.changes import amend_call, apply_amends, complete_experiment
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.fitting import list_kinds
 from reodsl.language.hints import suggest_declaration
 from reodsl.language.modules import Modules, ParsedFile
-from reodsl.language.stages import complete_experiment
 from reodsl.language.suggest import list_names, nearest
 from reodsl.language.values import (
     Child,

@@ -27,12 +27,12 @@ from reodsl.ir.study import (
 )
 from reodsl.language import values
 from reodsl.language.build import Lowering, build, checkpoint, engine, shown, start, suite
+from reodsl.language.changes import complete_stages
 from reodsl.language.checks.published import find_unfit
 from reodsl.language.functions import list_smaller
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry, walk_starts
-from reodsl.language.stages import complete_stages
 from reodsl.language.values import (
     Compound,
     DeclaredExperiment,

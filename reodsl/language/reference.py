@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reodsl.ir.expression import MEMORY
-from reodsl.ir.functions import FUNCTIONS
+from reodsl.ir.expression import FUNCTIONS, MEMORY
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.fitting import describe_type

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import Weight, walk
+from reodsl.language.changes import complete_stages
 from reodsl.language.reward.body import let_units, type_reward
-from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, name_unit
 from reodsl.language.values import DeclaredExperiment, Definition, Record, Section, Value, WrittenBudgets
 from reodsl.lsp.analysis import UTF16, Analysis, lines_of, units

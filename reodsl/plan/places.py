@@ -1,16 +1,22 @@
-"""Places: from a setting in a task's payload, or a failure of it, to the line of the spec that gave it."""
+"""Lines of the spec behind settings of tasks and their failures, and what differs between two materials of a result."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
+from typing import Any
+
+from pydantic import ValidationError
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
-from reodsl.graph.task import Graph, Task
+from reodsl.graph.task import ARMS, Graph, Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.model import Wording
-from reodsl.ir.reward_text import let_names
+from reodsl.ir.reward import Let
+from reodsl.ir.reward_text import as_written, expression_text, let_names, value_text
 from reodsl.ir.study import Arm, Suite
 from reodsl.ir.training import Experiment, FromResults, FromTraining, Ppo, Source, Stage
 
@@ -278,3 +284,200 @@ def line_of(spec: Spec, origin: Origin) -> Span:
 def lines_of(spec: Spec, path: str) -> list[str]:
     """Return the lines of a file of the spec as places count them; one empty line if the file is not at hand."""
     return spec.sources.get(path, "").split("\n")
+
+
+# Below these a difference is one change: their parts have no names that a spec's author wrote.
+_WHOLE = {"outcome", "lets", "value", "task", "traces", "tokenizer"}
+_FRAME = {"stage", "method", "spec", "study", "suite", "frontier", "split", "score", "data", "model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting that differs: its dotted path in the material, both values (None: absent), and where it is set."""
+
+    path: str
+    old: Any
+    new: Any
+    origin: Origin | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the setting's name in a spec, as far as the path determines it: `optim.lr`."""
+        parts = self.path.split(".")
+        if parts[0] == "payload":
+            parts = parts[1:]
+        while len(parts) > 1 and parts[0] in _FRAME:
+            parts = parts[1:]
+        return ".".join(parts)
+
+
+def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield the smallest named parts in which two JSON values differ, as (path, old, new)."""
+    whole = bool(path) and path[-1] in _WHOLE
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and not whole:
+        for key in [*old, *(key for key in new if key not in old)]:
+            # Most parts are equal, and Python compares them without a call for each of theirs.
+            if old.get(key) != new.get(key):
+                yield from differences(old.get(key), new.get(key), (*path, str(key)))
+    elif (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(old) == len(new)
+        and any(isinstance(item, (Mapping, list)) for item in old)
+        and not whole
+    ):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from differences(before, after, (*path, str(index)))
+    elif old != new:
+        yield path, old, new
+
+
+def explain(
+    task: Task, old: Mapping[str, Any], new: Mapping[str, Any], places: Places
+) -> tuple[Difference, ...]:
+    """Return the differences of two materials of a task without its inputs, whose changes are their own tasks'."""
+    differing, now = [], places.let_names(task)
+    was, is_ = _lets(old), _lets(new)
+    # A let of before has the name of that in its place, or where there are more or fewer now, of one with its value.
+    then = {
+        one["name"]: now[two["name"]]
+        for (at, one), (place, two) in product(enumerate(was), enumerate(is_))
+        if (at == place if len(was) == len(is_) else one["value"] == two["value"]) and two["name"] in now
+    }
+    for part in ("version", "payload"):
+        for path, before, after in differences(old.get(part), new.get(part), (part,)):
+            origin = places.of(task, _inside(path, before, after)[1:]) if part == "payload" else None
+            differing.append(
+                Difference(".".join(path), _name_lets(before, then), _name_lets(after, now), origin)
+            )
+    return tuple(differing)
+
+
+def _lets(given: Mapping[str, Any]) -> list[Any]:
+    payload = given.get("payload", {})
+    rule = payload.get("stage", {}).get("method", {}).get("reward") or payload.get("selection") or {}
+    return list(rule.get("lets", ()))
+
+
+def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a payload in which lets have these names."""
+    return json.loads(as_written(json.dumps(value), names)) if names else value
+
+
+def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
+    """Return the path of the first different part in what is one change: its parts have lines of their own."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return path
+    first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
+    return tuple(part for part in first if part)
+
+
+def list_changed_inputs(
+    old: Mapping[str, Any], new: Mapping[str, Any], now: Mapping[str, str] = {}
+) -> tuple[str, ...]:
+    """Return the roles whose content differs, appeared or went.
+
+    `now` is the content of every role, from which new arms are named; without it, and if arms only went, the role
+    is `arms`.
+    """
+    before, after = old.get("inputs", {}), new.get("inputs", {})
+    roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
+    if "arms" in roles:
+        there = before.get("arms", ())
+        other = [
+            role for role, content in now.items() if role.startswith(f"{ARMS}:") and content not in there
+        ]
+        at = roles.index("arms")
+        roles[at : at + 1] = other or ["arms"]
+    return tuple(roles)
+
+
+CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
+"""The setting that says which arms a kind of task reads."""
+_BASE = "relative_to"
+
+
+def compare_roles(
+    task: Task, then: Mapping[str, str], now: Mapping[str, str], places: Places
+) -> tuple[Difference, ...]:
+    """Return the changes of which arms a task reads, and which one it compares with.
+
+    `then` and `now` are digests of inputs by role: an arm by another name is the same arm.
+    """
+    before, after = (
+        {role.partition(":")[2]: each for role, each in inputs.items() if role.startswith(f"{ARMS}:")}
+        for inputs in (then, now)
+    )
+    if not before or task.kind not in CHOSEN:
+        return ()
+    changed: list[tuple[tuple[str, ...], Any, Any]] = []
+    gone = [name for name in before if name not in after and before[name] not in after.values()]
+    came = [name for name in after if name not in before and after[name] not in before.values()]
+    if gone or came:
+        changed.append((CHOSEN[task.kind], list(before), list(after)))
+    old, new = (
+        next((name for name, each in group.items() if each == inputs.get(_BASE)), None)
+        for group, inputs in ((before, then), (after, now))
+    )
+    if old != new and then.get(_BASE) != now.get(_BASE) and (new is None or new in before):
+        changed.append((("score", _BASE), old, new))
+    return tuple(
+        Difference(".".join(("payload", *path)), was, is_, places.of(task, path))
+        for path, was, is_ in changed
+    )
+
+
+def words(change: Difference) -> str:
+    """Describe a change: `optim.lr 5e-6 -> 1e-6`."""
+    if change.path == "version":
+        return f"its code changed, version {change.old} -> {change.new}"
+    if change.path.endswith(".path"):
+        return "the file it reads changed"
+    was, is_ = format_expression(change.old), format_expression(change.new)
+    if was is not None and is_ is not None:
+        old, new = shorten_to_difference(was, is_)
+    else:
+        old = _cut(value_text(change.name, change.old), _NARROW) if was is None else _cut(was)
+        new = _cut(value_text(change.name, change.new), _NARROW) if is_ is None else _cut(is_)
+    return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
+
+
+def format_expression(value: Any) -> str | None:
+    """Format an expression of a reward, or its `let`s, as in a spec; None for anything else."""
+    match value:
+        case {"op": _}:
+            given = [{"name": "", "value": value}]
+        case [{"name": _, "value": {"op": _}}, *_]:
+            given = value
+        case _:
+            return None
+    try:
+        lets = [Let.model_validate(each) for each in given]
+    except ValidationError:
+        # An older version's, in a form that is gone.
+        return None
+    return "; ".join(
+        f"{each.name} = {expression_text(each.value)}" if each.name else expression_text(each.value)
+        for each in lets
+    )
+
+
+def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
+    """Shorten two texts to their different parts, if they are too long to show from their beginnings."""
+    if max(len(old), len(new)) <= _ROOM:
+        return old, new
+    same = next(
+        (at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
+        min(len(old), len(new)),
+    )
+    start = max(0, old.rfind(" ", 0, max(0, same - _ROOM // 4)) + 1)
+    before = "…" if start else ""
+    return before + _cut(old[start:]), before + _cut(new[start:])
+
+
+_ROOM, _NARROW = 96, 48
+"""Characters of an expression, and of another value."""
+
+
+def _cut(text: str, room: int = _ROOM) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"

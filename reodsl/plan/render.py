@@ -18,7 +18,7 @@ from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, coefficients
-from reodsl.plan.changes import Difference, words
+from reodsl.plan.places import Difference, words
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words

@@ -12,8 +12,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS, Graph, Task, identity, material, part_digest, reads
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import CHOSEN, Difference, compare_roles, explain, list_changed_inputs, words
-from reodsl.plan.places import Places
+from reodsl.plan.places import CHOSEN, Difference, Places, compare_roles, explain, list_changed_inputs, words
 from reodsl.store.external import MOST_READ, Fingerprints, absent, is_unread, resolve_sources
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest

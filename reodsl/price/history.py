@@ -14,10 +14,9 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.price.memory import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain, write_atomic
-from reodsl.store.manifest import Manifest
+from reodsl.store.manifest import WEIGHTS, Manifest
 from reodsl.store.runs import Record
 from reodsl.store.store import Store, acceptances
-from reodsl.store.versions import WEIGHTS
 
 PROMPT = 150.0
 """Tokens of a question in its prompt, where it is not generated: about what competition mathematics has."""

@@ -31,8 +31,7 @@ from reodsl.ir.data import HubData
 from reodsl.ir.model import Hub, Model, Served
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.external import MODEL_FILES, MODEL_TEXTS, UNFINISHED, hub_place, hub_snapshot, local_copies
-from reodsl.store.files import hash_plain, write_atomic
-from reodsl.store.locks import hold
+from reodsl.store.files import hash_plain, hold, write_atomic
 
 _FORMS = {"models": MODEL_FILES, "datasets": tuple(f"*{suffix}" for suffix in DATA_FILES)}
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from reodsl.graph.task import ARMS, Kind, part_digest, reads
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
-from reodsl.store.files import hash_plain, read_object
+from reodsl.store.files import hash_plain, read_object, write_atomic
 
 MANIFEST = "manifest.json"
 
@@ -137,3 +138,44 @@ def arm_labels(
     }
     renamed = labels(kind, result, folders)
     return {old.partition("@")[0]: new.partition("@")[0] for old, new in renamed.items()}
+
+
+PLACE = "engine"
+"""The folder of a task's work folder in which an engine writes while it runs."""
+
+DETERMINISM = "determinism"
+"""An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
+WEIGHTS = "weights"
+"""An entry for servers that got new weights by another way than the fastest: by which."""
+INEXACT = "inexact"
+"""An entry for what keeps a server's responses from being exactly the model's, in a word each."""
+LOST = "servers lost"
+"""An entry for servers that died or fell silent while they were needed: 1, 2, … for each."""
+_FILE = "versions.json"
+
+
+def record(aside: Path, package: str, version: str) -> None:
+    """Note that `package` in this version worked for the task; nothing for an unknown version."""
+    versions = read_record(aside)
+    if version and version not in versions.get(package, []):
+        versions.setdefault(package, []).append(version)
+        aside.mkdir(parents=True, exist_ok=True)
+        write_atomic(aside / _FILE, json.dumps(versions).encode())
+
+
+def note_lost(aside: Path) -> None:
+    """Note that a server was lost."""
+    record(aside, LOST, str(count_lost(aside) + 1))
+
+
+def count_lost(aside: Path) -> int:
+    """Return how many servers were noted as lost there, in every attempt at the task."""
+    return len(read_record(aside).get(LOST, ()))
+
+
+def read_record(aside: Path) -> dict[str, list[str]]:
+    """Return all that was noted there, in its order, by package: of every attempt at the task."""
+    try:
+        return dict(json.loads((aside / _FILE).read_bytes()))
+    except (OSError, ValueError):
+        return {}

@@ -20,8 +20,17 @@ from reodsl.graph.job import Event
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, parse_role
 from reodsl.ir import Spec
-from reodsl.store.files import LARGEST_RECORD, read_lines, read_object, read_plain, storing, write_atomic
-from reodsl.store.locks import is_held, keep, let_go
+from reodsl.store.files import (
+    LARGEST_RECORD,
+    is_held,
+    keep,
+    let_go,
+    read_lines,
+    read_object,
+    read_plain,
+    storing,
+    write_atomic,
+)
 from reodsl.store.store import Store
 
 Status = Literal["running", "finished", "failed", "interrupted"]

@@ -16,8 +16,19 @@ from reodsl.diagnostics import problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
-from reodsl.store.files import json_bytes, read_object, read_plain, sha256, storing, sync, walk, write_atomic
-from reodsl.store.locks import hold, is_held, turn
+from reodsl.store.files import (
+    hold,
+    is_held,
+    json_bytes,
+    read_object,
+    read_plain,
+    sha256,
+    storing,
+    sync,
+    turn,
+    walk,
+    write_atomic,
+)
 from reodsl.store.manifest import MANIFEST, Manifest, differences, manifest_json, read
 
 FORMAT = "reodsl store 1\n"

@@ -15,8 +15,7 @@ from lark.parsers.lalr_parser_state import ParserState
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, BalancedTokens, balance, too_deep
-from reodsl.syntax.build import Rejected
-from reodsl.syntax.grammar import load_grammar
+from reodsl.syntax.grammar import Rejected, load_grammar
 from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.mistakes import VALUE_RULES, FaultPlace, explain
 from reodsl.syntax.scanner import MOST_TOKENS, Token, clip_text, escape_warnings, scan

@@ -19,8 +19,8 @@ from reodsl.diagnostics import Diagnostic, problem, warning
 from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph
+from reodsl.store.manifest import PLACE, count_lost
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE, count_lost
 from reodsl.track.trackers import configuration
 
 FAREWELL = 10.0

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from reodsl.graph.job import Progress
 from reodsl.store.live import Live, read_live, read_steps
+from reodsl.store.manifest import PLACE, WEIGHTS, read_record
 from reodsl.store.runs import Record, alive, events
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE, WEIGHTS, read_record
 
 Status = Literal["running", "finished", "failed", "interrupted", "stopped"]
 """`stopped`: the run's process is gone and wrote no end."""

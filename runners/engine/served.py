@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.model import Served
-from reodsl.store.versions import INEXACT, record
+from reodsl.store.manifest import INEXACT, record
 from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
 from runners.engine.requests import Limits
 from runners.engine.streams import derive, forced_seed

@@ -22,7 +22,7 @@ from reodsl.ir.model import Forcing, Model, Served
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from reodsl.store.versions import INEXACT, PLACE, read_record, record
+from reodsl.store.manifest import INEXACT, PLACE, read_record, record
 from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose

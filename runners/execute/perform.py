@@ -22,8 +22,8 @@ from reodsl.price.machine import processor
 from reodsl.store.external import hub_commits
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
+from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE, read_record
 from runners.clock import now, spent
 from runners.execute.order import Order, Outcome
 from runners.models.names import AGAIN

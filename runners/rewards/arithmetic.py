@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from reodsl.ir.functions import Function
+from reodsl.ir.expression import Function
 
 
 def divide(a: float, b: float) -> float:

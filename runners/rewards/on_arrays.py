@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reodsl.ir.functions import Function
+from reodsl.ir.expression import Function
 from runners.rewards.arithmetic import choose, quantile
 from runners.rewards.inputs import Bools, Floats, Ints
 

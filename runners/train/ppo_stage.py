@@ -13,7 +13,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Python
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
-from reodsl.store.versions import PLACE
+from reodsl.store.manifest import PLACE
 from runners.answers import thinking_of
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools

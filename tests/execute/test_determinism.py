@@ -12,8 +12,8 @@ from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from reodsl.report.artifacts import read_origin
 from reodsl.report.provenance import collect_versions
+from reodsl.store.manifest import PLACE
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
-from reodsl.store.versions import PLACE, read_record, record
+from reodsl.store.manifest import PLACE, read_record, record
 from tests.execute import toys
 from tests.execute.bench import Bench
 from tests.graph import studies as make

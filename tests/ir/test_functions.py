@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from reodsl.ir.functions import FUNCTIONS, Function
+from reodsl.ir.expression import FUNCTIONS, Function
 from runners.rewards import arithmetic, on_arrays
 
 

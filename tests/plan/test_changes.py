@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reodsl.plan.changes import Difference, words
+from reodsl.plan.places import Difference, words
 
 CORRECT = {"op": "correct", "of": "y"}
 

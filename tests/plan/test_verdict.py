@@ -14,7 +14,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec, digest
 from reodsl.ir.reward_text import value_text
 from reodsl.plan import Item, Keys, Plan, make_plan
-from reodsl.plan.changes import Difference, differences, words
+from reodsl.plan.places import Difference, differences, words
 from reodsl.plan.render import ago, to_json, to_markdown, to_text
 from reodsl.store import runs
 from tests.execute.bench import Bench

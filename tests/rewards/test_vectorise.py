@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Own, Previous, WeightAt
-from reodsl.ir.functions import FUNCTIONS
+from reodsl.ir.expression import FUNCTIONS, Own, Previous, WeightAt
 from reodsl.ir.reward import Budgets, Dense, Group, Let, Part, Reward, Rollout
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import evaluate, measure_each, vectorise

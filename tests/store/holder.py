@@ -10,7 +10,7 @@ from pathlib import Path
 
 SCRIPT = """
 import sys, pathlib
-from reodsl.store.locks import hold
+from reodsl.store.files import hold
 with hold(pathlib.Path(sys.argv[1])) as got:
     print(got, flush=True)
     sys.stdin.read()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.store.locks import hold, is_held, keep, let_go, turn
+from reodsl.store.files import hold, is_held, keep, let_go, turn
 from reodsl.store.store import Store
 from tests.store.holder import other_process_holds
 

@@ -13,7 +13,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS
 from reodsl.ir import Spec, digest
 from reodsl.store import runs
-from reodsl.store.locks import let_go
+from reodsl.store.files import let_go
 from reodsl.store.runs import pick, select, slug
 from reodsl.store.sweep import find_garbage, size, sweep
 from tests.execute.bench import Bench

@@ -19,8 +19,8 @@ from reodsl.graph.job import Event, Progress
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.registry import Results
 from reodsl.run import RunOutcome
+from reodsl.store.manifest import PLACE, note_lost
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE, note_lost
 from reodsl.track import notices as module
 from reodsl.track.notices import Notices, Receiver, choose_receivers, read_receiver
 from tests.bad_input.commands import SPEC

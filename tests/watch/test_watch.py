@@ -16,9 +16,9 @@ import pytest
 
 from reodsl.store.files import sha256
 from reodsl.store.live import add_step
+from reodsl.store.manifest import PLACE, WEIGHTS, record
 from reodsl.store.runs import events, records, save
 from reodsl.store.store import Store
-from reodsl.store.versions import PLACE, WEIGHTS, record
 from reodsl.watch.state import read_state
 from tests.bad_input.commands import SPEC
 from tests.called import call

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
     Case,
@@ -21,7 +22,6 @@ from reodsl.language.checks.data import check_vocabularies
 from reodsl.language.context import Context
 from reodsl.language.resolve import sort_grid, walk_ancestry
 from reodsl.language.reward.selection import find_questions
-from reodsl.language.stages import complete_stages
 from reodsl.language.units import TOKENS, Quantity, format_quantity, write_quantity
 from reodsl.language.values import (
     DeclaredExperiment,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.reward import Selection
+from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
@@ -20,7 +21,6 @@ from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import type_selection
-from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
     Compound,

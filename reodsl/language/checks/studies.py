@@ -10,6 +10,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import Call, Forced, Given, History, Number
 from reodsl.language.bounds import MOST_SEEDS
+from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
     Case,
     SettingView,
@@ -34,7 +35,6 @@ from reodsl.language.resolve import (
     walk_ancestry,
 )
 from reodsl.language.reward.body import type_measure
-from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import (
     DeclaredArm,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, get_args
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.expression import TRACK, Expression, Name, Number, Own, Statistic, WeightRule
-from reodsl.ir.functions import Function
+from reodsl.ir.expression import TRACK, Expression, Function, Name, Number, Own, Statistic, WeightRule
 from reodsl.language.context import Context
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
 from reodsl.language.values import Record, Scope, Value

@@ -11,8 +11,18 @@ from dataclasses import replace
 from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Span, warning
-from reodsl.ir.expression import Aggregate, Binary, Call, Expression, If, Name, Number, Unary
-from reodsl.ir.functions import FUNCTIONS, Function
+from reodsl.ir.expression import (
+    FUNCTIONS,
+    Aggregate,
+    Binary,
+    Call,
+    Expression,
+    Function,
+    If,
+    Name,
+    Number,
+    Unary,
+)
 from reodsl.language.reward.names import (
     INF,
     Body,

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Label, Span
+from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
     STEP,
     Aggregate,
     Bare,
     Correct,
     Forced,
+    Function,
     Given,
     History,
     Length,
@@ -30,8 +32,6 @@ from reodsl.ir.expression import (
     WeightRule,
     walk,
 )
-from reodsl.ir.functions import FUNCTIONS as NUMBERS
-from reodsl.ir.functions import Function
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.context import Failed, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.store.versions import DETERMINISM, WEIGHTS, note_lost, record
+from reodsl.store.manifest import DETERMINISM, WEIGHTS, note_lost, record
 from runners.engine.protocol import SharedWeights, Weights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused, call_all

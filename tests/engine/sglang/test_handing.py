@@ -15,7 +15,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import Problem
-from reodsl.store.versions import read_record
+from reodsl.store.manifest import read_record
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.fleet import Fleet

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from reodsl.ir.model import Folder, Served
-from reodsl.store.versions import read_record
+from reodsl.store.manifest import read_record
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Ahead, Request, Sampling
 from runners.engine.requests import Limits

@@ -19,7 +19,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.store.versions import DETERMINISM, WEIGHTS, count_lost, read_record
+from reodsl.store.manifest import DETERMINISM, WEIGHTS, count_lost, read_record
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import silence, weights
