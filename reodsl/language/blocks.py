@@ -66,7 +66,7 @@ def lay_block(
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
-                pass  # `language/sweep.py` spells its arms out
+                pass  # `list_members` spells its arms out
             case tree.Nested():
                 if _first(ctx, item.name, seen):
                     result = _lay(ctx, result, item, scope, doc, kind)
