@@ -55,6 +55,14 @@ FORMS = (
             benchmark: doc.task_name, question: doc.id, text: doc.query, gold: doc.choices.0,
             response: model_response.text[], tokens: model_response.output_tokens[], correct: metric.*"""),
     ),
+    # Before its version 0.11.
+    ResultForm(
+        "lighteval",
+        ("example", "predictions", "metrics"),
+        _columns("""
+            benchmark: file, question: #full_prompt|example, text: example, gold: gold.0|gold, response: predictions[],
+            tokens: cont_tokens[], correct: metrics.*"""),
+    ),
     ResultForm(
         "lm-eval",
         ("doc_id", "resps", "filter", "metrics"),
@@ -123,7 +131,7 @@ FORMS = (
 SPEEDS = ("output_lens", "ttfts")
 """Fields of a benchmark of speeds, whose responses nobody graded."""
 _STEM = re.compile(
-    r"(?:.*?(?:reviews|predictions)_|samples_|lmeval_samples_)?(.+?)(?:_\d{4}-\d{2}-\d{2}T.*)?$"
+    r"(?:.*?(?:reviews|predictions)_|samples_|lmeval_samples_|details_)?(.+?)(?:_\d{4}-\d{2}-\d{2}T.*)?$"
 )
 
 

@@ -188,6 +188,17 @@ def test_forms_with_tokens_need_nothing_else() -> None:
         ("sums", 3, True),
         ("sums", 1, False),
     ]
+    pl.DataFrame({
+        "example": ["1+1?", "1+2?"], "full_prompt": ["Q: 1+1?", "Q: 1+2?"], "gold": [["2"], ["3"]],
+        "predictions": [["\\boxed{2}"], ["\\boxed{4}"]], "cont_tokens": [[[1, 2, 3]], [[1]]],
+        "metrics": [{"extractive_match": 1.0}, {"extractive_match": 0.0}],
+    }).write_parquet("details_lighteval|sums|0_2025-02-03T04-05-06.789.parquet")  # fmt: skip
+    (older,) = Path().glob("details_*.parquet")
+    columns = ("benchmark", "tokens", "correct", "gold", "text")
+    assert of(brought(str(older)), *columns) == [
+        ("lighteval|sums|0", 3, True, "2", "1+1?"),
+        ("lighteval|sums|0", 1, False, "3", "1+2?"),
+    ]
 
 
 def test_other_forms_are_read_where_their_fields_are_named(capsys: pytest.CaptureFixture[str]) -> None:
