@@ -1,4 +1,4 @@
-"""Colour words by their sort, outline declarations, list what folds, and show values beside expressions."""
+"""Colour words by their sort, outline declarations, and show values beside expressions."""
 
 from __future__ import annotations
 
@@ -157,38 +157,6 @@ def _split_by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
         end = span.end_column if line == span.end_line else len(lines[line - 1]) + 1
         if end > start:
             yield Colour(Span(span.path, line, start, line, end), whole.sort)
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedLines:
-    """Lines from 1 that fold into the first of them, and whether they are comments."""
-
-    first: int
-    last: int
-    comment: bool = False
-
-
-def folds(text: str) -> tuple[FoldedLines, ...]:
-    """List the blocks, brackets and comments over several lines."""
-    scanned = scan(Source("", "\n".join(lines_of(text))))
-    folded, opened = [], []
-    for token in scanned.tokens:
-        if token.type in _OPENERS:
-            opened.append(token.span.line)
-        elif token.type in _OPENERS.values() and opened:
-            first = opened.pop()
-            if token.span.line > first + 1:
-                folded.append(FoldedLines(first, token.span.line - 1))
-        elif token.type == "TEXT" and token.span.end_line > token.span.line:
-            folded.append(FoldedLines(token.span.line, token.span.end_line, comment=True))
-    run: list[int] = []
-    for line in [each.span.line for each in scanned.comments if each.own_line] + [-1]:
-        if run and line != run[-1] + 1:
-            if len(run) > 1:
-                folded.append(FoldedLines(run[0], run[-1], comment=True))
-            run = []
-        run.append(line)
-    return tuple(sorted(folded, key=lambda each: (each.first, -each.last)))
 
 
 MOST = 3

@@ -33,7 +33,7 @@ from reodsl.lsp.analysis import (
     show_finding,
     whole,
 )
-from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, folds, hints, symbols
+from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
 from reodsl.lsp.meaning import meaning, references, rename, signature
@@ -190,16 +190,6 @@ def make_server() -> LanguageServer:
             edit = types.TextEdit(_range(server, each.text, each.span), params.new_name)
             changes.setdefault(_uri(server, each.file), []).append(edit)
         return types.WorkspaceEdit(changes)
-
-    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
-    def fold(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
-        text = server.workspace.get_text_document(params.text_document.uri).source
-        return [
-            types.FoldingRange(
-                each.first - 1, each.last - 1, kind=types.FoldingRangeKind.Comment if each.comment else None
-            )
-            for each in folds(text)
-        ]
 
     @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","]))
     def show_signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:

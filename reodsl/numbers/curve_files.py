@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -388,52 +387,22 @@ def read_frame(path: Path) -> pl.DataFrame:
 
     try:
         if path.suffix.lower() == ".csv":
-            other_separator(path)
             frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1, glob=False)
         else:
             frame = pl.scan_parquet(path, glob=False).head(MOST_ROWS + 1).collect()
-    except Problem:
-        raise
     except Exception as e:  # polars has no one error for a file that is not what its ending says
         raise problem(
             "E0420",
-            f"the table cannot be read: {longer_row(path) or first_line(e)}",
+            f"the table cannot be read: {first_line(e)}",
             where=str(path),
-            help=f"write CSV in UTF-8 or Parquet, with the columns {', '.join(COLUMNS)}",
+            help="write Parquet, or CSV in UTF-8 with commas between columns and points in numbers, with the columns "
+            f"{', '.join(COLUMNS)}",
         ) from None
     if frame.height > MOST_ROWS:
         raise problem(
             "E0420", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
         )
     return frame
-
-
-def other_separator(path: Path) -> None:
-    """Raise E0420 for columns that are separated by semicolons or tabs, as spreadsheets write them."""
-    with path.open("rb") as file:
-        head = file.readline(1000)
-    for separator, name in ((b";", "semicolons"), (b"\t", "tabs")):
-        if separator in head and b"," not in head:
-            raise problem(
-                "E0420",
-                f"the columns of the table are parted by {name}",
-                where=str(path),
-                help="part them by commas, and write numbers with a point",
-            )
-
-
-def longer_row(path: Path) -> str | None:
-    """Describe the first row of a CSV file that has more values than there are columns."""
-    if path.suffix.lower() != ".csv":
-        return None
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
-            columns = len(next(rows, ()))
-            long = next(((n, len(row)) for n, row in enumerate(rows, 1) if len(row) > columns), None)
-    except (OSError, ValueError, csv.Error):
-        return None
-    return long and f"row {long[0]} has {long[1]} values, and there are {columns} columns"
 
 
 def short(name: str) -> str:

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 from reodsl.diagnostics import problem
 from reodsl.numbers.budgets import BudgetError, Schedule, check_count, check_l_max, tokens, trapezoid, whole
@@ -123,23 +123,15 @@ def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> a
     return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - whole for c in candidates))
 
 
-class ScheduleFacts(TypedDict):
-    """Tokens and trapezoid weights c_1 … c_{N+1} (the last is that of `l_max`); the error is relative and signed."""
+def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> dict[str, Any]:
+    """Return `{"l_max", "budgets", "weights"}`, with a frontier also its `"approximation_error"`.
 
-    l_max: int
-    budgets: list[int]
-    weights: list[float]
-    approximation_error: NotRequired[float]
-
-
-def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> ScheduleFacts:
-    """Return `{"l_max", "budgets", "weights"}`, with a frontier also its `"approximation_error"`."""
-    facts = ScheduleFacts(
-        l_max=schedule.l_max, budgets=list(schedule.budgets), weights=list(trapezoid(schedule))
+    Budgets are tokens, weights the trapezoid rule's, the last that of `l_max`; the error is relative and signed.
+    """
+    facts = {"l_max": schedule.l_max, "budgets": list(schedule.budgets), "weights": list(trapezoid(schedule))}
+    return facts | (
+        {"approximation_error": approximation_error(frontier, schedule)} if frontier is not None else {}
     )
-    if frontier is not None:
-        facts["approximation_error"] = approximation_error(frontier, schedule)
-    return facts
 
 
 Unsolved = Literal["formula", "l_max", "drop"]

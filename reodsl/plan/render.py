@@ -76,19 +76,8 @@ def remembering(study: Study) -> tuple[str, ...]:
     )
 
 
-def schedule_json(row: Trained) -> dict[str, Any]:
-    """Return a row as JSON data."""
-    return {
-        "arms": list(row.arms),
-        "budgets": list(row.budgets),
-        "l_max": row.l_max,
-        "rule": row.rule,
-        "weights": list(row.weights),
-    }
-
-
-def schedule_text(row: Trained, width: int | None = None) -> list[str]:
-    """Format `Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, aligned; several pairs if `width` is small."""
+def schedule_text(row: Trained) -> list[str]:
+    """Format `Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, aligned."""
     tops = [*map(tokens, row.budgets), tokens(row.l_max)]
     lows = [f"{weight:g}" for weight in row.weights] or [""] * len(tops)
     widths = [max(len(top), len(low)) for top, low in zip(tops, lows, strict=True)]
@@ -97,33 +86,9 @@ def schedule_text(row: Trained, width: int | None = None) -> list[str]:
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
         return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
 
-    if width is not None and len("Budgets ") + sum(widths) + len(widths) + 1 > width:
-        return _format_budgets(row, tops, lows, widths, width)
     lines = [line("Budgets", tops, f"tokens ({', '.join(row.arms)})")]
     if row.rule:
         lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
-    return lines
-
-
-def _format_budgets(
-    row: Trained, tops: list[str], lows: list[str], widths: list[int], width: int
-) -> list[str]:
-    """Format budgets over their weights, as many on a line as fit."""
-    parts: list[list[int]] = [[]]
-    used = len("Budgets")
-    for index, each in enumerate(widths):
-        if parts[-1] and used + 1 + each > width:
-            parts.append([])
-            used = len("Budgets")
-        parts[-1].append(index)
-        used += 1 + each
-    lines = [f"Budgets of {', '.join(row.arms)} in tokens, the last the longest response"]
-    if row.rule:
-        lines.append(f"Weights: {_RULES[row.rule]}")
-    for part in parts:
-        lines.append(" ".join(["Budgets", *(f"{tops[i]:>{widths[i]}}" for i in part)]))
-        if row.rule:
-            lines.append(" ".join(["Weights", *(f"{lows[i]:>{widths[i]}}" for i in part)]))
     return lines
 
 
@@ -149,7 +114,7 @@ def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
         "frontiers": [frontier.name for frontier in study.frontiers],
         "seeds": list(study.seeds),
         "changes": [change.model_dump() for change in plan.spec.changes],
-        "schedules": [schedule_json(row) for row in schedules(study)],
+        "schedules": [asdict(row) for row in schedules(study)],
         "tasks": [
             item_json(item) | ({"price": price_json(prices.tasks[item.task.id])} if prices else {})
             for item in plan.items
@@ -226,7 +191,7 @@ def _beneath(
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
-        lines += schedule_text(schedule, columns)
+        lines += schedule_text(schedule)
     if arms := remembering(plan.spec.study):
         lines.append(
             f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"

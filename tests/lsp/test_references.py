@@ -1,4 +1,4 @@
-"""References and renaming, across files; folding, signatures and hints."""
+"""References and renaming, across files; signatures and hints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import folds, hints
+from reodsl.lsp.colours import hints
 from reodsl.lsp.meaning import references, rename, signature
 from tests.lsp.quickstart import TEXT, at, opened
 
@@ -88,14 +88,6 @@ def test_the_library_is_not_renamed() -> None:
     told = rename(opened(), {}, *at(TEXT, "replicate"), "mine")
     assert isinstance(told, str)
     assert "only names that a spec declares" in told
-
-
-def test_blocks_and_comments_fold() -> None:
-    text = '"""A\nb."""\n# one\n# two\na {\n  b = [\n    1,\n  ]\n}\nc {\n}\n'
-    assert [(each.first, each.last, each.comment) for each in folds(text)] == [
-        (1, 2, True), (3, 4, True), (5, 8, False), (6, 7, False),
-    ]  # fmt: skip
-    assert folds("a { b [") == ()
 
 
 def test_the_signature_of_a_call_and_the_argument_at_hand(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_only_the_server_reads_its_package() -> None:
     assert "reodsl lsp" in out.stdout
 
 
-def test_an_editor_mends_renames_folds_and_asks_for_signatures(editor: Editor, tmp_path: Path) -> None:
+def test_an_editor_mends_renames_and_asks_for_signatures(editor: Editor, tmp_path: Path) -> None:
     library, spec = tmp_path / "library.reo", tmp_path / "spéc.reo"
     library.write_text("reward own(cost: number in 0..1) { correct(y) - cost }\n")
     text = (
@@ -183,7 +183,7 @@ def test_an_editor_mends_renames_folds_and_asks_for_signatures(editor: Editor, t
         "cluster pair { nodes = 2 }\n"
     )
     answer = editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
-    for what in ("codeAction", "references", "rename", "documentHighlight", "foldingRange", "signatureHelp"):
+    for what in ("codeAction", "references", "rename", "documentHighlight", "signatureHelp"):
         assert answer["capabilities"][f"{what}Provider"]
     assert answer["capabilities"]["inlayHintProvider"]
     editor.send("initialized", {})
@@ -214,7 +214,6 @@ def test_an_editor_mends_renames_folds_and_asks_for_signatures(editor: Editor, t
     inside = {"textDocument": this, "position": {"line": 3, "character": len("  cost: 0")}}
     shown = editor.ask("textDocument/signatureHelp", inside)
     assert shown["signatures"][0]["label"] == "own(cost)"
-    assert editor.ask("textDocument/foldingRange", {"textDocument": this}) == [{"startLine": 2, "endLine": 4}]
     (hint,) = editor.ask("textDocument/inlayHint", {"textDocument": this, "range": everything})
     assert hint["label"].endswith("32,768 tokens")
     assert hint["position"]["line"] == 1
