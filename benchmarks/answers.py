@@ -18,7 +18,7 @@ import orjson
 
 from benchmarks.tables import ROOT
 from reodsl.lsp.analysis import Analysis, analyse, list_findings
-from reodsl.lsp.colours import encode_colours, folds, hints
+from reodsl.lsp.colours import encode_colours, hints
 from reodsl.lsp.complete import completions
 from reodsl.lsp.meaning import meaning, references, signature
 from runners.engine.protocol import Request, Sampling
@@ -64,7 +64,6 @@ def editor(rounds: int) -> dict[str, Any]:
         "references": lambda it: references(it, {spec: it.text}, middle, 5),
     }
     of_text: dict[str, Callable[[str], object]] = {
-        "folding": folds,
         "colours": lambda typed: encode_colours(typed, "utf-16"),
     }
     seconds: dict[str, list[float]] = {name: [] for name in (*answers, *of_text)}

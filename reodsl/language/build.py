@@ -413,9 +413,9 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
         dense = Dense(split=places, var="L", value=typed.dense)
     return Reward(
         name=record.name,
-        lets=typed.lets,
-        tracks=typed.tracks,
-        metrics=typed.metrics,
+        lets=tuple(typed.lets),
+        tracks=tuple(typed.tracks),
+        metrics=tuple(typed.metrics),
         outcome=typed.outcome,
         dense=dense,
         parts=typed.parts,

@@ -62,24 +62,27 @@ KEPT = 6
 """The further cost of a name that is kept: a copy takes 100 bytes for each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TypedReward:
-    """A reward that was found sound: its lets in order, its value or its dense value over a split, and what it uses.
+    """A reward in types: its lets in order, its value or its dense value over a split, and what it uses.
 
     Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
-    where the parameter that this comes from was not given.
-    `cuts` are where it cuts responses, each with the fewest tokens that can be.
+    where the parameter that this comes from was not given. `cuts` are where it cuts responses, each with the fewest tokens
+    that can be. `ends` are the places of its values, of which there should be one, and `values` what may be constant.
     """
 
-    lets: tuple[Let, ...]
-    outcome: Expression | None
-    dense: Expression | None
     split: Record | None
-    uses: frozenset[str]
-    parts: tuple[Part, ...]
-    cuts: tuple[tuple[float, Span], ...]
-    tracks: tuple[Track, ...]
-    metrics: tuple[Metric, ...]
+    uses: set[str]
+    cuts: list[tuple[float, Span]]
+    lets: list[Let] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
+    outcome: Expression | None = None
+    dense: Expression | None = None
+    parts: tuple[Part, ...] = ()
+    ends: list[Span] = field(default_factory=list)
+    values: list[tuple[Typed, Span]] = field(default_factory=list)
+    sound: bool = True
 
 
 def type_reward(
@@ -149,27 +152,13 @@ def type_measure(
     return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
 
 
-@dataclass(slots=True)
-class _Read:
-    """The items of a body that were read so far. `ends` are the places of its values; there should be one."""
-
-    lets: list[Let] = field(default_factory=list)
-    tracks: list[Track] = field(default_factory=list)
-    metrics: list[Metric] = field(default_factory=list)
-    outcome: Expression | None = None
-    dense: Expression | None = None
-    parts: tuple[Part, ...] = ()
-    ends: list[Span] = field(default_factory=list)
-    values: list[tuple[Typed, Span]] = field(default_factory=list)
-    sound: bool = True
-
-
 def _type_body(
     ctx: Context, reward: Definition, env: RewardNames, scope: Scope, limits: ResponseLimits
 ) -> TypedReward:
     item = reward.item
-    body, reading = Body(ctx, scope, env, limits=limits), _Read()
+    body = Body(ctx, scope, env, limits=limits)
     find_splits(body, reward.body)
+    reading = TypedReward(body.splits.record, body.uses, body.cuts)
     for part in reward.body.items:
         try:
             _read_item(body, part, reading, last=part is reward.body.items[-1])
@@ -192,17 +181,7 @@ def _type_body(
     lets = {let.name: let.value for let in reading.lets}
     report_constant(ctx, item.name.name, reading.values, lets)
     report_blind(ctx, item.name.name, reading.values, lets)
-    return TypedReward(
-        tuple(reading.lets),
-        reading.outcome,
-        reading.dense,
-        body.splits.record,
-        frozenset(body.uses),
-        reading.parts,
-        tuple(body.cuts),
-        tuple(reading.tracks),
-        tuple(reading.metrics),
-    )
+    return reading
 
 
 def _continues(item: tree.BlockItem) -> bool:
@@ -213,7 +192,7 @@ def _continues(item: tree.BlockItem) -> bool:
     return isinstance(first, tree.Unary)
 
 
-def _read_item(body: Body, item: tree.BlockItem, so_far: _Read, *, last: bool) -> None:
+def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: bool) -> None:
     """Read one item into `so_far`. Raises `Failed`."""
     match item:
         case tree.Let():
@@ -390,7 +369,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     return units
 
 
-def _read_value(body: Body, expr: tree.Expr, so_far: _Read) -> None:
+def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
     """Read the value of a whole response, or the parts that it is the sum of. Raises `Failed`."""
     if terms := split_terms(expr):
         so_far.parts = type_parts(body, terms, so_far.values)
