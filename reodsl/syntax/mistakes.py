@@ -83,6 +83,11 @@ class FaultPlace:
         return " ".join(token.text for token in self.tokens[: self.index])
 
     @property
+    def declared(self) -> str:
+        """The kind and the name with which a declaration begins."""
+        return " ".join(clip_text(token.text) for token in self.tokens[:2])
+
+    @property
     def value(self) -> str:
         """The value that follows the token that does not fit, in a line of advice."""
         return quote_value(self)
@@ -205,25 +210,27 @@ def mistake(read: str = "", at: Iterable[str] | None = None, where: str = "") ->
 def row(
     code: str,
     message: str,
-    help: str,
+    help: str | Callable[[FaultPlace], str],
     *,
     read: str = "",
     at: Iterable[str] | None = None,
     where: str = "",
     when: Callable[[FaultPlace], bool] | None = None,
     mark: Callable[[FaultPlace], Span] | None = None,
+    wanted: bool = False,
 ) -> None:
-    """Add a mistake whose message and help are formats of its place.
+    """Add a mistake whose message is a format of its place, and its help too, or a function of it.
 
     `read`, `at` and `where` are those of `mistake`, `when` is a condition besides, and `mark` returns the span of the
-    finding: that of the token that does not fit, unless given.
+    finding: that of the token that does not fit, unless given. `wanted` lists what would fit there.
     """
 
     def say(place: FaultPlace) -> Diagnostic | None:
         if when is not None and not when(place):
             return None
         span = place.token.span if mark is None else mark(place)
-        return error(code, message.format(place), span, help=help.format(place))
+        advice = help.format(place) if isinstance(help, str) else help(place)
+        return error(code, message.format(place), span, place.wanted() if wanted else "", help=advice)
 
     say.__name__ = message
     mistake(read, at, where)(say)
@@ -267,18 +274,16 @@ row(
 )
 
 
-@mistake(read="^NAME$", at=["STRING"], where="item")
-def quoted_name(place: FaultPlace) -> Diagnostic | None:
-    """Report `experiment "my-run" = …`."""
-    if place.type_at(1) not in ("EQUAL", "LBRACE"):
-        return None
-    return error(
-        "E0130",
-        "a name is written without quotes",
-        place.token.span,
-        help=f"write `{place.first.text} {_convert_to_name(str(place.token.payload))}`",
-    )
-
+# `experiment "my-run" = …`.
+row(
+    "E0130",
+    "a name is written without quotes",
+    lambda place: f"write `{place.first.text} {_convert_to_name(str(place.token.payload))}`",
+    read="^NAME$",
+    at=["STRING"],
+    where="item",
+    when=lambda place: place.type_at(1) in ("EQUAL", "LBRACE"),
+)
 
 # `lr 5e-6` or `arm x 5`: a head and a value with nothing between.
 row(
@@ -367,44 +372,57 @@ row(
 )
 
 
-@mistake(read="^NAME$", where="file")
-def setting_in_file(place: FaultPlace) -> Diagnostic:
-    """Report `lr = 3`, `batch { … }` or a value outside a block."""
-    name, mark = place.first.text, place.token.type
-    what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
-    if mark in ASSIGNMENTS:
-        what, advice = "a setting", f"if `{name}` is a kind, it lacks its name: `{name} NAME = …`"
-    elif mark == "LBRACE":
-        what, advice = "a nested block", f"if `{name}` is a kind, it lacks its name: `{name} NAME {{ … }}`"
-    return error("E0139", f"{what} belongs in the block of a declaration", place.first.span, help=advice)
-
-
-@mistake(read="^(any_name|FROM|PARAM|IMPORT)$", where="block")
-def import_in_block(place: FaultPlace) -> Diagnostic | None:
-    """Report `from …` or `param …` in a block."""
-    if place.index != 1 or place.first.type not in ("FROM", "PARAM", "IMPORT"):
-        return None
-    return error(
+# `lr = 3`, `batch { … }` or a value outside a block.
+for _what, _at, _advice in (
+    ("a setting", ASSIGNMENTS, "if `{0.first.text}` is a kind, it lacks its name: `{0.first.text} NAME = …`"),
+    (
+        "a nested block",
+        ["LBRACE"],
+        "if `{0.first.text}` is a kind, it lacks its name: `{0.first.text} NAME {{ … }}`",
+    ),
+    ("an expression", None, "a declaration is `KIND NAME = VALUE` or `KIND NAME {{ … }}`"),
+):
+    row(
         "E0139",
-        f"{'a param' if place.first.type == 'PARAM' else 'an import'} belongs at the top level of the file",
-        place.first.span,
-        help="move the line out of the block, above its declaration",
+        f"{_what} belongs in the block of a declaration",
+        _advice,
+        read="^NAME$",
+        at=_at,
+        where="file",
+        mark=lambda place: place.first.span,
     )
 
 
-@mistake(read="^(any_name|FOR|IF|ELSE)$", where="block")
-def loop_in_block(place: FaultPlace) -> Diagnostic | None:
-    """Report `for …` or `if …` as a statement."""
-    word = place.first
-    if place.index != 1 or word.type not in ("FOR", "IF", "ELSE"):
-        return None
-    advice = "choose between two values: `A if CONDITION else B`"
-    if word.type == "FOR":
-        advice = (
-            "there are no loops: write out each line, or write stages as `stages(NAME in LIST) { … }`; "
-            "a reward goes through a group in a call, `mean(len(z) for z in group)`"
-        )
-    return error("E0130", f"there is no `{word.text}` statement", word.span, help=advice)
+# `from …` or `param …` in a block.
+for _what, _words in (("a param", ("PARAM",)), ("an import", ("FROM", "IMPORT"))):
+    row(
+        "E0139",
+        f"{_what} belongs at the top level of the file",
+        "move the line out of the block, above its declaration",
+        read="^(any_name|FROM|PARAM|IMPORT)$",
+        where="block",
+        when=lambda place, words=_words: place.index == 1 and place.first.type in words,  # type: ignore[misc]
+        mark=lambda place: place.first.span,
+    )
+
+# `for …` or `if …` as a statement.
+for _words, _advice in (
+    (
+        ("FOR",),
+        "there are no loops: write out each line, or write stages as `stages(NAME in LIST) {{ … }}`; "
+        "a reward goes through a group in a call, `mean(len(z) for z in group)`",
+    ),
+    (("IF", "ELSE"), "choose between two values: `A if CONDITION else B`"),
+):
+    row(
+        "E0130",
+        "there is no `{0.first.text}` statement",
+        _advice,
+        read="^(any_name|FOR|IF|ELSE)$",
+        where="block",
+        when=lambda place, words=_words: place.index == 1 and place.first.type in words,  # type: ignore[misc]
+        mark=lambda place: place.first.span,
+    )
 
 
 # A line that continues the value of the line above.
@@ -428,21 +446,20 @@ row(
 )
 
 
-@mistake(read="^NAME name( decl_params)?$", at=ENDS, where="item")
-def declaration_without_value(place: FaultPlace) -> Diagnostic:
-    """Report `arm base` and nothing behind it."""
-    kind, name = place.tokens[0], place.tokens[1]
-    if place.type_at(1) == "LBRACE":
-        advice = f"put the `{{` on the same line: `{kind.text} {name.text} {{`"
-    else:
-        advice = f"write `{kind.text} {name.text} = …` or `{kind.text} {name.text} {{ … }}`"
-    return error(
-        "E0140",
-        f"`{clip_text(kind.text)} {clip_text(name.text)}` has neither a value nor a block",
-        name.span,
-        help=advice,
-    )
-
+# `arm base` and nothing behind it.
+row(
+    "E0140",
+    "`{0.declared}` has neither a value nor a block",
+    lambda place: (
+        f"put the `{{` on the same line: `{place.declared} {{`"
+        if place.type_at(1) == "LBRACE"
+        else f"write `{place.declared} = …` or `{place.declared} {{ … }}`"
+    ),
+    read="^NAME name( decl_params)?$",
+    at=ENDS,
+    where="item",
+    mark=lambda place: place.tokens[1].span,
+)
 
 # `table main { … } chart curves { … }`, in one line with nothing between.
 row(
@@ -491,19 +508,19 @@ row(
 )
 
 
-@mistake(read="(^|EQUAL )expr$", at=ASSIGNMENTS)
-def settings_on_one_line(place: FaultPlace) -> Diagnostic | None:
-    """Report `lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
-    if place.opener() or place.type_at(-1) != "NAME" or place.type_at(-2) != "NUMBER":
-        return None
-    name = place.tokens[place.index - 1]
-    return error(
-        "E0142",
-        f"nothing separates `{name.text}` from what comes before it",
-        name.span,
-        help=f"start a new line before `{name.text}`" + (", or put a comma" if place.in_block else ""),
-    )
-
+# `lr = 5e-6 clip = 3`, in which `clip` reads as a unit.
+row(
+    "E0142",
+    "nothing separates `{0.before.text}` from what comes before it",
+    lambda place: (
+        f"start a new line before `{place.tokens[place.index - 1].text}`"
+        + ", or put a comma" * place.in_block
+    ),
+    read="(^|EQUAL )expr$",
+    at=ASSIGNMENTS,
+    when=lambda place: not place.opener() and place.type_at(-1) == "NAME" and place.type_at(-2) == "NUMBER",
+    mark=lambda place: place.tokens[place.index - 1].span,
+)
 
 # `[b = 1]`.
 row(
@@ -527,36 +544,46 @@ row(
 )
 
 
-@mistake(at=["LBRACE"])
-def block_without_parent(place: FaultPlace) -> Diagnostic | None:
-    """Report `experiment e = { … }`."""
-    if not place.wants_value:
-        return None
-    advice = "write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`"
-    if place.read == "any_name EQUAL" and place.first.type == "NAME":
-        advice = f"write `{place.first.text} {{ … }}`, without the `=`"
-    if place.opener() in ("LPAR", "LSQB"):
-        advice = 'values that belong together are a call, such as `columns(question: "problem")`, or have a name above'
-    return error(
-        "E0140", "there is no value before this block that it could amend", place.token.span, help=advice
+# `experiment e = { … }`.
+for _when, _advice in (
+    (
+        lambda place: place.opener() in ("LPAR", "LSQB"),
+        'values that belong together are a call, such as `columns(question: "problem")`, or have a name above',
+    ),
+    (
+        lambda place: place.read == "any_name EQUAL" and place.first.type == "NAME",
+        "write `{0.first.text} {{ … }}`, without the `=`",
+    ),
+    (
+        lambda place: True,
+        "write `NAME = parent {{ … }}`, or, for a block that amends nothing, leave out the `=`",
+    ),
+):
+    row(
+        "E0140",
+        "there is no value before this block that it could amend",
+        _advice,
+        at=["LBRACE"],
+        when=lambda place, when=_when: place.wants_value and when(place),  # type: ignore[misc]
     )
 
-
-@mistake(read="^$")
-def no_value_begins(place: FaultPlace) -> Diagnostic | None:
-    """Something else where an item of a block or an expression begins."""
-    if not place.wants_value:
-        return None
-    if place.alone:
-        return error(
-            "E0140", "a value is wanted here", place.span(), help="write a number, a name or a call `f(…)`"
-        )
-    return error(
-        "E0130",
-        f"an item cannot begin with {describe(place.token)}",
-        place.span(),
-        help="an item of a block is a setting `NAME = VALUE`, a nested block `NAME { … }`, a declaration or a value",
-    )
+# Something else where an expression begins, or an item of a block.
+row(
+    "E0140",
+    "a value is wanted here",
+    "write a number, a name or a call `f(…)`",
+    read="^$",
+    when=lambda place: place.wants_value and place.alone,
+    mark=FaultPlace.span,
+)
+row(
+    "E0130",
+    "an item cannot begin with {0.described}",
+    "an item of a block is a setting `NAME = VALUE`, a nested block `NAME {{ … }}`, a declaration or a value",
+    read="^$",
+    when=lambda place: place.wants_value,
+    mark=FaultPlace.span,
+)
 
 
 @mistake(read="(EQUAL|COLON)$")
@@ -573,17 +600,18 @@ def no_value_follows_name(place: FaultPlace) -> Diagnostic | None:
     return error("E0140", f"no value follows `{head}`", behind(before), help=advice)
 
 
-@mistake()
-def no_value_follows_operator(place: FaultPlace) -> Diagnostic | None:
-    """Report `1 +` or `not`."""
-    before = place.before
-    if before is None or before.type not in OPERATORS | KEYWORDS or not place.wants_value:
-        return None
-    advice = f"write a value after `{before.text}`"
-    if place.ends_line():
-        advice = "put the whole value in ( ) to go on in the next line"
-    return error("E0140", f"no value follows `{before.text}`", behind(before), help=advice)
-
+# `1 +` or `not`.
+row(
+    "E0140",
+    "no value follows `{0.before.text}`",
+    lambda place: (
+        "put the whole value in ( ) to go on in the next line"
+        if place.ends_line()
+        else f"write a value after `{place.tokens[place.index - 1].text}`"
+    ),
+    when=lambda place: place.wants_value and place.type_at(-1) in OPERATORS | KEYWORDS,
+    mark=lambda place: behind(place.tokens[place.index - 1]),
+)
 
 # `[1,,2]`.
 row(
@@ -713,47 +741,43 @@ def broken_form(place: FaultPlace) -> Diagnostic | None:
     return error("E0130", message, place.span(), place.wanted(), help=f"the form is `{_FORMS[first.type]}`")
 
 
-@mistake(read="^NAME name LPAR", where="item")
-def broken_parameters(place: FaultPlace) -> Diagnostic:
-    """Report `reward r(alpha) { … }`."""
-    return error(
-        "E0130",
-        f"{describe(place.token)} does not fit in these parameters",
-        place.span(),
-        place.wanted(),
-        help="a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
-    )
+# `reward r(alpha) { … }`.
+row(
+    "E0130",
+    "{0.described} does not fit in these parameters",
+    "a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
+    read="^NAME name LPAR",
+    where="item",
+    mark=FaultPlace.span,
+    wanted=True,
+)
 
+# `experiment my-run = …`.
+row(
+    "E0130",
+    "a name is made of letters, digits and `_`",
+    lambda place: f"write `{place.first.text} {clip_text(f'{place.tokens[1].text}_{place.tokens[3].text}')}`",
+    read="^NAME name$",
+    at=["MINUS"],
+    where="item",
+    when=lambda place: place.type_at(1) in ("NAME", "NUMBER"),
+    mark=FaultPlace.span,
+)
 
-@mistake(read="^NAME name$", at=["MINUS"], where="item")
-def name_with_hyphen(place: FaultPlace) -> Diagnostic | None:
-    """Report `experiment my-run = …`."""
-    if place.type_at(1) not in ("NAME", "NUMBER"):
-        return None
-    kind, name, _, rest = place.tokens[:4]
-    return error(
-        "E0130",
-        "a name is made of letters, digits and `_`",
-        place.span(),
-        help=f"write `{kind.text} {clip_text(f'{name.text}_{rest.text}')}`",
-    )
-
-
-@mistake(read="^NAME name$", where="item")
-def broken_head(place: FaultPlace) -> Diagnostic:
-    """Report `experiment e ppo { … }`."""
-    kind, name = place.tokens[:2]
-    head = f"{kind.text} {name.text}"
-    advice = f"write `{head} = VALUE` or `{head} {{ … }}`"
-    if place.token.type == "IN":
-        advice = f"there are no loops: write `{kind.text} NAME = VALUE` for each value"
-    return error(
-        "E0130",
-        f"{describe(place.token)} does not fit after `{head}`",
-        place.span(),
-        place.wanted(),
-        help=advice,
-    )
+# `experiment e ppo { … }`.
+row(
+    "E0130",
+    "{0.described} does not fit after `{0.head}`",
+    lambda place: (
+        f"there are no loops: write `{place.first.text} NAME = VALUE` for each value"
+        if place.token.type == "IN"
+        else f"write `{place.head} = VALUE` or `{place.head} {{ … }}`"
+    ),
+    read="^NAME name$",
+    where="item",
+    mark=FaultPlace.span,
+    wanted=True,
+)
 
 
 # Words for messages

@@ -123,6 +123,7 @@ def test_every_named_mistake_is_met_by_one_of_these(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mistakes, "MISTAKES", [noting(each) for each in mistakes.MISTAKES])
     for name, text in MISTAKES.items():
         parse(Source(name, text))
+    parse_expression(Source("alone", "* 2"))
     assert met == names
 
 
