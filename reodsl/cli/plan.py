@@ -53,8 +53,7 @@ def command(
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
     from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
-    from reodsl.plan.render import to_json, to_markdown, to_text
-    from reodsl.plan.saved import PlanRequest, save_plan
+    from reodsl.plan.render import PlanRequest, save_plan, to_json, to_markdown, to_text
     from reodsl.price.show import refusals
     from reodsl.run import prices_of
 

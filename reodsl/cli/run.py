@@ -22,7 +22,7 @@ from reodsl.diff.compare import changes
 from reodsl.graph.job import Event
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, Results
-from reodsl.plan.saved import Saved, is_plan, list_moved, load_plan
+from reodsl.plan.render import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import RunOutcome, run
 from reodsl.store.layout import run_folder
