@@ -55,7 +55,7 @@ FORMS = (
             benchmark: doc.task_name, question: doc.id, text: doc.query, gold: doc.choices.0,
             response: model_response.text[], tokens: model_response.output_tokens[], correct: metric.*"""),
     ),
-    # Before its version 0.11.
+    # As its older versions wrote them.
     ResultForm(
         "lighteval",
         ("example", "predictions", "metrics"),
