@@ -1,4 +1,4 @@
-// Start the language server for specs, and run `reodsl check` and `reodsl plan` on the spec at hand.
+// Start the language server for specs, and run commands of reodsl on the spec at hand or on its last run.
 const fs = require("fs");
 const path = require("path");
 const vscode = require("vscode");
@@ -46,7 +46,17 @@ async function run(name) {
   }
   await editor.document.save();
   const file = editor.document.uri.fsPath;
-  const process_ = new vscode.ProcessExecution(command(), [name, file], { cwd: path.dirname(file) });
+  const words = [name];
+  if (name === "report") {
+    const named = /^(?:study|experiment)\s+([A-Za-z_]\w*)/gm;
+    const found = [...editor.document.getText().matchAll(named)].map((each) => each[1]);
+    if (!found.length) {
+      vscode.window.showInformationMessage("reodsl: this file has no study or experiment of its own.");
+      return;
+    }
+    words.push(found[found.length - 1]);
+  } else if (name !== "view") words.push(file);
+  const process_ = new vscode.ProcessExecution(command(), words, { cwd: path.dirname(file) });
   const task = new vscode.Task({ type: "reodsl", name }, vscode.TaskScope.Workspace, name, "reodsl", process_);
   task.presentationOptions = { reveal: vscode.TaskRevealKind.Always, clear: true };
   await vscode.tasks.executeTask(task);
@@ -56,6 +66,9 @@ async function activate(context) {
   const register = (name, action) => context.subscriptions.push(vscode.commands.registerCommand(name, action));
   register("reodsl.check", () => run("check"));
   register("reodsl.plan", () => run("plan"));
+  register("reodsl.run", () => run("run"));
+  register("reodsl.report", () => run("report"));
+  register("reodsl.view", () => run("view"));
   register("reodsl.restart", async () => {
     await stop();
     await start();

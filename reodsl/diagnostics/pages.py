@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 _CODE = re.compile(r"[EWN][0-9]{4}")
 
@@ -21,6 +22,12 @@ def page(code: str) -> str:
     if code not in codes():
         raise KeyError(code)
     return files("reodsl.diagnostics").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+
+
+def find_page(code: str) -> Path | None:
+    """Return the file of a code's page, if it has one."""
+    path = Path(str(files("reodsl.diagnostics"))) / "pages" / f"{code}.md"
+    return path.resolve() if code in codes() else None
 
 
 def title(code: str) -> str:

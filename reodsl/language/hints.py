@@ -181,11 +181,12 @@ SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 
 def find_in_library(name: str) -> tuple[tuple[str, str], ...]:
     """Return the modules of the standard library that declare `name`, each with the kind of that declaration."""
-    return tuple((module, kind) for module, kind, each in _declarations() if each == name)
+    return tuple((module, kind) for module, kind, each in list_declarations() if each == name)
 
 
 @cache
-def _declarations() -> tuple[tuple[str, str, str], ...]:
+def list_declarations() -> tuple[tuple[str, str, str], ...]:
+    """Return module, kind and name of each declaration of the standard library."""
     declarations = []
     for module in list_library():
         path = LIBRARY.joinpath(*module.split("."))

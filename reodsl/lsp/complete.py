@@ -1,4 +1,4 @@
-"""Complete at a place in a spec: kinds, settings, words, names in scope, modules."""
+"""Complete at a place in a spec: kinds, settings, words, names in scope or to import, modules."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from reodsl.diagnostics.model import Span
-from reodsl.ir.kinds import DECLARED, KINDS
+from reodsl.diagnostics.model import Edit, Span
+from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import Flag
 from reodsl.language.fitting import list_kinds
 from reodsl.language.functions import SIGNATURES
+from reodsl.language.hints import list_declarations
 from reodsl.language.modules import LIBRARY, STD, Modules, ParsedFile, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK
-from reodsl.language.values import Record, write_value
+from reodsl.language.values import DeclaredExperiment, Record, Value, write_value
 from reodsl.lsp.analysis import Analysis, lines_of
+from reodsl.lsp.fixes import add_import
 from reodsl.lsp.meaning import describe_field, parameters, words_of
-from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
+from reodsl.lsp.outline import ASSIGNS, CursorSite, is_word, locate
 from reodsl.syntax import tree
 
 Sort = Literal["kind", "setting", "word", "name", "function", "module"]
@@ -30,7 +32,10 @@ MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Something to write at `span`, with a few words beside it and its Markdown `doc`. `first` ones fit best."""
+    """Something to write at `span`, with a few words beside it and its Markdown `doc`. `first` ones fit best.
+
+    `snippet` is what an editor with snippets writes in its place, and `adds` is the import of its name.
+    """
 
     label: str
     sort: Sort
@@ -38,6 +43,8 @@ class Completion:
     detail: str = ""
     doc: str = ""
     first: bool = False
+    snippet: str = ""
+    adds: Edit | None = None
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
@@ -80,10 +87,13 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
 def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     frame, before = here.frame, here.before
     if before and before[-1].type in ("DOT", "DOTDOT"):
+        if not frame.body:
+            yield from _below(analysis, here, span)
         return
     if not frame.bracket and not before:
         for name in DECLARED:
-            yield Completion(name, "kind", span, doc=KINDS[name].doc if name in KINDS else "")
+            doc = KINDS[name].doc if name in KINDS else ""
+            yield Completion(name, "kind", span, doc=doc, snippet=write_snippet(name))
         yield Completion("param", "kind", span, doc="A value that `--set` changes.")
         yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
         return
@@ -112,6 +122,56 @@ def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[C
     if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in before):
         yield from _arguments(analysis, here, span)
     yield from _values(analysis, here, span)
+
+
+def write_snippet(kind: str) -> str:
+    """Return a declaration of this kind, with its required settings as their examples; empty where it needs none."""
+    known = KINDS.get(kind)
+    if known is None or known.form == "call" or known.children or kind in FORMULAS:
+        return ""
+    required = [each for each in known.fields.values() if each.required and each.example]
+    lines = [
+        f"  {name.rstrip()} = ${{{at}:{example.strip()}}}"
+        for at, (name, _, example) in enumerate((each.example.partition("=") for each in required), 2)
+        if example and name.strip().isidentifier()
+    ]
+    return "\n".join((f"{kind} ${{1:name}} {{", *lines, "  $0", "}")) if lines else ""
+
+
+def _below(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield what may follow a point: a module or a name of the library, a setting of a declaration, its stages."""
+    parts: list[str] = []
+    tokens = here.before
+    while len(tokens) > 1 and tokens[-1].type == "DOT" and is_word(tokens[-2]):
+        parts.insert(0, tokens[-2].text)
+        tokens = tokens[:-2]
+    if parts[:1] == [STD]:
+        inside = "".join(f"{each}." for each in parts[1:])
+        for name in list_library():
+            if name.startswith(inside):
+                yield Completion(name.removeprefix(inside).partition(".")[0], "module", span)
+        if inside:
+            yield from _complete_provided(analysis, ".".join(parts), span)
+        return
+    main = analysis.program.main
+    if main is None or not parts:
+        return
+    found = main.imports.get(parts[0])
+    of = (main.key, parts[0]) if found is None else (found.module or "", found.name)
+    value = analysis.program.context.memo.get(of)
+    record = value.data if isinstance(value, Value) else None
+    for part in parts[1:]:
+        record = record.sub(part) if isinstance(record, Record) else None
+    if not isinstance(record, Record):
+        return
+    if isinstance(record, DeclaredExperiment):
+        yield Completion(
+            "stages", "setting", span, doc="Its stages: `checkpoint(vanilla.stages[4K tokens])`."
+        )
+    kind = KINDS.get(record.kind)
+    for name, field in kind.fields.items() if kind is not None else ():
+        if record.at(name) is not None:
+            yield Completion(name, "setting", span, doc=describe_field(name, field))
 
 
 def _settings(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
@@ -176,6 +236,11 @@ def _values(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Comple
     for name, item in _scope(analysis, main) if main is not None else ():
         if name != here.frame.owner:
             yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in fitting)
+    scope = {name for name, _ in _scope(analysis, main)} if main is not None else set()
+    for module, kind, name in list_declarations():
+        if kind in fitting and name not in scope:
+            adds = add_import(analysis, f"from {module} import {name}")
+            yield Completion(name, "name", span, f"{kind} of {module}", adds=adds)
     functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
     for each in functions:
         yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)

@@ -128,11 +128,11 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
     if named is not None:
         name, module = (named[1], named[2]) if named[1] else (named[3], named[4])
         wanted.append(f"from {module} import {name}")
-    imported = tuple(edit for each in wanted for edit in (_add_import(analysis, each),) if edit is not None)
+    imported = tuple(edit for each in wanted for edit in (add_import(analysis, each),) if edit is not None)
     for code in codes:
         here = re.escape(code)
         if code in imports:
-            edit = _add_import(analysis, code)
+            edit = add_import(analysis, code)
             if edit is not None:
                 yield f"Import it: {code}", (edit,)
         elif re.search(rf"\b(?:take|leave) `{here}` out", help_):
@@ -250,7 +250,7 @@ def _cut_out(analysis: Analysis, span: Span) -> Edit:
     return Edit(span._replace(column=before.start() + 1) if before is not None else span, "")
 
 
-def _add_import(analysis: Analysis, clause: str) -> Edit | None:
+def add_import(analysis: Analysis, clause: str) -> Edit | None:
     """Return the import of a name: beside others of its module, else a line of its own after the imports."""
     match = _IMPORT.fullmatch(clause)
     main = analysis.program.main

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from reodsl.diagnostics.model import Span
-from reodsl.ir.kinds import KINDS
+from reodsl.ir.kinds import FORMULAS, KINDS
 from reodsl.ir.setting import Either, Many, Num, OneOf, Setting, Type
 from reodsl.language.fitting import describe_type
 from reodsl.language.functions import SIGNATURES
@@ -21,7 +21,7 @@ from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets,
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
 from reodsl.numbers.budgets import Schedule
-from reodsl.syntax import tree
+from reodsl.syntax import parse, tree
 from reodsl.syntax.scanner import KEYWORDS, Token, scan
 from reodsl.syntax.source import MAX_BYTES, Source
 
@@ -145,6 +145,9 @@ def _explain_declared(analysis: Analysis, main: ParsedFile, name: str) -> tuple[
     if isinstance(item, tree.Decl) and item.params:
         given = ", ".join(_quote_span(analysis, each.span) for each in item.params)
         parts[0] += f"({given})"
+    if isinstance(item, tree.Decl) and item.kind_name in FORMULAS and item.block is not None:
+        body = re.sub(r'^\{\s*""".*?"""', "{", _lines_at(analysis, item.block.span), flags=re.DOTALL)
+        parts.append(f"```reo\n{body}\n```")
     if isinstance(item, tree.Param):
         parts.append(f"`{_quote_span(analysis, item.span)}`")
     value = analysis.program.context.memo.get((module.key, item.name.name))
@@ -257,10 +260,15 @@ def _find_module(analysis: Analysis, key: str | None) -> ParsedFile | None:
 
 def _quote_span(analysis: Analysis, span: Span) -> str:
     """Quote the text of a span, on one line."""
+    return " ".join(_lines_at(analysis, span).split())
+
+
+def _lines_at(analysis: Analysis, span: Span) -> str:
+    """Return the text of a span."""
     lines = analysis.sources[span.path].split("\n")[span.line - 1 : span.end_line]
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]
-    return " ".join(" ".join(lines).split())
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +314,21 @@ MOST_FILES = 5000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+MOST_FOUND = 200
+"""Declarations that a search of a folder gives."""
+
+
+def find_declarations(
+    folder: Path, texts: Mapping[Path, str], query: str
+) -> Iterator[tuple[Path, str, tree.ModuleItem]]:
+    """Yield file, text and declaration of each name in the specs of a folder that has the letters of `query` in order."""
+    letters = re.compile(".*".join(map(re.escape, query)), re.IGNORECASE)
+    for path, text in _texts_of(folder, texts):
+        for item in parse(Source(str(path), text)).module.items:
+            if letters.search(item.name.name):
+                yield path, text, item
+
+
 @dataclass(frozen=True, slots=True)
 class Occurrence:
     """A span in a file, whose text is `text`."""
@@ -327,10 +350,13 @@ def references(
         return ()
     name, declared = target
     places = list(_find_in_file(analysis, name, declared))
-    for path, text in _others(analysis, texts) if beside else ():
-        if re.search(rf"\b{name}\b", text):
+    for path, text in _texts_of(analysis.path.parent, texts) if beside else ():
+        if path != analysis.path and re.search(rf"\b{name}\b", text):
             places += _find_in_file(analyse(path, {**texts, path: text}), name, declared)
     return tuple(places)
+
+
+UNNAMED = "only names that a spec declares can be renamed"
 
 
 def rename(
@@ -339,7 +365,7 @@ def rename(
     """List the places that a new name goes to, or say why it cannot."""
     target = _target(analysis, line, column)
     if target is None:
-        return "only names that a spec declares can be renamed"
+        return UNNAMED
     if target[1][0].is_relative_to(LIBRARY):
         return "this is a name of the standard library; give it another one here by `import NAME as OTHER`"
     if not _NAME.fullmatch(new) or new.upper() in KEYWORDS:
@@ -378,13 +404,9 @@ def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]
                 yield Occurrence(analysis.path, analysis.text, token.span)
 
 
-def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
-    """Yield the other specs of the folder and below, as open editors show them or as they are on disk."""
-    for number, path in enumerate(_specs(analysis.path.parent)):
-        if number == MOST_FILES:
-            return
-        if path == analysis.path:
-            continue
+def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
+    """Yield the specs of a folder and below, as open editors show them or as they are on disk."""
+    for path in islice(_specs(folder), MOST_FILES):
         text = texts.get(path)
         if text is None:
             try:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
+from reodsl.diagnostics.pages import find_page
 from reodsl.lsp.analysis import (
     Analysis,
     Finding,
@@ -35,8 +37,17 @@ from reodsl.lsp.analysis import (
 )
 from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
-from reodsl.lsp.fixes import Fix, fixes
-from reodsl.lsp.meaning import meaning, references, rename, signature
+from reodsl.lsp.fixes import UNUSED, Fix, fixes
+from reodsl.lsp.meaning import (
+    MOST_FOUND,
+    UNNAMED,
+    find_declarations,
+    meaning,
+    references,
+    rename,
+    signature,
+)
+from reodsl.lsp.outline import enclose, locate
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
@@ -106,6 +117,12 @@ def make_server() -> LanguageServer:
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def on_save(params: types.DidSaveTextDocumentParams) -> None:
         _publish(server)
+
+    @server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, types.DiagnosticOptions(True, False, "reodsl"))
+    def pull(params: types.DocumentDiagnosticParams) -> types.RelatedFullDocumentDiagnosticReport:
+        analysis = _analysis(server, params.text_document.uri)
+        found = [_diagnostic(server, analysis, each) for each in list_findings(analysis)]
+        return types.RelatedFullDocumentDiagnosticReport(found)
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
@@ -178,7 +195,43 @@ def make_server() -> LanguageServer:
         places = references(analysis, _texts(server), *at, beside=False)
         return [types.DocumentHighlight(_range(server, each.text, each.span)) for each in places]
 
-    @server.feature(types.TEXT_DOCUMENT_RENAME)
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare_rename(params: types.PrepareRenameParams) -> types.Range:
+        analysis = _analysis(server, params.text_document.uri)
+        at = _place(server, analysis, params.position)
+        places, word = references(analysis, {}, *at, beside=False), locate(analysis.text, *at).word
+        if not places or word is None:
+            raise JsonRpcInvalidParams(UNNAMED)
+        return _range(server, analysis.text, word.span)
+
+    @server.feature(types.TEXT_DOCUMENT_SELECTION_RANGE)
+    def widen(params: types.SelectionRangeParams) -> list[types.SelectionRange]:
+        text = server.workspace.get_text_document(params.text_document.uri).source
+        found = []
+        for each in params.positions:
+            at = place(text, Position(each.line, each.character), _encoding(server))
+            around = types.SelectionRange(_wire(whole(text, _encoding(server))))
+            for span in reversed(enclose(text, *at)):
+                around = types.SelectionRange(_range(server, text, span), around)
+            found.append(around)
+        return found
+
+    @server.feature(types.WORKSPACE_SYMBOL)
+    def find_symbols(params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
+        folders = [Path(to_fs_path(each) or ".") for each in server.workspace.folders]
+        found = (
+            types.WorkspaceSymbol(
+                types.Location(_uri(server, path), _range(server, text, item.name.span)),
+                item.name.name,
+                types.SymbolKind.Class,
+                container_name=item.kind_name,
+            )
+            for folder in folders
+            for path, text, item in find_declarations(folder, _texts(server), params.query)
+        )
+        return list(islice(found, MOST_FOUND))
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
         analysis = _analysis(server, params.text_document.uri)
         at = _place(server, analysis, params.position)
@@ -275,6 +328,10 @@ def _publish(server: LanguageServer) -> None:
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:
+    """Publish findings, but for a client that asks for them."""
+    told = server.client_capabilities.text_document
+    if told is not None and told.diagnostic is not None:
+        return
     document = _open(server, uri)
     version = document.version if document is not None else None
     server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, findings, version))
@@ -290,19 +347,29 @@ def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) ->
         finding.message,
         severity=SEVERITIES[finding.severity],
         code=finding.code,
+        code_description=types.CodeDescription(page.as_uri()) if (page := find_page(finding.code)) else None,
+        tags=[types.DiagnosticTag.Unnecessary] if finding.code in (*UNUSED, "W0604") else None,
         source="reodsl",
         related_information=related or None,
     )
 
 
 def _item(server: LanguageServer, analysis: Analysis, each: Completion) -> types.CompletionItem:
+    told = server.client_capabilities.text_document
+    item = told.completion.completion_item if told is not None and told.completion is not None else None
+    snippet = each.snippet if item is not None and item.snippet_support else ""
+    adds = each.adds
     return types.CompletionItem(
         each.label,
+        insert_text_format=types.InsertTextFormat.Snippet if snippet else None,
+        additional_text_edits=None
+        if adds is None
+        else [types.TextEdit(_range(server, analysis.text, adds.span), adds.text)],
         kind=ITEMS[each.sort],
         detail=each.detail or None,
         documentation=types.MarkupContent(types.MarkupKind.Markdown, each.doc) if each.doc else None,
         sort_text=f"{0 if each.first else 1}{each.label}",
-        text_edit=types.TextEdit(_range(server, analysis.text, each.span), each.label),
+        text_edit=types.TextEdit(_range(server, analysis.text, each.span), snippet or each.label),
     )
 
 

@@ -32,8 +32,11 @@ def files(value: Any) -> list[str]:
 def test_what_the_manifest_names_is_there() -> None:
     named = files(MANIFEST)
     assert len(named) == 4
-    for path in named:
+    for path in (*named, MANIFEST["icon"]):
         assert (HERE / path).is_file()
+    picture = (HERE / MANIFEST["icon"]).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert picture[16:24] == bytes((0, 0, 0, 128, 0, 0, 0, 128))
     grammar = json.loads((HERE / MANIFEST["contributes"]["grammars"][0]["path"]).read_text())
     assert MANIFEST["contributes"]["grammars"][0]["scopeName"] == grammar["scopeName"]
     assert MANIFEST["version"] == reodsl.__version__
@@ -66,7 +69,8 @@ def test_the_snippets_together_are_a_sound_spec(
 STAND_INS = """
 const Module = require("module");
 const calls = [], commands = {};
-const document = {languageId: "reo", uri: {scheme: "file", fsPath: process.argv[3]}, save: async () => calls.push("save")};
+const document = {languageId: "reo", uri: {scheme: "file", fsPath: process.argv[3]}, save: async () => calls.push("save"),
+  getText: () => "experiment a = ppo { }\\nstudy final { }"};
 const vscode = {
   workspace: {getConfiguration: () => ({get: () => process.argv[4] || ""}),
               workspaceFolders: [{uri: {fsPath: process.argv[2]}}],
@@ -92,7 +96,7 @@ Module._load = (name, ...rest) =>
 (async () => {
   const {activate, deactivate} = require(process.argv[1]);
   await activate({subscriptions: []});
-  for (const name of ["reodsl.plan", "reodsl.check", "reodsl.restart"]) await commands[name]();
+  for (const name of ["plan", "check", "run", "report", "view", "restart"]) await commands[`reodsl.${name}`]();
   document.languageId = "python";
   await commands["reodsl.plan"]();
   await deactivate();
@@ -126,6 +130,12 @@ def test_it_starts_the_workspaces_own_server_and_runs_its_commands(tmp_path: Pat
         [str(own), "plan", spec, cwd],
         "save",
         [str(own), "check", spec, cwd],
+        "save",
+        [str(own), "run", spec, cwd],
+        "save",
+        [str(own), "report", "final", cwd],
+        "save",
+        [str(own), "view", cwd],
         "stop",
         [str(own), "lsp", "reo"],
         "start",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,3 +196,51 @@ def test_what_is_typed_again_costs_what_has_changed(calls: Callable[[Callable[[]
     first = calls(lambda: completions(opened(TEXT), 10, 3))
     again = calls(lambda: completions(opened(TEXT + "# more\n"), 10, 3))
     assert again < 0.6 * first
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("std.|", {"models", "paper", "recipes"}),
+        ("std.models.|", {"qwen3_4b", "deepseek_7b"}),
+        ("vanilla.|", {"stages", "steps", "optim", "reward"}),
+        ("vanilla.optim.|", {"lr", "decay"}),
+        ("chain_suite.|", {"samples", "grid"}),
+        ("nothing.|", set()),
+        ("5.|", set()),
+    ],
+)
+def test_what_follows_a_point(value: str, found: set[str]) -> None:
+    offers = labels(offered(TEXT + f"\nexperiment mine = vanilla {{ steps = {value} }}\n"))
+    assert offers >= found
+    assert not {"vanilla", "exp", "true"} & offers
+    assert bool(offers) == bool(found)
+
+
+def test_names_of_the_library_that_fit_bring_their_import() -> None:
+    text = "from std.recipes import ppo\nsuite s { benchmarks = [a|] }\n"
+    found = {each.label: each for each in offered(text)}
+    aime = found["aime24"]
+    assert aime.adds is not None
+    assert (aime.detail, aime.adds.text, aime.adds.span.line) == (
+        "benchmark of std.suites", "from std.suites import aime24\n", 2,
+    )  # fmt: skip
+    assert "qwen3_4b" not in found
+    known = {
+        each.label: each
+        for each in offered(text.replace("import ppo", "import ppo\nfrom std.suites import aime24"))
+    }
+    assert known["aime24"].adds is None
+    assert known["aime24"].first
+    assert known["amc23"].adds.text == ", amc23"
+
+
+def test_snippets_of_declarations_compile_into_what_they_need(tmp_path: Path) -> None:
+    """Each has its required settings, and names nothing that its kind does not have."""
+    snippets = {each.label: each.snippet for each in offered(TEXT + "\nm|") if each.snippet}
+    assert {"model", "suite", "cluster", "benchmark"} <= set(snippets)
+    for kind, snippet in snippets.items():
+        text = re.sub(r"\$\{\d+:(.*)\}", r"\1", snippet).replace("$0", "")
+        assert text.startswith(f"{kind} name {{\n")
+        found = {each.code for each in list_findings(analyse(tmp_path / "s.reo", {tmp_path / "s.reo": text}))}
+        assert not found & {"E0101", "E0203", "E0304"}, (kind, text, found)

@@ -96,3 +96,14 @@ def test_words_of_a_reward_are_explained(word: str, says: str) -> None:
     found = meaning(analyse(PATH, {PATH: text}), 2, line.index(word) + 1)
     assert found is not None
     assert says in found.text
+
+
+def test_a_reward_shows_its_formula() -> None:
+    found = meaning(opened(), *at(TEXT, "reo(at: five)", 0))
+    assert found is not None
+    assert "```reo\n{" in found.text
+    assert "trapezoid(L) * correct(answer(y[:L]))" in found.text
+    assert found.text.count("weighted by the trapezoid rule") == 1
+    plain = meaning(opened(), *at(TEXT, "= small { reward = outcome }", 2))
+    assert plain is not None
+    assert "```" not in plain.text

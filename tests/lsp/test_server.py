@@ -278,3 +278,66 @@ def test_a_workspace_of_2000_specs(editor: Editor, tmp_path: Path) -> None:
         *["s1999.reo"] * 2,
     ]
     assert len(editor.ask("textDocument/rename", {**place, "newName": "price"})["changes"]) == 3
+
+
+def test_an_editor_that_pulls_selects_finds_and_prepares(editor: Editor, tmp_path: Path) -> None:
+    spec, other = tmp_path / "a.reo", tmp_path / "below" / "b.reo"
+    other.parent.mkdir()
+    other.write_text("budgets far_off = [1K tokens, 2K tokens]\n")
+    text = (
+        "budgets few = exp(from: 1K tokens, to: 32K tokens, n: 5)\nreward r { let unused = 1\n correct(y) }\n"
+    )
+    item = {"completionItem": {"snippetSupport": True}}
+    told = {"textDocument": {"diagnostic": {}, "completion": item, "rename": {"prepareSupport": True}}}
+    folders = [{"uri": tmp_path.as_uri(), "name": "here"}]
+    asked = {"processId": None, "rootUri": None, "capabilities": told, "workspaceFolders": folders}
+    answer = editor.ask("initialize", asked)["capabilities"]
+    assert answer["renameProvider"] == {"prepareProvider": True}
+    editor.send("initialized", {})
+    this = {"uri": spec.as_uri()}
+    editor.send(
+        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
+    )
+    (found,) = editor.ask("textDocument/diagnostic", {"textDocument": this})["items"]
+    assert (found["code"], found["tags"]) == ("W0203", [1])
+    page = Path(found["codeDescription"]["href"].removeprefix("file://"))
+    assert page.read_text().startswith("# ")
+    assert page.name == "W0203.md"
+    assert not [each for each in editor.notices if each["method"] == "textDocument/publishDiagnostics"]
+
+    few = {"textDocument": this, "position": {"line": 0, "character": 9}}
+    assert editor.ask("textDocument/prepareRename", few) == {
+        "start": {"line": 0, "character": 8}, "end": {"line": 0, "character": 11},
+    }  # fmt: skip
+    editor.number += 1
+    editor.send("textDocument/prepareRename", {**few, "position": {"line": 0, "character": 3}}, editor.number)
+    refused = editor.read()
+    assert "only names that a spec declares" in refused["error"]["message"]
+
+    (around,) = editor.ask(
+        "textDocument/selectionRange", {"textDocument": this, "positions": [{"line": 0, "character": 20}]}
+    )
+    spans = []
+    while around:
+        start, end = around["range"]["start"], around["range"]["end"]
+        spans.append((start["line"], start["character"], end["line"], end["character"]))
+        around = around.get("parent")
+    inside = "from: 1K tokens, to: 32K tokens, n: 5"
+    begin = text.index(inside)
+    assert spans[1:4] == [
+        (0, begin, 0, begin + len(inside)), (0, begin - 1, 0, begin + len(inside) + 1),
+        (0, 0, 0, begin + len(inside) + 1),
+    ]  # fmt: skip
+    assert spans[-1][:2] == (0, 0)
+
+    (far,) = editor.ask("workspace/symbol", {"query": "frf"})
+    assert (far["name"], far["containerName"], far["location"]["uri"]) == (
+        "far_off",
+        "budgets",
+        other.as_uri(),
+    )
+    assert editor.ask("workspace/symbol", {"query": "nowhere"}) == []
+    end = {"textDocument": this, "position": {"line": 3, "character": 0}}
+    model = next(each for each in editor.ask("textDocument/completion", end) if each["label"] == "model")
+    assert model["insertTextFormat"] == 2
+    assert model["textEdit"]["newText"].startswith("model ${1:name} {\n  source = ${2:")
