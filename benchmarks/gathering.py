@@ -26,11 +26,11 @@ from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
 from runners.rollout.questions import Question
 from runners.train.batch import MicroBatch, TrainBatch, spread_batch
-from runners.train.forward import Scorer
 from runners.train.gather import make_step
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
 from runners.train.rollouts import GradedStep
+from runners.train.sharding import Scorer
 from runners.train.update import Learner
 
 WORLD, PROMPTS, ROLLOUTS, LONGEST, VOCABULARY = 128, 128, 16, 32_768, 151_936

@@ -32,7 +32,7 @@ import torch
 
 from benchmarks.gpu_train import name_of, numbered
 from reodsl.store.files import write_atomic
-from runners.engine.sglang.interpreter import find_interpreter
+from runners.engine.sglang.settings import find_interpreter
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -33,11 +33,10 @@ from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.agreement import agreement
 from runners.train.batch import TrainBatch
-from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
+from runners.train.ppo_stage import weights_of
 from runners.train.ranks import joined
-from runners.train.sharding import shard
-from runners.train.spread import weights_of
+from runners.train.sharding import keep_little, shard
 from runners.train.update import Learner
 
 PROMPT = 64

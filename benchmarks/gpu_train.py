@@ -26,11 +26,10 @@ from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
 from runners.models.architecture import DecoderSizes, build
 from runners.train.batch import TrainBatch
-from runners.train.forward import keep_little
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
-from runners.train.sharding import shard
+from runners.train.sharding import keep_little, shard
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 

@@ -1,4 +1,4 @@
-"""Time that work took: by the clock, and on processors with all processes that it started.
+"""Time that work took, by the clock and on processors with all processes that it started, and the most memory it had.
 
 Processor time says what a task needs whatever else a machine does meanwhile, which time by the clock does not.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,3 +76,34 @@ def _children(process: str) -> list[str]:
     except (OSError, ValueError):
         pass
     return children
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def mark_peak() -> bool:
+    """Begin to measure peaks anew; False where the system cannot (anything but Linux)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory(device: str) -> int | None:
+    """Return the most bytes in use at once since `mark_peak`: of this process's memory, or what its tensors had of its GPU.
+
+    None if that is unknown. Other processes, such as a server that generates, are not in it.
+    """
+    if device != "cpu":
+        torch = sys.modules.get("torch")
+        here = torch is not None and torch.cuda.is_initialized()
+        return int(torch.cuda.max_memory_allocated()) if torch is not None and here else None
+    try:
+        lines = _STATUS.read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration, ValueError):
+        return None

@@ -15,9 +15,17 @@ from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
 from runners.models import architecture as sizes
-from runners.models.folder import LoadedModel, load_config, load_generation, load_tokenizer, require_fit, save
-from runners.models.impossible import check_architecture
-from runners.models.taken import chooses_code, select_settings
+from runners.models.folder import (
+    LoadedModel,
+    chooses_code,
+    load_config,
+    load_generation,
+    load_tokenizer,
+    require_fit,
+    save,
+    select_settings,
+)
+from runners.models.names import check_architecture
 from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer

@@ -48,7 +48,7 @@ def _probe(store: Path, address: str | None) -> Mapping[str, Sequence[Part]]:
 def _try_reward(
     reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
 ) -> tuple[Tried, ...]:
-    from runners.train.tried import try_reward
+    from runners.train.advantages import try_reward
 
     return try_reward(reward, rule, group, places)
 

@@ -40,13 +40,12 @@ READS = {
 
 # The same for what executes.
 RUNNERS_READ = {
-    "draws": {"engine"},
+    "draws": set(),
     "seats": set(),
     "untrusted": set(),
     "meeting": set(),
     "clock": set(),
     "exhaustion": set(),
-    "peaks": set(),
     "offsets": set(),
     "products": set(),
     "scratch": set(),
@@ -55,23 +54,22 @@ RUNNERS_READ = {
     "own": {"sandbox", "untrusted"},
     "programs": {"sandbox", "untrusted"},
     "remote": {"untrusted"},
-    "judges": {"remote", "untrusted"},
-    "verify": {"judges", "remote", "own", "programs", "sandbox", "untrusted"},
+    "verify": {"remote", "own", "programs", "sandbox", "untrusted"},
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
     "data": {"own", "programs", "verify"},
-    "engine": {"exhaustion", "meeting", "models", "products", "remote", "scratch", "seats", "untrusted"},
+    "engine": {"draws", "exhaustion", "meeting", "models", "products", "remote", "scratch", "seats", "untrusted"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},
     "results": {"evaluate", "untrusted", "verify", "models"},
     "select": {"rewards"},
     "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
-    | {"peaks", "rewards", "products", "rollout", "seats", "verify"},
+    | {"products", "rewards", "rollout", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "meeting", "models", "own", "products", "results", "sandbox", "scratch", "seats"}
-    | {"peaks", "train"},
+    | {"train"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip

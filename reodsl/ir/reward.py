@@ -249,7 +249,7 @@ class Reward(IR):
     def forced(self) -> Cuts:
         """Return the places at which it needs forced answers: a step generates them once more, a price includes them.
 
-        Cuts are whole tokens, rounded down. `runners.rewards.cuts` finds the places that depend on responses.
+        Cuts are whole tokens, rounded down. `runners.rewards.vectorise` finds the places that depend on responses.
         """
         expressions = (
             *(let.value for let in self.lets),

@@ -1,4 +1,4 @@
-"""Load the questions table of a data declaration: read every source, join them, and check the rows."""
+"""Load the questions table of a data declaration: read every source, strip marks, join them, and check the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem, warning
 from reodsl.graph.job import Resources
 from reodsl.ir.data import (
     Chance,
@@ -18,21 +18,128 @@ from reodsl.ir.data import (
     File,
     Generated,
     HubData,
+    Marks,
     PackageData,
     Python,
     Tests,
+    normal_question,
 )
 from reodsl.ir.task import Programs
+from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.files import count_rows, file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
-from runners.data.marks import unused_marks, without_marks
-from runners.data.own import read_own
 from runners.data.package import package_problem, read_package
 from runners.data.programs import generate_programs, require_tests
 from runners.data.references import doubtful_references, require_read, solutions_read
-from runners.data.table import require_filled, require_names, settle_duplicates
+from runners.data.table import question_id, require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
+from runners.own.function import open_function
+
+_DRAWS_PER_QUESTION = 40
+
+
+def read_own(source: Generated, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
+    """Read `count` distinct questions of one side of the split.
+
+    The columns are id, question, answer, and meta and trace if some have them. Draw n is made from (seed, n) alone, so
+    the first rows are the same whatever the number asked for.
+
+    Raises E0711 where too many draws give the same or the other side's, and what the function's process raises.
+    """
+    function = open_function(task, "task", folder, resources)
+    rows: list[dict[str, str | None]] = []
+    seen: set[str] = set()
+    drawn, patience = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
+    try:
+        while len(rows) < source.count and drawn < patience:
+            # Batches are whole, so that what is drawn does not depend on how many are still missing.
+            batches = -(-(source.count - len(rows)) // task.batch)
+            draws = range(drawn, drawn + batches * task.batch)
+            drawn = draws.stop
+            for each in function.draw(source.seed, draws):
+                text = normal_question(each["question"])
+                if (
+                    len(rows) < source.count
+                    and text not in seen
+                    and split_of(each["question"]) == source.split
+                ):
+                    seen.add(text)
+                    rows.append(
+                        {
+                            "id": question_id(each["question"]),
+                            **{
+                                name: part if name == "answer" else part or None
+                                for name, part in each.items()
+                            },
+                        }
+                    )
+    finally:
+        function.close()
+    if len(rows) < source.count:
+        raise problem(
+            "E0711",
+            f"{source.count} questions of the split `{source.split}` were asked for, and {len(rows)} came of {drawn} draws",
+            where=task.function,
+            help="ask for fewer, or let the function draw from more questions",
+        )
+    table = pl.DataFrame(rows, schema=["id", "question", "answer", "meta", "trace"]).cast(pl.String)
+    return table.drop([name for name in ("meta", "trace") if table[name].null_count() == table.height])
+
+
+_SHOWN = 60
+
+
+def strip_marks(question: str, marks: Sequence[Marks]) -> str:
+    """Return the question without the `marks` around it, one after another, and without white space at its ends."""
+    for each in marks:
+        before, after = each.before.strip(), each.after.strip()
+        question = question.strip().removeprefix(before).removesuffix(after)
+    return question.strip() if marks else question
+
+
+def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
+    """Return `table` with its questions stripped; ids that were made from the questions are made from what is left."""
+    if not marks or not table.height:
+        return table
+    ids, questions = [], []
+    for name, text in table.select("id", "question").iter_rows():
+        stripped = None if text is None else strip_marks(text, marks)
+        id_of_question = text is not None and name == question_id(text)
+        ids.append(question_id(stripped) if id_of_question and stripped is not None else name)
+        questions.append(stripped)
+    return table.with_columns(
+        pl.Series("id", ids, dtype=pl.String), pl.Series("question", questions, dtype=pl.String)
+    )
+
+
+def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> list[Diagnostic]:
+    """Warn (W0715) of marks that no question begins, or ends, with once the marks before them are removed."""
+    warnings, texts = [], [text.strip() for text in questions]
+    for each in marks:
+        before, after = each.before.strip(), each.after.strip()
+        for mark, there, end in (
+            (before, any(text.startswith(before) for text in texts), "begins"),
+            (after, any(text.endswith(after) for text in texts), "ends"),
+        ):
+            if mark and texts and not there:
+                warnings.append(
+                    warning(
+                        "W0715",
+                        f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{_short(mark)}`",
+                        where=where,
+                        notes=(f"the first is: {_short(questions[0])}",),
+                        help="write the mark as it stands in the data, or take it out of `strip`",
+                    )
+                )
+        texts = [text.removeprefix(before).removesuffix(after).strip() for text in texts]
+    return warnings
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
 
 HERE = Resources()
 READ_AHEAD = 64 * 2**20

@@ -32,7 +32,7 @@ from runners.data.files import read_head
 from runners.data.records import field_paths, from_records
 from runners.data.table import SHOWN, questions_table
 from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
-from runners.verify.references import unread
+from runners.verify.checks import unread
 
 KEPT = 20
 """Rows of a kind that are named; the others are only counted."""

@@ -8,9 +8,9 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
-from runners.data.chain import Chain
 from runners.data.draws import Split, Stream, split_of
 from runners.data.fold import (
+    Chain,
     bare_question,
     chain_of,
     check_task,

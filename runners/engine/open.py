@@ -7,8 +7,7 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from runners.engine.protocol import Engine
-from runners.engine.requests import Limits
+from runners.engine.protocol import Engine, Limits
 from runners.models.folder import load_config
 
 

@@ -5,12 +5,16 @@ Every engine (the embedded torch one, SGLang) implements `Engine`; callers know 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+
+from reodsl.diagnostics import problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +232,87 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give memory (and processes, if any) back; no other call may follow."""
         ...
+
+
+_LOOK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
+
+
+def look() -> None:
+    """Call the caller's own look between two steps of an engine's work, in its thread; raise what that raises."""
+    callers_look = _LOOK.get()
+    if callers_look is not None:
+        callers_look()
+
+
+@contextmanager
+def looking(callers_look: Callable[[], None]) -> Iterator[None]:
+    """Let engines call `callers_look`, which has to be quick, until the block ends."""
+    token = _LOOK.set(callers_look)
+    try:
+        yield
+    finally:
+        _LOOK.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The longest sequence a model reads, and how many tokens it knows."""
+
+    context: int
+    vocab: int
+
+    def check(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        """Check requests. Raises E0807 for no tokens, unknown ones, or more than the context."""
+        for request in requests:
+            self._check([request], sampling, request.limit(sampling))
+
+    def check_forced(
+        self,
+        requests: Sequence[Request],
+        responses: Sequence[Response],
+        cuts: Sequence[Sequence[int]],
+        forcing: Sequence[int],
+        sampling: Sampling,
+    ) -> None:
+        """Check that answers can be forced. Raises E0807."""
+        if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
+            raise problem(
+                "E0807",
+                "a response cannot be cut before its first token",
+                help="force answers at 0 tokens or more",
+            )
+        for request, response, wanted in zip(requests, responses, cuts, strict=True):
+            inside = [cut for cut in wanted if cut < len(response.tokens)]
+            if inside:
+                self._check([request], sampling, max(inside) + len(forcing) + sampling.max_tokens)
+        self._check_tokens(forcing)
+
+    def _check(self, requests: Sequence[Request], sampling: Sampling, room: int) -> None:
+        if sampling.max_tokens < 1:
+            raise problem(
+                "E0807",
+                f"at least one token has to be asked for, not {sampling.max_tokens}",
+                help="set `max_tokens` to 1 or more",
+            )
+        for request in requests:
+            if not request.prompt:
+                raise problem(
+                    "E0807", "a prompt has no tokens", help="give it at least one token to go on from"
+                )
+            if len(request.prompt) + room > self.context:
+                raise problem(
+                    "E0807",
+                    f"a prompt of {len(request.prompt)} tokens and {room} to come are more than the model's context "
+                    f"of {self.context} tokens",
+                    help="lower the longest response, or leave out longer prompts",
+                )
+            self._check_tokens(request.prompt)
+
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
+            bad = next(token for token in tokens if not 0 <= token < self.vocab)
+            raise problem(
+                "E0807",
+                f"token {bad} is outside the model's vocabulary of {self.vocab}",
+                help="the tokenizer belongs to another model",
+            )

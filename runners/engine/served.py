@@ -15,9 +15,8 @@ from typing import Any, Literal, TypeVar
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.model import Served
 from reodsl.store.manifest import INEXACT, record
-from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
-from runners.engine.requests import Limits
-from runners.engine.streams import derive, forced_seed
+from runners.draws import derive, forced_seed
+from runners.engine.protocol import Ahead, Ended, Forced, Limits, Request, Response, Sampling, Weights
 from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
 from runners.untrusted import Undecodable, decoded
 

@@ -27,18 +27,15 @@ from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Forced, Request, Response
-from runners.engine.requests import Limits
+from runners.engine.protocol import Engine, Forced, Limits, Request, Response
 from runners.engine.served import RETOKENISED, ServedEngine
-from runners.evaluate.chunks import Chunks
 from runners.evaluate.given import Texts, read_texts, require_own_tokens, respond_again
-from runners.evaluate.tables import UNSETTLED, Tables, Text, curves, forced_rows, sample_rows, summary
+from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
-from runners.rollout.ahead import GradeAhead, RolloutGroup
 from runners.rollout.generator import Generator, forced_length, sampling_of
-from runners.rollout.grader import GradedRollout, Grader, Rollout, grade
+from runners.rollout.grader import GradeAhead, GradedRollout, Grader, Rollout, RolloutGroup, grade
 from runners.rollout.questions import Question, questions_of, read_table, render_questions
 from runners.verify import Verifier, open_verifier
 

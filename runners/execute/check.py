@@ -37,12 +37,10 @@ from runners.execute.placement import (
 from runners.execute.probes import ask_at, diagnose
 from runners.execute.questions import place_finding, questions
 from runners.models.bounds import require_bounded
-from runners.models.impossible import check_architecture
-from runners.models.names import ADAPTER, INCOMPLETE, explain_unread
-from runners.models.vocabulary import compare_tokens
-from runners.own.source import source_problem
+from runners.models.names import ADAPTER, INCOMPLETE, check_architecture, compare_tokens, explain_unread
+from runners.own.function import source_problem
 from runners.sandbox import lacking as lacking_means
-from runners.sandbox.refusal import PROGRAMS, cannot_confine
+from runners.sandbox.workers import PROGRAMS, cannot_confine
 
 CUDA_BUILD = (
     "install a build of torch that fits the driver: pip install 'reodsl[run]' -c constraints/cuda.txt"
@@ -158,7 +156,7 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or machine.notes is not None or not served:
         return
-    from runners.engine.sglang.interpreter import missing
+    from runners.engine.sglang.settings import missing
 
     lack = missing()
     if lack is not None:

@@ -15,8 +15,7 @@ from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import import_ray, nodes, start_ray
-from runners.execute.order import Order, Outcome
-from runners.execute.perform import perform
+from runners.execute.perform import Order, Outcome, perform
 from runners.execute.placement import Bundle, bundles, cores_of, lacking, threads_beside
 from runners.execute.probes import STORE, ask_nodes, diagnose
 

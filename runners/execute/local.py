@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from reodsl.graph.job import Event
 from runners.execute.check import shown_gpus
-from runners.execute.order import Order, Outcome
-from runners.execute.perform import ENVIRONMENT, perform
+from runners.execute.perform import ENVIRONMENT, Order, Outcome, perform
 from runners.execute.placement import threads_beside
 
 

@@ -1,4 +1,4 @@
-"""Do one task in this process: from an order to a result in the store."""
+"""Do one task in this process: from an order to an outcome, and a result in the store."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import reodsl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line
-from reodsl.graph.job import Job, Progress, Runner
+from reodsl.graph.job import Job, Progress, Resources, Runner
+from reodsl.graph.task import Task
 from reodsl.interrupts import import_whole
 from reodsl.price.machine import processor
 from reodsl.store.external import hub_commits
@@ -24,11 +25,45 @@ from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
-from runners.clock import now, spent
-from runners.execute.order import Order, Outcome
+from runners.clock import mark_peak, now, peak_memory, spent
 from runners.models.names import AGAIN
-from runners.peaks import mark_peak, peak_memory
 from runners.sandbox import lacking
+
+Status = Literal["done", "busy", "damaged", "failed", "died"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that a process needs to do a task.
+
+    `runner` is `module:function`; `inputs` maps roles to keys in the store at `store`, `contents` to digests of what the
+    task reads of them; `key` is the digest of `material`; `folder` is where the spec's relative paths start.
+    """
+
+    task: Task
+    runner: str
+    key: str
+    material: dict[str, Any]
+    inputs: dict[str, str]
+    store: Path
+    folder: Path
+    resources: Resources = field(default_factory=Resources)
+    contents: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an order.
+
+    `busy`: another process is at it. `damaged`: the inputs with the keys in `damaged` are not what was stored.
+    `died`: the process went away without a word. `seconds` is None when the result was already there.
+    """
+
+    status: Status
+    seconds: float | None = None
+    damaged: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
 # a sum, so the last bits of a result, would depend on the number of threads. Beside a GPU there are more

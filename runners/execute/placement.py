@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Kind
 from reodsl.ir.cluster import Cluster
 from reodsl.price.machine import generating_and_training
-from runners.execute.order import Order
+from runners.execute.perform import Order
 
 COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 

@@ -23,7 +23,7 @@ from typing import Any
 from reodsl import __version__
 from reodsl.diagnostics import Diagnostic, error, first_line, listed, warning
 from reodsl.plan.registry import Part
-from runners.engine.sglang.interpreter import REMEDY, find_interpreter, link_kernel, toolkit
+from runners.engine.sglang.settings import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
 
 PATIENCE = 50.0

@@ -14,8 +14,7 @@ from reodsl.graph.job import Progress
 from reodsl.store.live import HOLD, LOSE, note, read_live, read_notes, take
 from runners.execute.cluster import Cluster
 from runners.execute.instance import import_ray
-from runners.execute.order import Order, Outcome
-from runners.execute.perform import perform
+from runners.execute.perform import Order, Outcome, perform
 from runners.execute.placement import Node, bundles
 
 _HELD = 60.0

@@ -15,7 +15,7 @@ from reodsl.plan.verdict import contents
 from reodsl.store.live import read_kept
 from reodsl.store.manifest import Manifest
 from reodsl.store.store import WEIGHTS, add_acceptances
-from runners.execute.order import Order, Outcome
+from runners.execute.perform import Order, Outcome
 
 # How often another run's task is looked at, and how often a task is tried whose process died without having kept more.
 _PATIENCE = 0.5

@@ -14,7 +14,7 @@ from typing import Any
 from reodsl.diagnostics import Problem
 from reodsl.plan.registry import Part
 from reodsl.store.consent import ADDRESS
-from runners.engine.sglang.interpreter import REMEDY, find_interpreter, saves_memory
+from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
 from runners.sandbox import lacking, landlock_version
 

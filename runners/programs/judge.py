@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from runners.programs.tests import Calls, Inputs, Script, Tests
+from runners.programs.tests import Calls, Inputs, Script, TestCases
 from runners.sandbox import LONGEST_REPLY
-from runners.sandbox.refusal import PROGRAMS
-from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
+from runners.sandbox.workers import PROGRAMS, Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, decoded
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -117,7 +116,7 @@ class ProgramJudge(WorkerPool):
         self._tests = WorkerPool(workers, WORKER, str(memory), **processes)
         super().__init__(workers, WORKER, str(memory), **processes)
 
-    def judge(self, programs: Sequence[tuple[str, Tests]]) -> list[str]:
+    def judge(self, programs: Sequence[tuple[str, TestCases]]) -> list[str]:
         """Return the outcome of each answer's program: `right`, `wrong`, `timeout`, or why it could not be judged.
 
         Raises E0741 or E0742 where no process can run it.
@@ -142,14 +141,14 @@ class ProgramJudge(WorkerPool):
         """Return the numbers of its processes, those of answers first."""
         return super().pids() + self._tests.pids()
 
-    def _judge(self, worker: Worker, program: tuple[str, Tests]) -> str:
+    def _judge(self, worker: Worker, program: tuple[str, TestCases]) -> str:
         text, tests = program
         if not isinstance(tests, Script):
             return self._outcome(text, tests, worker, worker)
         with self._tests.lease() as other:
             return self._outcome(text, tests, worker, other)
 
-    def _outcome(self, text: str, tests: Tests, worker: Worker, other: Worker) -> str:
+    def _outcome(self, text: str, tests: TestCases, worker: Worker, other: Worker) -> str:
         try:
             if isinstance(tests, Inputs):
                 with _Session(worker, self._limits, program=text) as program:

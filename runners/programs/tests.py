@@ -55,11 +55,11 @@ class Script:
     entry: str = ""
 
 
-Tests = Inputs | Calls | Script
+TestCases = Inputs | Calls | Script
 
 
 @lru_cache(maxsize=256)
-def read_tests(references: tuple[str, ...], meta: str = "") -> Tests:
+def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
     """Return the tests in a question's reference; `meta` (JSON) may name a function and statements to run before.
 
     Raises Unreadable.

@@ -7,9 +7,10 @@ not, such as an instance of the answer's class, stays where it is and is named b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -119,3 +120,31 @@ def unpacked(said: Any, find: Find, depth: int = 0) -> Any:
     except (ArithmeticError, ValueError, TypeError) as failure:
         raise Uncarried(f"it is no value: {failure}") from None
     raise Uncarried("it is no value")
+
+
+COMPOSITE = "composite"
+"""A task that is made of others: `datasets` are their names, weights and configurations."""
+
+
+def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) -> Any:
+    """Return a data set with its options, as a spec gives them. Raises what the package raises for those that do not fit."""
+    gym: Any = import_module("reasoning_gym")
+    given = dict(options)
+    if task == COMPOSITE and isinstance(given.get("datasets"), list):
+        kind = import_module("reasoning_gym.composite").DatasetSpec
+        given["datasets"] = [kind(**{"weight": 1.0, "config": {}, **each}) for each in given["datasets"]]
+    return gym.create_dataset(task, size=size, seed=seed, **given)
+
+
+def parts_of(dataset: Any) -> list[Any]:
+    """Return a data set with all that it is made of."""
+    inside = getattr(dataset, "datasets", None)
+    parts = inside.values() if isinstance(inside, dict) else ()
+    return [dataset, *(deeper for part in parts for deeper in parts_of(part))]
+
+
+def entry_of(facts: Mapping[str, Any]) -> Any:
+    """Return the entry of a question, out of its metadata."""
+    if "packed" not in facts:
+        return facts["entry"]
+    return unpacked(facts["packed"], lambda number: None)

@@ -18,8 +18,7 @@ import polars as pl
 from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, Import
 from reodsl.store.files import stat_plain
-from runners.results.forms import PLAIN, SPEEDS, ResultForm, find, form_of
-from runners.results.read import read_rows, unreadable
+from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.untrusted import shown
 from runners.verify import SEPARATOR, Answer, Verifier, final_answer, make_verifier
 

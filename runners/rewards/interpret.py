@@ -33,7 +33,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Group, Reward, Rollout
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS, quantile
-from runners.rewards.problems import given_missing
+from runners.rewards.inputs import given_missing
 
 
 @dataclass(frozen=True, slots=True)

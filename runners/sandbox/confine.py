@@ -32,8 +32,7 @@ from types import FrameType
 from typing import Literal
 
 from runners.sandbox import kernel
-from runners.sandbox.filters import assemble
-from runners.sandbox.syscalls import COMPUTE, FORK
+from runners.sandbox.filters import COMPUTE, FORK, assemble
 
 LONGEST_REPLY = 2**20
 _SPENT = 3

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from runners.sandbox.syscalls import ARCHITECTURES, SystemCalls
+from runners.sandbox.filters import ARCHITECTURES, SystemCalls
 
 _NO_NEW_PRIVILEGES, _DEATH_SIGNAL, _DUMPABLE = 38, 1, 4
 _SET_FILTER, _IS_AVAILABLE, _ALL_THREADS = 1, 2, 1

@@ -18,8 +18,24 @@ from typing import Any, TypeVar
 
 from reodsl.diagnostics import Problem, problem
 from runners.sandbox.confine import empty_environment
-from runners.sandbox.refusal import cannot_confine
 from runners.untrusted import Undecodable, decoded, encoded
+
+PROGRAMS = "verifier `tests`"
+"""The part that runs programs of models: never without a sandbox."""
+
+
+def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:
+    """E0742: code is to read what a model wrote, or to be what it wrote, and nothing confines it."""
+    needed = "run on Linux 5.13 or newer with Landlock"
+    return problem(
+        "E0742",
+        f"the processes that check answers cannot be confined: {why}",
+        where=where,
+        help=f"{needed}: programs that a model wrote are not run without"
+        if where == PROGRAMS
+        else f"{needed}, or let the scorer evaluate what models write all the same: --without-sandbox",
+    )
+
 
 START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""

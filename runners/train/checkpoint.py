@@ -23,13 +23,11 @@ from reodsl.ir.training import Lora
 from reodsl.store.files import write_atomic
 from reodsl.store.live import mark_kept
 from runners.models.folder import load_model, outline
-from runners.models.stored import Stored
-from runners.models.tensors import weight_files
+from runners.models.tensors import Stored, weight_files
 from runners.train.adapters import adapt
-from runners.train.forward import Scorer
 from runners.train.optimizers import load_optimizer_state, optimizer_state
 from runners.train.ranks import Ranks
-from runners.train.sharding import fill, local, read_local_rows, shard
+from runners.train.sharding import Scorer, fill, local, read_local_rows, shard
 
 Row = dict[str, float]
 _WHOLE, _INDEX = "standing.safetensors", "shards.json"

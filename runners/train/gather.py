@@ -23,8 +23,7 @@ from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
-from runners.train.rollouts import REWARD, GradedStep
-from runners.train.segments import OpenQuestions
+from runners.train.rollouts import REWARD, GradedStep, OpenQuestions
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""

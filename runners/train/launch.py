@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import Store
 import runners
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.graph.job import Job
-from runners.engine.watch import looking
+from runners.engine.protocol import looking
 from runners.meeting import SharedFile, this_machine
 from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
 from runners.train.follower import Fault, Part, explain_end, follow, function, ignore_progress

@@ -1,45 +1,220 @@
-"""A stage of PPO: sample, force, grade, gather, hand over weights, update, keep."""
+"""A stage of PPO: its questions; sample, force, grade, gather, hand over weights, update, keep."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
+from torch import Tensor
 
+from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.data import Python
+from reodsl.ir.model import Model
+from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from reodsl.store.manifest import PLACE
 from runners.answers import thinking_of
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools
-from runners.draws import drawn
+from runners.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import Weights
 from runners.own.function import open_function
 from runners.prompts import stop_tokens
-from runners.rollout.ahead import GradeAhead
+from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.generator import Generator, forced_length, sampling_of
-from runners.rollout.grader import Grader, grade
-from runners.rollout.questions import Question
+from runners.rollout.grader import GradeAhead, Grader, grade
+from runners.rollout.questions import Question, fitting_questions, read_table, repeated_rows
 from runners.rollout.wordings import Wordings, longest_prefix
 from runners.train.batch import spread_batch
 from runners.train.gather import ROLLOUTS, StepData, make_step
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.pool import Pool, load_pool
 from runners.train.ppo import update
-from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
-from runners.train.segments import OpenQuestions, sample_segments
-from runners.train.spread import await_value, weights_of
+from runners.train.rollouts import (
+    GradedStep,
+    OpenQuestions,
+    Reference,
+    RolloutSampler,
+    sample_segments,
+    sample_step,
+)
+from runners.train.sharding import whole_shapes, whole_tensors
 from runners.train.stages import Numbers, StageContext, StageRunner
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.verify import open_verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A stage's questions, the splits of their responses in tokens, and the reference's samples.
+
+    All questions share `places`, or each has its `own_places`. `facts` are those of `StageRunner`.
+    """
+
+    questions: list[Question]
+    places: tuple[int, ...] | None
+    own_places: dict[str, tuple[int, ...]]
+    references: dict[str, Reference]
+    facts: dict[str, int]
+
+
+def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> Pool:
+    """Return the questions that can be trained on.
+
+    Raises E0927 where none fits, E0930 where reference samples do not cover all alike, and E0932 where none has a budget.
+    """
+    table = read_table(job.inputs["data"])
+    questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
+    places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
+    asked = len(questions)
+    if places is None and not _own_steps(method.reward):
+        questions = [question for question in questions if question.id in own_places]
+    references = _references(job, method) if "reference" in job.inputs else {}
+    draws = int(job.task.payload["stage"]["steps"]) * (1 + method.resample)
+    places_met = met(seed, draws, method.batch.prompts, len(questions))
+    _require([questions[at] for at in places_met], references, job)
+    facts = {
+        "questions": len(questions),
+        "left_out_too_long": too_long,
+        "left_out_without_budget": asked - len(questions),
+        **repeated_rows(job.inputs["data"]),
+    }
+    return Pool(questions, places, own_places, references, facts)
+
+
+def _places(
+    reward: Reward, job: Job, longest: int, questions: Sequence[Question]
+) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
+    """Return the splits that all questions share, or each question's own; neither where responses have their own."""
+    split = reward.splits
+    if split is None:
+        return (longest,), {}
+    chosen = (
+        json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
+        if "budgets" in job.inputs
+        else None
+    )
+    if isinstance(split, QuestionBudgets):
+        return None, dict(question_places(split, chosen, [question.id for question in questions]))
+    return budget_places(split, chosen), {}
+
+
+def _own_steps(reward: Reward) -> bool:
+    """Return whether each response is split at places of its own: reasoning steps, or exits."""
+    return isinstance(reward.splits, (Steps, Exits))
+
+
+def _references(job: Job, method: Ppo) -> dict[str, Reference]:
+    """Return lengths (tokens) and verdicts of the reference's samples by question."""
+    table = pl.read_parquet(
+        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"], glob=False
+    )
+    grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
+    references = {}
+    for name, tokens, correct in grouped.iter_rows():
+        kept = slice(0, method.reference_samples)
+        references[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
+    return references
+
+
+def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:
+    if not questions:
+        raise problem(
+            "E0932",
+            "every question was dropped, because none has a budget",
+            where=job.task.id,
+            help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
+        )
+    sizes = (
+        {len(references[q.id].lengths) if q.id in references else 0 for q in questions} if references else {1}
+    )
+    if len(sizes) > 1 or 0 in sizes:
+        raise problem(
+            "E0930",
+            "the reference samples do not cover the questions alike",
+            where="samples.parquet",
+            notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],
+            help="sample the same number of responses to every training question",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that all processes take part in; without `function` they put all weights together on the first one."""
+
+    function: Callable[..., None] | None = None
+    arguments: tuple[Any, ...] = ()
+    device: str | None = None
+
+
+class SpreadWeights:
+    """A learner's weights as the first process hands them to an engine; see `Spread`."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    @property
+    def world(self) -> int:
+        """See `Spread.world`."""
+        return self._learner.ranks.world
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `Spread.shapes`."""
+        return whole_shapes(self._learner.model)
+
+    def whole(self, device: str | None = None) -> dict[str, Tensor]:
+        """See `Spread.whole`."""
+        return self._take_part(_Call(device=device))
+
+    def each(self, call: Callable[..., None], *arguments: Any) -> None:
+        """See `Spread.each`."""
+        self._take_part(_Call(call, arguments))
+
+    def _take_part(self, call: _Call) -> dict[str, Tensor]:
+        self._learner.ranks.share(call)
+        return _take_part(self._learner, call)
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor] | SpreadWeights:
+    """Return what an engine gets of a learner: its own tensors if it trains alone."""
+    return learner.weights() if learner.ranks.world == 1 else SpreadWeights(learner)
+
+
+def await_value(learner: Learner) -> Any:
+    """Take part in all that the first process calls for, until it shares a value; returns that.
+
+    For the others alone.
+    """
+    value: Any = learner.ranks.share(None)
+    while isinstance(value, _Call):
+        _take_part(learner, value)
+        value = learner.ranks.share(None)
+    return value
+
+
+def _take_part(learner: Learner, call: _Call) -> dict[str, Tensor]:
+    if call.function is None:
+        return learner.weights(None if call.device is None else torch.device(call.device))
+    learner.rest()
+    try:
+        ranks = learner.ranks
+        call.function(
+            whole_tensors(learner.model, learner.scorer.precision), ranks.rank, ranks.gather, *call.arguments
+        )
+    finally:
+        learner.rest()
+    return {}
+
 
 LOADED, SAMPLED = "the engine has the weights", "the step is sampled"
 """The first process shares these when others may go on."""

@@ -24,12 +24,12 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Lora, Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe, from_config
 from reodsl.store.live import add_step, begin_steps
+from runners.clock import peak_memory
 from runners.draws import purpose
 from runners.exhaustion import explain_training_oom
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
-from runners.models.stored import Stored
-from runners.models.vocabulary import require_same_tokens
-from runners.peaks import peak_memory
+from runners.models.names import require_same_tokens
+from runners.models.tensors import Stored
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
@@ -41,7 +41,6 @@ from runners.train.checkpoint import (
     save_state,
     save_tensors,
 )
-from runners.train.forward import Scorer, keep_little
 from runners.train.launch import train_together
 from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
@@ -53,7 +52,7 @@ from runners.train.optimizers import (
 )
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import whole_state
+from runners.train.sharding import Scorer, keep_little, whole_state
 from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
 from runners.train.update import Learner
 

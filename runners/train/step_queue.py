@@ -18,12 +18,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.protocol import Response
-from runners.engine.watch import look, looking
+from runners.engine.protocol import Response, look, looking
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
-from runners.train.segments import OpenQuestions
+from runners.train.rollouts import OpenQuestions
 
 Step = TypeVar("Step")
 LOOK = 1.0

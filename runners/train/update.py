@@ -17,7 +17,7 @@ from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
 from runners.exhaustion import explain_training_oom
 from runners.train.adapters import is_adapted, merge_state, without_adapters
-from runners.train.attention import pack, packs, prefer_newest_flash
+from runners.train.attention import fuse, pack, packs, prefer_newest_flash
 from runners.train.batch import (
     MicroBatch,
     TrainBatch,
@@ -28,13 +28,11 @@ from runners.train.batch import (
     put_in_order,
     token_bound,
 )
-from runners.train.divergences import Distributions, Likeliest, find_likeliest
-from runners.train.forward import Scorer
-from runners.train.fused import fuse
+from runners.train.logprobs import Distributions, Likeliest, find_likeliest
 from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import whole, whole_state
+from runners.train.sharding import Scorer, whole, whole_state
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""

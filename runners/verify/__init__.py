@@ -1,10 +1,16 @@
 """Verification: read an answer from a response's text, and decide whether it is right."""
 
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
-from runners.verify.extract import final_answer, forced_answer
-from runners.verify.programs import ProgramVerifier
+from runners.verify.final import final_answer, forced_answer
 from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
-from runners.verify.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
+from runners.verify.verifier import (
+    ExactVerifier,
+    PooledVerifier,
+    ProgramVerifier,
+    answer_row,
+    make_verifier,
+    open_verifier,
+)
 
 __all__ = [
     "SEPARATOR",

@@ -1,7 +1,10 @@
-"""Answers with their references, verdicts, and a verifier's counts."""
+"""Answers to grade, their verdicts, and a verifier that keeps verdicts."""
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -80,3 +83,78 @@ class Verifier(Protocol):
     def close(self) -> None:
         """End the processes of this verifier, which grades no more."""
         ...
+
+
+CACHED_VERDICTS = 200_000
+LONGEST_KEPT = 2_000
+"""Characters of reference, answer and metadata together beyond which a verdict is not kept."""
+
+
+class VerdictCache(OrderedDict[Answer, Verdict]):
+    """At most `entries` verdicts; a hit makes an entry young again."""
+
+    def __init__(self, entries: int) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def kept(self, answer: Answer) -> Verdict | None:
+        """Return the verdict kept for this answer, as it was put."""
+        if answer in self:
+            self.move_to_end(answer)
+        return self.get(answer)
+
+    def put(self, answer: Answer, verdict: Verdict) -> None:
+        """Keep a verdict, dropping the oldest when full."""
+        if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) <= LONGEST_KEPT:
+            self[answer] = verdict
+            self.move_to_end(answer)
+            while len(self) > self._entries:
+                self.popitem(last=False)
+
+
+class CachedVerifier(ABC):
+    """A verifier that checks each answer once: equal ones share a verdict. Usable from many threads."""
+
+    def __init__(self) -> None:
+        self._cache = VerdictCache(CACHED_VERDICTS)
+        self._lock = threading.Lock()
+        self._counts: Counter[Status] = Counter()
+
+    @abstractmethod
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdicts on answers of which no two are equal."""
+
+    def key_of(self, answer: Answer) -> Answer:
+        """Return what a verdict is kept by."""
+        return answer
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Return the verdicts in the order of the answers. Raises as `check` does."""
+        keys = [self.key_of(answer) for answer in answers]
+        with self._lock:
+            known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.kept(key)) is not None}
+            fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in known}
+            verdicts = dict(zip(fresh, self.check(list(fresh.values())) if fresh else (), strict=True))
+            for key, verdict in verdicts.items():
+                self._cache.put(key, verdict)
+        graded = []
+        for key in keys:
+            graded.append(seen_again(known[key]) if key in known else verdicts[key])
+            known[key] = graded[-1]
+        self._counts.update(verdict.status for verdict in graded)
+        return graded
+
+    def stats(self) -> Stats:
+        """Return how many answers were checked, how many were known, and how many were not judged to their end."""
+        counts = self._counts
+        return Stats(
+            cached=counts["cached"],
+            checked=counts["checked"],
+            timeout=counts["timeout"],
+            failed=counts["failed"],
+        )
+
+
+def seen_again(verdict: Verdict) -> Verdict:
+    """Return a verdict met once more: `cached`, but a time-out or failure stays one, so that it is counted as such."""
+    return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from reodsl.diagnostics import Problem
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, encoded
-from runners.verify.answer import Answer, Verdict
+from runners.verify.answer import SEPARATOR, Answer, Verdict
+from runners.verify.judge import expressions
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE, LONGEST_MESSAGE = 60_000, 10_000
@@ -86,3 +88,26 @@ def _request_line(answer: Answer) -> bytes:
         return b""
     line = encoded({"gold": answer.gold, "text": answer.text, "meta": answer.meta})
     return line if len(line) <= LONGEST_LINE else b""
+
+
+SECONDS, MEMORY_MIB = 5.0, 1024
+
+
+def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
+    """Return whether a mathematical verifier reads none of the answers that a reference stands for, one verdict a reference.
+
+    It reads numbers, choices and words itself, and asks math-verify for the rest. What math-verify takes longer than
+    `SECONDS` for is unread. Without math-verify on this machine nothing that it would be asked for is.
+    """
+    parts = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
+    asked = dict.fromkeys(each for answers in parts.values() for each in answers if each)
+    known = dict.fromkeys(asked, True)
+    if asked and importlib.util.find_spec("math_verify") is not None:
+        checks = Checks("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
+        try:
+            verdicts = checks.check([Answer("", each) for each in asked])
+        finally:
+            checks.close()
+        known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}
+    read = {text: all(each and known[each] for each in answers) for text, answers in parts.items()}
+    return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from runners.verify.extract import LABELS, final_answer
+from runners.verify.final import LABELS, final_answer
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
-from runners.verify.quantity import Quantity, quantity, same_quantity
-from runners.verify.units import unit_of
+from runners.verify.quantity import Quantity, quantity, same_quantity, unit_of
 
 MOST_ITEMS = 24
 """Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""

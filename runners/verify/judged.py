@@ -1,4 +1,4 @@
-"""A verifier that asks a model behind an address about each answer."""
+"""A verifier that asks a model behind an address about each answer, and keeps its verdicts beside the task."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
-from runners.judges import Chat, ChatReply, Verdicts
-from runners.remote import RefusedReply, read_key, try_again
-from runners.untrusted import shown
+from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
+from runners.untrusted import Undecodable, decoded, shown
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
 
 # A change of what a judge is asked, or of how its reply is read, raises the numbers of `train`, `sample` and `evaluate`.
@@ -241,3 +241,106 @@ def _verdict(said: bool | None, fresh: bool) -> Verdict:
     if said is None:
         return Verdict(False, "failed", "the judge said neither yes nor no, or did not take it")
     return Verdict(said, "checked" if fresh else "cached")
+
+
+MOST_TOKENS = 10**9
+"""Tokens that a reply may say it took."""
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """A model's text, whether it came to its end by itself, and the tokens that it read and wrote."""
+
+    text: str
+    ended: bool
+    tokens: int
+
+
+class Chat(Remote):
+    """A model at an address that answers messages."""
+
+    def __init__(self, address: str, model: str, key: str, seconds: float, at_once: int) -> None:
+        super().__init__(address, "/chat/completions", model, key, seconds, at_once)
+
+    def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> ChatReply:
+        """Return the model's reply to a message, under instructions. Raises Refused."""
+        request = {
+            "model": self._model,
+            "messages": [
+                {"role": "system", "content": instructions},
+                {"role": "user", "content": message},
+            ],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+        }
+        body = self.post(request)
+        reply = _reply_of(body, len(instructions) + len(message))
+        if reply is None:
+            raise RefusedReply(
+                f"what it sends is no chat completion: {self.shown(body)}",
+                "give the address of OpenAI's interface, which ends in `/v1`",
+                again=True,
+            )
+        return reply
+
+
+def _reply_of(body: bytes, asked: int) -> ChatReply | None:
+    """Return the first choice of a completion, or None; a token has four characters if the server counts none."""
+    try:
+        said = decoded(body, LARGEST_REPLY)
+        choice = said["choices"][0]
+        text = choice["message"].get("content") or ""
+        ended = choice.get("finish_reason") in ("stop", None)
+        used = (said.get("usage") or {}).get("total_tokens")
+    except (Undecodable, LookupError, TypeError, AttributeError):
+        return None
+    if not isinstance(text, str):
+        return None
+    if type(used) is not int or not 0 <= used <= MOST_TOKENS:
+        used = (asked + len(text)) // _CHARACTERS_PER_TOKEN
+    return ChatReply(text, ended, used)
+
+
+SAYS = {"yes": True, "no": False, "unclear": None}
+_WORDS = {verdict: word for word, verdict in SAYS.items()}
+
+
+class Verdicts:
+    """Verdicts by digest: right, wrong, or None where the judge said neither. Usable from many threads."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock = file, threading.Lock()
+        self._kept: dict[str, bool | None] = {}
+        self.tokens = 0
+        text = file.read_bytes().decode("ascii", "replace") if file.exists() else ""
+        # The next line is a line of its own, also after one that was cut off.
+        self._torn = bool(text) and not text.endswith("\n")
+        for line in text.splitlines():
+            try:
+                said = json.loads(line)
+                self._kept[str(said["asked"])] = SAYS[said["says"]]
+                self.tokens += int(said["tokens"])
+            except (ValueError, LookupError, TypeError, OverflowError):
+                continue
+
+    def __contains__(self, asked: str) -> bool:
+        return asked in self._kept
+
+    def __len__(self) -> int:
+        """Return how many answers are right or wrong."""
+        return sum(verdict is not None for verdict in self._kept.values())
+
+    def __getitem__(self, asked: str) -> bool | None:
+        return self._kept[asked]
+
+    def keep(self, asked: str, verdict: bool | None, tokens: int) -> None:
+        """Keep a verdict, in the file before anybody reads it."""
+        line = json.dumps({"asked": asked, "says": _WORDS[verdict], "tokens": tokens})
+        with self._lock:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="ascii") as file:
+                file.write(f"\n{line}\n" if self._torn else f"{line}\n")
+            self._torn = False
+            self._kept[asked] = verdict
+            self.tokens += tokens

@@ -16,8 +16,7 @@ from itertools import islice
 import polars as pl
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex, Whole
-from runners.verify.extract import BOX, LONGEST_RESPONSE, final_answer
-from runners.verify.final import final_answers
+from runners.verify.final import BOX, LONGEST_RESPONSE, final_answer, final_answers
 
 Place = tuple[int, str]
 """The number of characters of a text that it takes to have an answer, and that answer."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 
 from runners.verify.notation import WORDS_TO_TWENTY, plain
-from runners.verify.quantity import quantity
-from runners.verify.units import unit_of
+from runners.verify.quantity import quantity, unit_of
 
 FIRST_MASK, MASK = 0xE100, "\ue100-\uf8ff"
 """Characters that stand for the mathematics of a sentence, in its order."""

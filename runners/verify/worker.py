@@ -26,7 +26,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from runners.programs.gym import create_dataset, entry_of, parts_of
+from runners.programs.values import create_dataset, entry_of, parts_of
 from runners.sandbox import CallReply, Sandbox, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
 from runners.sandbox.parent import Tell, confinable, lines, serve

@@ -14,7 +14,7 @@ from reodsl.cli.doctor import fit
 from reodsl.diagnostics import Problem, problem, warning
 from reodsl.machine import Measures
 from reodsl.plan.registry import Machine, Part, Registry
-from runners.engine.sglang.interpreter import REMEDY
+from runners.engine.sglang.settings import REMEDY
 from runners.execute import check as checking
 from runners.execute.placement import Node
 from runners.registry import REGISTRY

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.ir.model import Prompt
-from runners.conversations import Talk
-from runners.conversations.replies import Replies
+from runners.conversations import Replies, Talk
 from runners.engine.protocol import Sampling
 from tests.engine.engine_reference import STOP
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runners.conversations.replies import MOST_CALLS, calls_of
+from runners.conversations import MOST_CALLS, calls_of
 
 ADD = {"name": "add", "arguments": {"a": 1}}
 

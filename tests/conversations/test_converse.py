@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from runners.conversations import EarlierTurn, converse, force, turn_text, turns_before
-from runners.conversations.replies import calls_of
+from runners.conversations import EarlierTurn, calls_of, converse, force, turn_text, turns_before
+from runners.draws import forced_seed, hash_seeds, uniforms, wrap_seeds
 from runners.engine.protocol import Inserted, Request, Response, Sampling
-from runners.engine.streams import forced_seed, hash_seeds, uniforms, wrap_seeds
 from tests.conversations.counting import SAMPLING, Next, Words, talk
 from tests.engine.engine_reference import (
     STOP,

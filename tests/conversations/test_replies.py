@@ -4,7 +4,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
-from runners.conversations.replies import Replies
+from runners.conversations import Replies
 from runners.models.tokenizer import decode, word_tokenizer
 
 CALLS = [{"name": "add", "arguments": {"a": 1}}]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from runners.data.chain import chain_of_expression
+from runners.data.fold import chain_of_expression
 
 
 def test_an_expression_is_walked_from_left_to_right() -> None:

@@ -13,8 +13,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import canonical_json
 from reodsl.ir.data import Columns, Data, File, Marks
 from reodsl.language import compile_file
-from runners.data.load import file_problems, load_data
-from runners.data.marks import strip_marks
+from runners.data.load import file_problems, load_data, strip_marks
 from runners.data.table import question_id
 
 CHAT = Marks(before="<｜User｜>", after="<｜Assistant｜><think>")

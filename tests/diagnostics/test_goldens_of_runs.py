@@ -19,12 +19,11 @@ from reodsl.ir.reward import Group, OracleBudgets, Reward, Rollout
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
-from runners.models.impossible import check_architecture
+from runners.models.names import check_architecture
 from runners.models.tokenizer import encode, require_written, word_tokenizer
-from runners.rewards.cuts import needed_cuts
+from runners.rewards.inputs import budget_places
 from runners.rewards.interpret import interpret
-from runners.rewards.splits import budget_places
-from runners.rewards.vectorise import vectorise
+from runners.rewards.vectorise import needed_cuts, vectorise
 from runners.verify import make_verifier
 from tests.rewards.expressions import correct, forced, given, length, op, stat
 from tests.rewards.reward_groups import arrays

@@ -17,7 +17,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Marks
 from reodsl.language import compile_file
 from reodsl.plan.places import locate_failures
-from runners.data.marks import strip_marks
+from runners.data.load import strip_marks
 from tests.data.test_marks import SPEC
 from tests.data.test_references import found as facts_of
 

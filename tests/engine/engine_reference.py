@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from runners.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
-from runners.engine.streams import hash_seeds, uniforms, wrap_seeds
 
 VOCAB = 40
 STOP = 1

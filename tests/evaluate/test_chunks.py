@@ -15,7 +15,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.evaluate import run
-from runners.evaluate.chunks import Chunks
+from runners.evaluate.tables import Chunks
 from runners.models.folder import load_tokenizer
 from runners.prompts import stop_tokens
 from tests.evaluate.conftest import MakeJob, payload

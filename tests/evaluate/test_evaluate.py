@@ -20,7 +20,7 @@ from reodsl.graph.job import Progress, Resources
 from reodsl.ir.data import Grading, Python, Tools
 from reodsl.ir.model import Forcing, Model, Prompt
 from runners.evaluate import run
-from runners.evaluate.chunks import Chunks
+from runners.evaluate.tables import Chunks
 from runners.models.folder import load, load_tokenizer
 from runners.prompts import render_prompt
 from runners.rollout.generator import forced_length

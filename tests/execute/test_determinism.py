@@ -17,8 +17,7 @@ from reodsl.store.store import Store
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.execute.order import Order
-from runners.execute.perform import perform
+from runners.execute.perform import Order, perform
 
 KEY = "a" * 64
 RUNNER = f"{__name__}:attempt"

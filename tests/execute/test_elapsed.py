@@ -14,8 +14,7 @@ from reodsl.plan.verdict import Keys
 from reodsl.price.prices import simulate_elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store
-from runners.execute.order import Order, Outcome
-from runners.execute.perform import perform
+from runners.execute.perform import Order, Outcome, perform
 
 
 class Clock:

@@ -11,7 +11,7 @@ import pytest
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
-from runners.execute.order import Order
+from runners.execute.perform import Order
 from runners.execute.placement import (
     Bundle,
     Node,

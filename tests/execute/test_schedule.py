@@ -18,7 +18,7 @@ from runners import execute as module
 from runners.execute import cluster
 from runners.execute.cluster import NODE_WAIT, Cluster
 from runners.execute.local import Local
-from runners.execute.order import Order, Outcome
+from runners.execute.perform import Order, Outcome
 from runners.execute.placement import Node
 from runners.execute.schedule import schedule
 from tests.execute.bench import Bench

@@ -22,7 +22,7 @@ from reodsl.store.store import Store
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
 from runners.execute.cluster import NODE_WAIT, Cluster
-from runners.execute.order import Order, Outcome
+from runners.execute.perform import Order, Outcome
 from runners.meeting import this_machine
 from runners.train import launch
 from runners.train.follower import Fault, Part, follow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.price.machine import processor
-from runners import peaks
+from runners import clock
 from runners.execute import perform
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -19,20 +19,20 @@ MIB = 2**20
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are set back through /proc")
 def test_a_peak_is_measured_from_its_mark_on() -> None:
-    assert peaks.mark_peak()
-    before = peaks.peak_memory("cpu")
+    assert clock.mark_peak()
+    before = clock.peak_memory("cpu")
     held = bytearray(b"x") * (192 * MIB)
-    high = peaks.peak_memory("cpu")
+    high = clock.peak_memory("cpu")
     assert before is not None
     assert high is not None
     assert high - before > 150 * MIB
     del held
-    kept = peaks.peak_memory("cpu")
+    kept = clock.peak_memory("cpu")
     # The system counts pages in lots.
     assert kept is not None
     assert kept > high - MIB
-    assert peaks.mark_peak()
-    after = peaks.peak_memory("cpu")
+    assert clock.mark_peak()
+    after = clock.peak_memory("cpu")
     assert after is not None
     assert after < high - 150 * MIB
 
@@ -40,8 +40,8 @@ def test_a_peak_is_measured_from_its_mark_on() -> None:
 def test_without_a_way_to_set_a_peak_back_there_is_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peaks, "_CLEAR", tmp_path / "none" / "clear_refs")
-    assert not peaks.mark_peak()
+    monkeypatch.setattr(clock, "_CLEAR", tmp_path / "none" / "clear_refs")
+    assert not clock.mark_peak()
     key = bench.run(make.four()).keys["vanilla.train.s1"]
     manifest = bench.store.get(key)
     assert manifest is not None
@@ -49,10 +49,10 @@ def test_without_a_way_to_set_a_peak_back_there_is_none(
 
 
 def test_what_is_not_there_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peaks, "_STATUS", tmp_path / "status")
-    assert peaks.peak_memory("cpu") is None
+    monkeypatch.setattr(clock, "_STATUS", tmp_path / "status")
+    assert clock.peak_memory("cpu") is None
     (tmp_path / "status").write_text("Name: python\nVmHWM:\t  2048 kB\n")
-    assert peaks.peak_memory("cpu") == 2 * MIB
+    assert clock.peak_memory("cpu") == 2 * MIB
 
 
 class _Gpu:
@@ -80,11 +80,11 @@ def test_a_gpu_tells_its_name_and_what_tensors_had(monkeypatch: pytest.MonkeyPat
     torch = type("Torch", (), {"cuda": _Gpu()})()
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert perform.device_model("cuda") == "NVIDIA H800"
-    assert peaks.peak_memory("cuda") == 7 * MIB
-    peaks.mark_peak()
-    assert peaks.peak_memory("cuda") == 0
+    assert clock.peak_memory("cuda") == 7 * MIB
+    clock.mark_peak()
+    assert clock.peak_memory("cuda") == 0
     monkeypatch.delitem(sys.modules, "torch")
-    assert (perform.device_model("cuda"), peaks.peak_memory("cuda")) == ("", None)
+    assert (perform.device_model("cuda"), clock.peak_memory("cuda")) == ("", None)
 
 
 def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from runners.models.stored import Stored
+from runners.models.tensors import Stored
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 20), st.integers(0, 20))

@@ -13,8 +13,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from reodsl.ir.model import Folder
-from runners.models.folder import load, load_config
-from runners.models.taken import CODE, chooses_code, select_settings
+from runners.models.folder import CODE, chooses_code, load, load_config, select_settings
 from tests.prepare.test_prepare import SOURCE, make
 
 CHOOSING: dict[str, Any] = {

@@ -18,7 +18,7 @@ from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store import consent as code_module
 from reodsl.store.consent import allow, consent_folder, content_of, is_allowed, read_code, report_unapproved
 from reodsl.store.external import Fingerprints, resolve_sources
-from runners.own.source import opened
+from runners.own.function import opened
 from runners.sandbox import lacking
 from tests.bad_input.commands import SPEC, Place, refused
 from tests.own.library import install

@@ -16,8 +16,7 @@ import pytest
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.consent import read_code
 from runners.own import function as function_module
-from runners.own.function import FailedRow, OwnFunction
-from runners.own.source import source_problem
+from runners.own.function import FailedRow, OwnFunction, source_problem
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
 

@@ -23,7 +23,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Grading, Python, Tools
 from reodsl.store.consent import read_code
 from runners.conversations import require_tools
-from runners.engine.sglang.interpreter import find_interpreter
+from runners.engine.sglang.settings import find_interpreter
 from runners.own.environment import MOST_SAID, Environment, Unsuited
 from runners.own.function import OwnFunction
 from runners.sandbox import lacking

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runners.programs.tests import Calls, Inputs, Script, Tests, Unreadable, read_tests
+from runners.programs.tests import Calls, Inputs, Script, TestCases, Unreadable, read_tests
 
 PAIRS = {"inputs": ["1 2\n", ["3", "4"]], "outputs": ["3\n", "7"]}
 LIVE = [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]
@@ -40,7 +40,7 @@ CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
         ([CHECK + "check(f)\n"], {"entry_point": "f"}, Script(CHECK + "check(f)\n")),
     ],
 )
-def test_shapes(references: list[str], meta: dict[str, object], tests: Tests) -> None:
+def test_shapes(references: list[str], meta: dict[str, object], tests: TestCases) -> None:
     assert read_tests(tuple(references), json.dumps(meta)) == tests
 
 

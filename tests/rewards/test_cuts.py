@@ -7,7 +7,7 @@ from hypothesis import settings
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Group, Let, Metric, Reward, Rollout, cuts_below
 from reodsl.ir.reward import Cuts as Static
-from runners.rewards.cuts import needed_cuts
+from runners.rewards.vectorise import needed_cuts
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
 from tests.rewards.reward_groups import arrays
 from tests.rewards.test_vectorise import rewards, steps

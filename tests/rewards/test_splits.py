@@ -4,7 +4,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Steps
-from runners.rewards.splits import budget_places, question_places, step_places
+from runners.rewards.inputs import budget_places, question_places, step_places
 
 
 def test_budgets_end_in_the_longest_response():

@@ -13,9 +13,8 @@ import pytest
 
 from reodsl.ir.reward import Group, Reward, Rollout, reached_places
 from reodsl.language.chosen_reward import choose_reward
-from runners.rewards.cuts import needed_cuts
 from runners.rewards.interpret import interpret
-from runners.rewards.vectorise import vectorise, vectorise_metrics
+from runners.rewards.vectorise import needed_cuts, vectorise, vectorise_metrics
 from tests.rewards.reward_groups import Arrays, arrays
 
 LONGEST = 16

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.engine.protocol import Request, Response
-from runners.rollout.ahead import GradeAhead, RolloutGroup
-from runners.rollout.grader import GradedRollout, Rollout
+from runners.rollout.grader import GradeAhead, GradedRollout, Rollout, RolloutGroup
 from runners.rollout.questions import Question
 
 SIZES = (3, 2)

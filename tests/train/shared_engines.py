@@ -10,9 +10,9 @@ from reodsl.graph.job import Job
 from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang.engine import SGLangEngine
+from runners.train.ppo_stage import await_value, weights_of
 from runners.train.ranks import Ranks
 from runners.train.sharding import shard
-from runners.train.spread import await_value, weights_of
 from runners.train.update import Learner
 from tests.train.models import small_model
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from reodsl.graph.job import Job
+from runners.train.ppo_stage import SpreadWeights, await_value
 from runners.train.ranks import Ranks
 from runners.train.sharding import shard
-from runners.train.spread import SpreadWeights, await_value
 from runners.train.update import Learner
 from tests.train.models import small_model
 

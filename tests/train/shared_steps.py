@@ -12,12 +12,11 @@ from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
-from runners.train.forward import keep_little
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
-from runners.train.sharding import local, shard
+from runners.train.sharding import keep_little, local, shard
 from runners.train.stages import Trace, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model

@@ -14,13 +14,12 @@ from torch._C._distributed_c10d import HashStore
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Lora, Optimizer
 from runners.models.folder import load_model
-from runners.models.stored import Stored
+from runners.models.tensors import Stored
 from runners.train.adapters import Adapted, adapt, is_adapter, merge_state, remove_adapters
 from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
-from runners.train.forward import Scorer
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import ALONE, joined
-from runners.train.sharding import shard
+from runners.train.sharding import Scorer, shard
 from runners.train.stages import sft_step
 from runners.train.update import Learner
 from tests.train.conftest import Stopped

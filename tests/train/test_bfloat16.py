@@ -13,8 +13,8 @@ from runners.engine.embedded.model import rounded_linear
 from runners.engine.protocol import Sampling
 from runners.products import HALF, computes_bfloat16, rounded_inputs
 from runners.train.batch import TrainBatch
-from runners.train.forward import Scorer
 from runners.train.logprobs import token_logprobs
+from runners.train.sharding import Scorer
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 from tests.engine.engine_reference import VOCAB, engine_of, make_model, make_requests, train

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
-from runners.train.forward import Scorer, keep_little
 from runners.train.logprobs import add_product, token_logprobs
+from runners.train.sharding import Scorer, keep_little
 from tests.train.models import small_model
 
 CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]

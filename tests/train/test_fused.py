@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers.models.qwen3 import modeling_qwen3
 
-from runners.train import fused, logprobs
-from runners.train.fused import can_compile, compile_kernel, fuse
+from runners.train import attention, logprobs
+from runners.train.attention import can_compile, compile_kernel, fuse
 from tests.train.models import small_model
 
 CUDA = torch.device("cuda")
@@ -32,8 +32,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     module._apply_liger_kernel_to_instance = apply  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "liger_kernel", package)
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
-    monkeypatch.setattr(fused.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(fused, "can_compile", lambda device: device.type == "cuda")
+    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(attention, "can_compile", lambda device: device.type == "cuda")
     for name in ("apply_rotary_pos_emb", "Qwen3RMSNorm", "Qwen3MLP"):
         monkeypatch.setattr(modeling_qwen3, name, getattr(modeling_qwen3, name))
     return calls

@@ -15,13 +15,12 @@ from reodsl.ir.training import Loss
 from runners.engine.protocol import Response, Sampling
 from runners.rollout.generator import Generator
 from runners.rollout.questions import Question
-from runners.train import ppo_stage, segments
+from runners.train import ppo_stage
 from runners.train import rollouts as rollouts_module
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.losses import policy_loss
-from runners.train.rollouts import RolloutSampler
-from runners.train.segments import OpenQuestions, sample_segments
+from runners.train.rollouts import OpenQuestions, RolloutSampler, sample_segments
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
@@ -192,7 +191,7 @@ def streams(monkeypatch, segment, steps):
     taken = []
     monkeypatch.setattr(rollouts_module, "purpose", lambda _, name, draw, at, k: 6 * draw + 2 * at + k)
     monkeypatch.setattr(
-        segments,
+        rollouts_module,
         "grade_step",
         lambda _, asked, responses, when: ([request for _, request in asked], responses),
     )

@@ -10,12 +10,12 @@ import pytest
 from reodsl.graph.job import Resources
 from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
-from runners.engine.requests import Limits
+from runners.engine.protocol import Limits
 from runners.engine.sglang import rounds, weights
+from runners.engine.sglang.control import Lost
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.silence import Lost
 from runners.train import ppo_stage
 from tests.engine.sglang.test_renewal import Told
 from tests.train.conftest import Stopped

@@ -15,9 +15,9 @@ from reodsl.graph.job import Resources
 from runners.train import attention, update
 from runners.train.attention import PACKED, Sequences, pack, packs
 from runners.train.batch import TrainBatch, packed, padded
-from runners.train.forward import keep_little
 from runners.train.launch import train_together
 from runners.train.ranks import ALONE
+from runners.train.sharding import keep_little
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, take_step
 from tests.train.models import small_model

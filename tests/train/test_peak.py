@@ -18,9 +18,8 @@ from reodsl.ir.training import Lora
 from runners.train import logprobs
 from runners.train.adapters import adapt
 from runners.train.attention import Sequences, pack
-from runners.train.forward import keep_little
 from runners.train.ranks import Ranks
-from runners.train.sharding import shard
+from runners.train.sharding import keep_little, shard
 from tests.price.test_memory import ALONE, CONFIGS, FOUND, GIB, RECIPES, TOKENS, planned
 
 CPU = torch.device("cpu")

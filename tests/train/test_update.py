@@ -21,11 +21,11 @@ from runners.rollout.questions import Question
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.adapters import adapt, merge_state
-from runners.train.forward import Scorer
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.rollouts import GradedStep
+from runners.train.sharding import Scorer
 from runners.train.update import Learner
 from tests.train.models import small_model
 

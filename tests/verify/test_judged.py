@@ -19,10 +19,9 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Judge
-from runners.judges import Chat, ChatReply
 from runners.remote import RefusedReply
 from runners.verify import SEPARATOR, Answer, open_verifier
-from runners.verify.judged import LONGEST_ANSWER, JudgeVerifier, message_of, verdict_of
+from runners.verify.judged import LONGEST_ANSWER, Chat, ChatReply, JudgeVerifier, message_of, verdict_of
 from tests.judging import completion, served
 
 ANSWERS = [Answer("four", "4", question="2 + 2?"), Answer("five", "4", question="2 + 2?")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runners.verify import SEPARATOR, Answer, make_verifier
+from runners.verify.checks import unread
 from runners.verify.judge import expressions
-from runners.verify.references import unread
 from tests.verify.test_graded import rows
 
 UNREAD = (

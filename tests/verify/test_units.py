@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from runners.verify.quantity import quantity
-from runners.verify.units import unit_of
+from runners.verify.quantity import quantity, unit_of
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from runners.verify.answer import Answer, Verdict
-from runners.verify.cache import LONGEST_KEPT, VerdictCache
+from runners.verify.answer import LONGEST_KEPT, Answer, Verdict, VerdictCache
 
 RIGHT = Verdict(True, "checked")
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from runners.draws import uniforms
 from runners.engine.embedded.cohort import Cache
 from runners.engine.embedded.generation import draw, not_finite
 from runners.engine.embedded.model import Decoder
 from runners.engine.protocol import Sampling
-from runners.engine.streams import uniforms
 
 # Attention scores of one block: a megabyte stays near a processor, half a gigabyte is little on a GPU.
 _CPU_SCORES = 1 << 18

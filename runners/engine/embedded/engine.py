@@ -4,18 +4,166 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from runners.engine.embedded.forcing import CacheRow, Key, force, kept_rows
+from runners.draws import forced_seeds, hash_seeds, wrap_seeds
+from runners.engine.embedded.branches import Branches, answer
+from runners.engine.embedded.cohort import Cohort, prefill
 from runners.engine.embedded.generation import generate
 from runners.engine.embedded.model import Decoder, EmbeddedSettings, shape_of, weights_of
-from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, SharedWeights, Weights
-from runners.engine.requests import Limits
+from runners.engine.protocol import (
+    Ahead,
+    Ended,
+    Forced,
+    Limits,
+    Request,
+    Response,
+    Sampling,
+    SharedWeights,
+    Weights,
+)
 from runners.exhaustion import explain_generation_oom
 from runners.models.tensors import read_state
+
+Key = tuple[Request, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRow:
+    """A response's place in a cache: its slot and the column of its prompt's first token."""
+
+    cohort: Cohort
+    slot: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedJob:
+    """One forced answer to make: response `index`, at `cut`."""
+
+    index: int
+    cut: int
+
+
+def kept_rows(
+    cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Response]
+) -> dict[Key, CacheRow]:
+    """Return where each response of a generation is still cached."""
+    rows = {}
+    for cohort in cohorts:
+        places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
+        for slot, (owner, start) in enumerate(places):
+            rows[(requests[owner], responses[owner].tokens)] = CacheRow(cohort, slot, start)
+    return rows
+
+
+def force(
+    decoder: Decoder,
+    kept: Mapping[Key, CacheRow],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    cuts: Sequence[Sequence[int]],
+    forcing: Sequence[int],
+    sampling: Sampling,
+    settings: EmbeddedSettings,
+) -> list[list[Forced]]:
+    """See `Engine.force`. A cut asked for twice is answered once."""
+    jobs: dict[Key, set[ForcedJob]] = {}
+    for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
+        inside = {ForcedJob(index, cut) for cut in wanted if cut < len(response.tokens)}
+        if inside:
+            jobs.setdefault((request, response.tokens), set()).update(inside)
+    answers: dict[ForcedJob, tuple[int, ...]] = {}
+    by_cohort: dict[int, list[tuple[CacheRow, list[ForcedJob]]]] = {}
+    loose: list[list[ForcedJob]] = []
+    for key, group in jobs.items():
+        ordered = sorted(group, key=lambda job: (job.cut, job.index))
+        row = kept.get(key)
+        if row is None:
+            loose.append(ordered)
+        else:
+            by_cohort.setdefault(id(row.cohort), []).append((row, ordered))
+
+    def run(placed: list[tuple[CacheRow, list[ForcedJob]]]) -> None:
+        placed.sort(key=lambda item: item[0].slot)
+        flat = [job for _, group in placed for job in group]
+        branches = _branches(placed, flat, requests, responses, forcing)
+        cache = placed[0][0].cohort.cache
+        answered = answer(decoder, cache, branches, sampling, settings.prefill_tokens)
+        answers.update((job, tuple(tokens)) for job, tokens in zip(flat, answered, strict=True))
+
+    for placed in by_cohort.values():
+        run(placed)
+    loose.sort(key=lambda group: -_reach(group, requests))
+    while loose:
+        longest = _reach(loose[0], requests)
+        row_bytes = longest * decoder.shape.cache_bytes(decoder.like.element_size())
+        count = max(1, min(settings.rows, settings.cache_bytes // row_bytes))
+        run(_read(decoder, loose[:count], requests, responses, settings))
+        loose = loose[count:]
+    return [
+        [Forced(cut, answers.get(ForcedJob(index, cut), ())) for cut in wanted]
+        for index, wanted in enumerate(cuts)
+    ]
+
+
+def _reach(group: Sequence[ForcedJob], requests: Sequence[Request]) -> int:
+    """Return tokens of prompt and response before the last cut of a group."""
+    return len(requests[group[0].index].prompt) + group[-1].cut
+
+
+def _read(
+    decoder: Decoder,
+    groups: Sequence[list[ForcedJob]],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    settings: EmbeddedSettings,
+) -> list[tuple[CacheRow, list[ForcedJob]]]:
+    """Read each response once, up to its last cut, into a fresh cache."""
+    sequences = [
+        requests[group[0].index].prompt + responses[group[0].index].tokens[: group[-1].cut]
+        for group in groups
+    ]
+    longest = len(sequences[0])
+    rows = range(len(groups))
+    cohort = Cohort(decoder.shape, rows, [longest] * len(groups), longest, decoder.like)
+    prefill(decoder, sequences, cohort.cache, settings.prefill_tokens)
+    return [(CacheRow(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
+
+
+def _branches(
+    placed: Sequence[tuple[CacheRow, list[ForcedJob]]],
+    flat: Sequence[ForcedJob],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    forcing: Sequence[int],
+) -> Branches:
+    """Return the branches of one cache; without a forcing text, the prefix's own last token is read again."""
+    counts = [len(group) for _, group in placed]
+    slot = np.repeat(np.array([row.slot for row, _ in placed], dtype=np.int64), counts)
+    start = np.repeat(np.array([row.start for row, _ in placed], dtype=np.int64), counts)
+    cut = np.array([job.cut for job in flat], dtype=np.int64)
+    position = np.array([len(requests[job.index].prompt) for job in flat], dtype=np.int64) + cut
+    if forcing:
+        tokens = np.tile(np.array(forcing, dtype=np.int64), (len(flat), 1))
+    else:
+        ends = [(requests[job.index].prompt + responses[job.index].tokens[: job.cut])[-1] for job in flat]
+        tokens, position = np.array(ends, dtype=np.int64)[:, None], position - 1
+    seeds = wrap_seeds(requests[job.index].seed for job in flat)
+    drawn = np.array([requests[job.index].drawn for job in flat], dtype=np.int64)
+    return Branches(
+        slot=slot,
+        start=start,
+        end=start + position,
+        position=position,
+        tokens=tokens,
+        streams=hash_seeds(forced_seeds(seeds, drawn + cut)),
+    )
 
 
 class EmbeddedEngine:

@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
+from runners.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
-from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.streams import hash_seeds, skip_uniforms, uniforms, wrap_seeds
-from runners.engine.watch import look
+from runners.engine.protocol import Request, Response, Sampling, look
 
 # A prompt and the requests that have it.
 Group = tuple[tuple[int, ...], list[int]]

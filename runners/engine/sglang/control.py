@@ -3,18 +3,148 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 
-from runners.engine.sglang.loop import Loop
+from runners.engine.protocol import look
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Ear, Hung, Lost, listen
+
+LOOK = 1.0
+"""Seconds between two looks at whether there is still a reason to wait."""
+
+Result = TypeVar("Result")
+
+
+class Loop:
+    """An event loop in a thread of its own: a notebook's or a caller's may be running already."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(
+        self, coroutine: Coroutine[Any, Any, Result], meanwhile: Callable[[], None] = lambda: None
+    ) -> Result:
+        """Do `meanwhile` here and then wait for a coroutine; an interruption, or what `look` raises, cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            meanwhile()
+            while not wait([future], LOOK).done:
+                look()
+            return future.result()
+        except ExceptionGroup as several:
+            raise first(several) from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the loop's thread, soon."""
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    def close(self) -> None:
+        """End the thread, and give the loop's files back."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5.0)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+def first(several: BaseException) -> BaseException:
+    """Return one of the exceptions in a group of groups."""
+    while isinstance(several, BaseExceptionGroup):
+        several = several.exceptions[0]
+    return several
+
+
+_SILENCE = 60.0
+"""Seconds without an answer until a server is asked whether it still works: long responses take as long."""
+_ASKED = 8
+"""Times that it is asked. With the seconds below more than the 300 after which SGLang itself ends a server whose one
+forward pass does not end, so that none is ended here that would have gone on. Times and no clock: a caller may keep the
+event loop busy for long, and then nothing is heard.
+"""
+_ANSWER = 30.0
+"""Seconds that it has to answer; SGLang's own answer, that nothing came from its scheduler, takes 20."""
+_PAUSE = 10.0
+_SLOW_DISK = 50e6
+"""Bytes a second that a disk gives at least: while a server reads a model it says nothing."""
+
+
+class Lost(Exception):
+    """A server does not answer any more."""
+
+
+class Hung(Lost):
+    """Servers that may still run, and have to be ended."""
+
+    def __init__(self, *servers: Address) -> None:
+        super().__init__("it is silent, and does not say that it works")
+        self.servers = servers
+
+    def __reduce__(self) -> tuple[type[Hung], tuple[Address, ...]]:
+        """Let it travel between processes with its servers."""
+        return Hung, self.servers
+
+
+class Ear:
+    """When something last came from a server."""
+
+    def __init__(self, address: Address, reads: int = 0) -> None:
+        """Begin now; `reads` are the bytes of files that the server has to read."""
+        self._address = address
+        self._times = _ASKED + math.ceil(reads / _SLOW_DISK / (_ANSWER + _PAUSE))
+        self._heard = time.monotonic()
+
+    async def hear(self, _: httpx.Response) -> None:
+        """Note that something came."""
+        self._heard = time.monotonic()
+
+    async def hangs(self) -> Address:
+        """Return once the server was silent and was then asked so many times without an answer; else never."""
+        unanswered = 0
+        while unanswered < self._times:
+            wait = self._heard + _SILENCE - time.monotonic()
+            if wait > 0:
+                unanswered = 0
+                await asyncio.sleep(wait)
+            elif await works(self._address):
+                self._heard = time.monotonic()
+            else:
+                unanswered += 1
+                await asyncio.sleep(_PAUSE)
+        return self._address
+
+
+async def listen(ear: Ear) -> None:
+    """Watch until the server hangs. Raises `Hung`."""
+    raise Hung(await ear.hangs())
+
+
+async def works(address: Address) -> bool:
+    """Return whether a server says that its scheduler goes round.
+
+    `/health` may be set to answer for the HTTP process alone, which a GPU that hangs does not stop. `/health_generate`
+    computes nothing where requests are open: the scheduler answers between two steps.
+    """
+    try:
+        async with httpx.AsyncClient(headers=address.headers, trust_env=False, timeout=_ANSWER) as client:
+            # A proxy before a server at a given address may not know this path; it answers.
+            return (await client.get(f"{address.url}/health_generate")).status_code < 500
+    except httpx.TransportError:
+        return False
 
 
 class Refused(Exception):

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
-from runners.engine.requests import Limits
+from runners.engine.protocol import Ahead, Ended, Forced, Limits, Request, Response, Sampling, Weights
+from runners.engine.sglang.control import Loop
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.loop import Loop
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work, left
 from runners.engine.sglang.server import Host

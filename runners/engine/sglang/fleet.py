@@ -13,10 +13,9 @@ from reodsl.diagnostics import first_line, problem
 from reodsl.store.manifest import DETERMINISM, WEIGHTS, note_lost, record
 from runners.engine.protocol import SharedWeights, Weights
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lines, Refused, call_all
+from runners.engine.sglang.control import Hung, Lines, Lost, Refused, call_all
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import hand
 from runners.models.tensors import tensor_shapes
 

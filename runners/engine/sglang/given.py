@@ -14,10 +14,9 @@ import httpx
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.store.consent import ADDRESS, list_addresses
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Refused
+from runners.engine.sglang.control import Lost, Refused
 from runners.engine.sglang.server import Address, cuts_itself, room_in
 from runners.engine.sglang.settings import KEY, LAUNCHER, MARGIN, Settings
-from runners.engine.sglang.silence import Lost
 
 _PATIENCE = 30.0
 """Seconds that a server has to report its settings: its scheduler answers between two steps."""

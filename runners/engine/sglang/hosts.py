@@ -24,12 +24,10 @@ import torch
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Refused
+from runners.engine.sglang.control import Lost, Refused
 from runners.engine.sglang.given import GivenServer, list_given
-from runners.engine.sglang.interpreter import interpreter, saves_memory
 from runners.engine.sglang.server import Address, Host, Server
-from runners.engine.sglang.settings import Settings, fraction_beside
-from runners.engine.sglang.silence import Lost
+from runners.engine.sglang.settings import Settings, fraction_beside, interpreter, saves_memory
 from runners.meeting import LOOPBACK
 from runners.seats import on_ray, seat, seat_of_engine
 

@@ -18,13 +18,11 @@ import httpx
 import orjson
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import Ahead, Ended, Request, Response, Sampling
-from runners.engine.sglang.loop import LOOK, first
+from runners.draws import forced_seed
+from runners.engine.protocol import Ahead, Ended, Request, Response, Sampling, look
+from runners.engine.sglang.control import LOOK, Ear, Lost, first, listen
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address
-from runners.engine.sglang.silence import Ear, Lost, listen
-from runners.engine.streams import forced_seed
-from runners.engine.watch import look
 
 _JSON = {"content-type": "application/json"}
 Answers = dict[int, tuple[int, ...]]

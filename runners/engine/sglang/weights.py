@@ -31,9 +31,8 @@ from torch.multiprocessing import reductions
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.memory import HANDED
 from runners.engine.protocol import SharedWeights
-from runners.engine.sglang.control import Lines, Refused, call_all, choose_failure, update_session
+from runners.engine.sglang.control import Lines, Lost, Refused, call_all, choose_failure, update_session
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Lost
 from runners.meeting import SharedFile, gloo_at
 from runners.seats import set_nccl
 

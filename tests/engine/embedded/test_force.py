@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reodsl.diagnostics import Problem
+from runners.draws import forced_seed
 from runners.engine.protocol import Forced, Request, Sampling
-from runners.engine.streams import forced_seed
 from tests.engine.engine_reference import STOP, engine_of, make_requests, prefilled, reference_continue
 
 GENERATION = Sampling(18, stop_ids=(STOP, 5))
@@ -156,7 +156,7 @@ def test_forcing_leaves_the_kept_caches_as_they_were(one_model: Any) -> None:
 
 
 def test_kept_caches_are_used_and_dropped(one_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runners.engine.embedded import forcing
+    from runners.engine.embedded import engine as forcing
 
     read = prefilled(monkeypatch, forcing)
     engine, requests, responses = rollouts(one_model)

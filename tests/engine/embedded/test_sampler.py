@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from runners.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded.generation import draw
 from runners.engine.protocol import Sampling
-from runners.engine.streams import hash_seeds, uniforms, wrap_seeds
 from tests.engine.engine_reference import reference_draw
 
 SETTINGS = [

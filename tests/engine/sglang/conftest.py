@@ -12,10 +12,10 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.sglang import silence
+from runners.engine.sglang import control
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.interpreter import find_interpreter
 from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.settings import find_interpreter
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model, train
@@ -79,9 +79,9 @@ def taken_port() -> Iterator[int]:
 @pytest.fixture
 def quick_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server is silent from the first moment on, and asked without a pause."""
-    monkeypatch.setattr(silence, "_SILENCE", 0.0)
-    monkeypatch.setattr(silence, "_PAUSE", 0.0)
-    monkeypatch.setattr(silence, "_ANSWER", 0.5)
+    monkeypatch.setattr(control, "_SILENCE", 0.0)
+    monkeypatch.setattr(control, "_PAUSE", 0.0)
+    monkeypatch.setattr(control, "_ANSWER", 0.5)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runners.draws import forced_seed
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.rounds import Read
-from runners.engine.streams import forced_seed
 from tests.engine.engine_reference import (
     STOP,
     VOCAB,

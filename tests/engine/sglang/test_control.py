@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.engine.requests import Limits
-from runners.engine.sglang import silence, weights
-from runners.engine.sglang.control import Lines, Refused, call_all
+from runners.engine.protocol import Limits
+from runners.engine.sglang import control, weights
+from runners.engine.sglang.control import Hung, Lines, Lost, Refused, call_all
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.silence import Hung, Lost
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -30,7 +29,7 @@ MODEL = make_model("qwen3-gqa-tied")
 @pytest.fixture(autouse=True)
 def asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often is another test's concern."""
-    monkeypatch.setattr(silence, "_ASKED", 2)
+    monkeypatch.setattr(control, "_ASKED", 2)
 
 
 class Server:
@@ -99,7 +98,7 @@ def test_a_server_that_hung_is_not_waited_for_again(frozen: Address, monkeypatch
 def test_a_server_that_takes_long_and_says_that_it_works_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(silence, "_ANSWER", 60.0)
+    monkeypatch.setattr(control, "_ANSWER", 60.0)
     with serving(Server("/slow")) as server, Lines([server.address]) as lines:
         lines.ask("/slow", {})
     # Both are asked at once, by two connections.

@@ -14,13 +14,11 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.requests import Limits
+from runners.engine.protocol import Limits
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.given import GivenServer
-from runners.engine.sglang.interpreter import ADDRESS
-from runners.engine.sglang.server import Address, Server, free_port
-from runners.engine.sglang.settings import KEY, LAUNCHER, Settings
-from runners.engine.sglang.symptoms import port_taken
+from runners.engine.sglang.server import Address, Server, free_port, port_taken
+from runners.engine.sglang.settings import ADDRESS, KEY, LAUNCHER, Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

@@ -17,9 +17,8 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.sglang.given import Needs, list_given, refusals, settings_of
-from runners.engine.sglang.interpreter import ADDRESS
 from runners.engine.sglang.server import FORCED, Address
-from runners.engine.sglang.settings import KEY, LAUNCHER
+from runners.engine.sglang.settings import ADDRESS, KEY, LAUNCHER
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

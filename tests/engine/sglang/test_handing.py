@@ -17,11 +17,10 @@ from torch.multiprocessing import reductions
 from reodsl.diagnostics import Problem
 from reodsl.store.manifest import read_record
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Refused
+from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.silence import Hung, Lost
 from runners.engine.sglang.weights import by_identity, hand
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer

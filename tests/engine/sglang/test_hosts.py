@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from reodsl.graph.job import Resources
-from runners.engine.requests import Limits
+from runners.engine.protocol import Limits
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.given import GivenServer
 from runners.engine.sglang.hosts import devices_here, hosts

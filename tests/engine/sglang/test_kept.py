@@ -26,7 +26,7 @@ from runners.engine.sglang.hosts import (
 )
 from runners.engine.sglang.settings import Settings
 from runners.execute.local import Local
-from runners.execute.order import Order, Outcome
+from runners.execute.perform import Order, Outcome
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 import reodsl
+from runners.draws import forced_seed
 from runners.engine.protocol import Request
 from runners.engine.sglang.messages import drawing
-from runners.engine.streams import forced_seed
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

@@ -24,13 +24,13 @@ from reodsl.graph.job import Resources
 from reodsl.price.machine import USABLE
 from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.sglang import interpreter, server
+from runners.engine.sglang import server, settings
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
 from runners.engine.sglang.rounds import Work
+from runners.engine.sglang.server import diagnose, last_lines, port_taken
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
-from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.weights import ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -88,19 +88,19 @@ def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_ha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = python_with(tmp_path, "sglang")
-    assert interpreter.toolkit(python) == {}
+    assert settings.toolkit(python) == {}
     home = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13"
     for file in ("bin/nvcc", "lib/libcudart.so.13"):
         (home / file).parent.mkdir(parents=True)
         (home / file).touch(mode=0o755)
     found = {"CUDA_HOME": str(home), "CUDA_PATH": str(home)}
-    assert interpreter.toolkit(python) == found
+    assert settings.toolkit(python) == found
     link = home / "lib64" / "libcudart.so"
     assert link.resolve() == home / "lib" / "libcudart.so.13"
     # A second server finds it, and packages that are read-only already have it.
     with monkeypatch.context() as read_only:
         read_only.setattr(Path, "mkdir", read_only_disk)
-        assert interpreter.toolkit(python) == found
+        assert settings.toolkit(python) == found
 
 
 def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_servers_that_take_turns_give_memory_back_where_they_can(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     python = python_with(tmp_path, *("sglang", "torch_memory_saver")[: 2 if there else 1])
-    monkeypatch.setenv(interpreter.VARIABLE, str(python))
+    monkeypatch.setenv(settings.VARIABLE, str(python))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
     made = ServerCache()
     monkeypatch.setattr(made, "end", lambda: ended.append(True))
@@ -167,7 +167,7 @@ def test_servers_take_turns_only_with_who_trains_on_their_devices(
     folder = tmp_path / "model"
     save(make_model("qwen3-gqa-tied"), word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), folder)
     found: list[Settings] = []
-    monkeypatch.setenv(interpreter.ADDRESS, address)
+    monkeypatch.setenv(settings.ADDRESS, address)
     monkeypatch.setattr(
         "runners.engine.sglang.engine.SGLangEngine", lambda _, settings, *__: found.append(settings)
     )
@@ -203,13 +203,13 @@ def test_a_time_that_is_none_is_refused(
 def test_without_sglang_the_remedy_is_named(
     monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
-    monkeypatch.setenv(interpreter.VARIABLE, "/no/such/python")
+    monkeypatch.setenv(settings.VARIABLE, "/no/such/python")
     with pytest.raises(Problem) as caught:
-        interpreter.interpreter()
+        settings.interpreter()
     golden("engine/E0820.txt", render(caught.value.diagnostics, {}))
-    assert interpreter.missing() == caught.value.diagnostics[0]
-    monkeypatch.setenv(interpreter.ADDRESS, "http://10.0.0.7:30000")
-    assert interpreter.missing() is None
+    assert settings.missing() == caught.value.diagnostics[0]
+    monkeypatch.setenv(settings.ADDRESS, "http://10.0.0.7:30000")
+    assert settings.missing() is None
 
 
 def test_a_longest_sequence_past_the_context_is_refused_before_anything_starts(
@@ -469,10 +469,10 @@ def test_this_python_serves_only_where_it_has_sglang(monkeypatch: pytest.MonkeyP
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.touch()
-    monkeypatch.setenv(interpreter.VARIABLE, str(python))
-    assert interpreter.find_interpreter() is None
+    monkeypatch.setenv(settings.VARIABLE, str(python))
+    assert settings.find_interpreter() is None
     (tmp_path / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
-    assert interpreter.find_interpreter() == python
-    monkeypatch.setenv(interpreter.VARIABLE, sys.executable)
+    assert settings.find_interpreter() == python
+    monkeypatch.setenv(settings.VARIABLE, sys.executable)
     there = importlib.util.find_spec("sglang") is not None
-    assert (interpreter.find_interpreter() is not None) == there
+    assert (settings.find_interpreter() is not None) == there

@@ -13,14 +13,12 @@ import httpx
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.engine.protocol import Request, Sampling
-from runners.engine.requests import Limits
+from runners.engine.protocol import Limits, Request, Sampling
 from runners.engine.sglang import fleet, rounds, weights
-from runners.engine.sglang.control import Refused
+from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.silence import Hung, Lost
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model

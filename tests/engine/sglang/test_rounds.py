@@ -14,11 +14,10 @@ import pytest
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Ended, Request, Sampling
 from runners.engine.sglang import rounds
-from runners.engine.sglang.loop import Loop
+from runners.engine.sglang.control import Loop, Lost
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Lost
 
 ONE = Sampling(1)
 Answer = Callable[[int, int], Any]

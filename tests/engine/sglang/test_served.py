@@ -16,8 +16,7 @@ import pytest
 from reodsl.ir.model import Folder, Served
 from reodsl.store.manifest import read_record
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Ahead, Request, Sampling
-from runners.engine.requests import Limits
+from runners.engine.protocol import Ahead, Limits, Request, Sampling
 from runners.engine.served import ServedEngine
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.models.folder import load_config

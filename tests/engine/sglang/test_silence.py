@@ -10,12 +10,11 @@ import httpx
 import pytest
 
 from runners.engine.protocol import Request, Sampling
-from runners.engine.sglang import silence
-from runners.engine.sglang.loop import Loop
+from runners.engine.sglang import control
+from runners.engine.sglang.control import Ear, Hung, Loop, Lost, works
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Ear, Hung, Lost, works
 
 ADDRESS = Address("http://127.0.0.1:9", "")
 
@@ -38,7 +37,7 @@ def test_a_server_works_that_answers_anything_but_that_it_does_not(
         def log_message(self, *_: object) -> None:
             """Nothing is written."""
 
-    monkeypatch.setattr(silence, "_ANSWER", 60.0)
+    monkeypatch.setattr(control, "_ANSWER", 60.0)
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = Thread(target=server.handle_request)
         thread.start()
@@ -55,7 +54,7 @@ def test_a_server_that_is_frozen_or_gone_does_not_work(frozen: Address) -> None:
 @pytest.mark.parametrize("sign", ["health", "answer"])
 def test_any_sign_of_life_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch, sign: str) -> None:
     """One before the last time: then as many times again."""
-    times, clock, asked = silence._ASKED, [0.0], list[float]()
+    times, clock, asked = control._ASKED, [0.0], list[float]()
     ear_of: list[Ear] = []
 
     async def ask(_: Address) -> bool:
@@ -73,10 +72,10 @@ def test_any_sign_of_life_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch,
         ear_of.append(Ear(ADDRESS))
         await ear_of[0].hangs()
 
-    monkeypatch.setattr(silence, "_SILENCE", 60.0)
-    monkeypatch.setattr(silence, "works", ask)
-    monkeypatch.setattr("runners.engine.sglang.silence.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("runners.engine.sglang.silence.asyncio.sleep", sleep)
+    monkeypatch.setattr(control, "_SILENCE", 60.0)
+    monkeypatch.setattr(control, "works", ask)
+    monkeypatch.setattr("runners.engine.sglang.control.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("runners.engine.sglang.control.asyncio.sleep", sleep)
     asyncio.run(listen())
     assert asked == [60.0] * (times - 1) + [120.0] * times
 
@@ -91,12 +90,12 @@ def test_a_server_that_reads_a_model_is_asked_for_as_long_as_a_slow_disk_takes(
         asked.append(address)
         return False
 
-    monkeypatch.setattr(silence, "_ANSWER", 30.0)
-    monkeypatch.setattr(silence, "works", ask)
+    monkeypatch.setattr(control, "_ANSWER", 30.0)
+    monkeypatch.setattr(control, "works", ask)
     ear = Ear(ADDRESS, 64_000_000_000)
-    monkeypatch.setattr(silence, "_PAUSE", 10.0)
+    monkeypatch.setattr(control, "_PAUSE", 10.0)
     longer = Ear(ADDRESS, 64_000_000_000)
-    monkeypatch.setattr(silence, "_PAUSE", 0.0)
+    monkeypatch.setattr(control, "_PAUSE", 0.0)
     assert asyncio.run(ear.hangs()) == ADDRESS
     assert len(asked) == 8 + 43
     asked.clear()
@@ -107,7 +106,7 @@ def test_a_server_that_reads_a_model_is_asked_for_as_long_as_a_slow_disk_takes(
 def test_requests_to_a_frozen_server_end_and_stay_open(
     frozen: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "_ASKED", 2)
+    monkeypatch.setattr(control, "_ASKED", 2)
     request = Request((5,), 1)
     open_works = [Work(index, request, 0, Draft(request, Sampling(4))) for index in range(3)]
     loop, asking = Loop(), Round(open_works, [frozen], 2, None, Read())

@@ -22,7 +22,7 @@ from reodsl.graph.job import Resources
 from reodsl.store.manifest import DETERMINISM, WEIGHTS, count_lost, read_record
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
-from runners.engine.sglang import silence, weights
+from runners.engine.sglang import control, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
@@ -100,7 +100,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
 ) -> None:
     """Killed, or frozen: then nothing but its silence tells."""
     for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
-        monkeypatch.setattr(silence, name, value)
+        monkeypatch.setattr(control, name, value)
     other = make_model("qwen3-gqa-tied", seed=9)
     engine.load_weights(other.state_dict(), 7)
     requests = make_requests(20, 4, seed=2)
@@ -141,7 +141,7 @@ def test_a_server_that_freezes_as_weights_come_gives_way_to_one_that_has_them(
     engine: SGLangEngine, server: Server, served_model: Any, monkeypatch: pytest.MonkeyPatch, way: weights.Way
 ) -> None:
     for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
-        monkeypatch.setattr(silence, name, value)
+        monkeypatch.setattr(control, name, value)
     other = make_model("qwen3-gqa-tied", seed=9)
     assert server.process is not None
     frozen, before = server.process.pid, len(server.log.read_text())
