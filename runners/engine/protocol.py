@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import torch
 
@@ -153,32 +153,23 @@ Ended = Callable[[int, Response, Mapping[int, tuple[int, ...]]], None]
 """Hears that request i has its response, with the answers by cut that `Ahead` asked for, while others still run."""
 
 
-@runtime_checkable
-class SharedWeights(Protocol):
-    """Weights that several processes train together. They stay as they are until an engine gets the next ones."""
+@dataclass(frozen=True, slots=True)
+class SharedWeights:
+    """Weights that several processes train together. They stay as they are until an engine gets the next ones.
 
-    @property
-    def world(self) -> int:
-        """Return how many processes there are, each with a device of its own."""
-        ...
+    `world` is how many processes there are, each with a device of its own, and `shapes` are those of all whole tensors by
+    name. `whole(device)` returns all tensors in this process, on a device or for None its own.
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of all whole tensors by name, without putting any together."""
-        ...
+    `each(call, *arguments)` calls a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
+    `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
+    ask for as many of them. `gather` gives every process the values of all, by rank. It raises what the call raises in the
+    first process; the others may raise nothing that it does not.
+    """
 
-    def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
-        """Return all tensors in this process, on a device or its own."""
-        ...
-
-    def each(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
-
-        `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
-        ask for as many of them. `gather` gives every process the values of all, by rank. Raises what the call raises in the
-        first process; the others may raise nothing that it does not.
-        """
-        ...
+    world: int
+    shapes: Mapping[str, tuple[int, ...]]
+    whole: Callable[[str | None], Mapping[str, torch.Tensor]]
+    each: Callable[..., object]
 
 
 Weights = Mapping[str, torch.Tensor] | Path | SharedWeights

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
@@ -34,30 +34,6 @@ from runners.train.ranks import COMPUTE, joined
 _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
 """Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
 _NOTHING = object()
-
-
-class Others(Protocol):
-    """The other processes, ranks 1 and up.
-
-    `devices` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
-    `store` is where all meet; `host` the address at which they reach this process, None where all are on one machine.
-    """
-
-    devices: dict[int, list[object]]
-    store: Store
-    host: str | None
-
-    def dead(self) -> dict[int, str]:
-        """Return why each rank that has ended without a result did so, in words, by rank."""
-        ...
-
-    def faults(self) -> dict[int, Fault]:
-        """Return the failures that ranks have reported, by rank."""
-        ...
-
-    def stop(self, patience: float) -> None:
-        """End those that still run after so many seconds."""
-        ...
 
 
 class LostError(RuntimeError):
@@ -83,7 +59,7 @@ def train_together(job: Job, body: str) -> None:
             Part(replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank)
             for rank in range(world)
         ]
-        others: Others = Actors(parts) if on_ray() else Processes(parts)
+        others = Actors(parts) if on_ray() else Processes(parts)
         shared = shared_devices(job.resources, others.devices)
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
@@ -103,7 +79,7 @@ def train_together(job: Job, body: str) -> None:
 
 
 @contextmanager
-def watch_others(others: Others) -> Iterator[None]:
+def watch_others(others: Actors | Processes) -> Iterator[None]:
     """Let this process's engine, and its collectives on GPUs, stop when another process ends.
 
     Collectives between processors stop by themselves.
@@ -116,7 +92,7 @@ def watch_others(others: Others) -> Iterator[None]:
 
     def watch() -> None:
         while not over.wait(_LOOK):
-            if others.dead() or others.faults():
+            if others.ended():
                 lost.set()
                 # What the others said is read first; a collective that gloo ends needs no help.
                 if not over.wait(_WORDS) and dist.is_initialized() and "nccl" in dist.get_backend_config():
@@ -133,16 +109,18 @@ def watch_others(others: Others) -> Iterator[None]:
         thread.join()
 
 
-def _blame(others: Others, world: int) -> Exception | None:
+def _blame(others: Actors | Processes, world: int) -> Exception | None:
     """Return why the others failed, when it is theirs; None when none of them ended."""
     until = time.monotonic() + _WORDS
-    while time.monotonic() < until and not (others.faults() or others.dead()):
+    while time.monotonic() < until and not others.ended():
         time.sleep(0.05)
     # Where one is killed, the rest report that it no longer answers, and may do so first.
     time.sleep(0.5)
-    for rank, words in others.dead().items():
-        return explain_end(rank, world, words)
-    faults = others.faults()
+    ended = others.ended()
+    for rank, fault in ended.items():
+        if isinstance(fault, str):
+            return explain_end(rank, world, fault)
+    faults = {rank: fault for rank, fault in ended.items() if isinstance(fault, Fault)}
     for fault in faults.values():
         if fault.diagnostics:
             return Problem(*fault.diagnostics)
@@ -161,7 +139,11 @@ def cluster_address() -> str:
 
 
 class Actors:
-    """Other ranks as Ray actors, each with the cores and the GPU of one."""
+    """Other ranks as Ray actors, each with the cores and the GPU of one.
+
+    `devices` has the devices that Ray gave each rank, this process's among them. `store` is where all meet; `host` the
+    address at which they reach this process, None where all are on one machine.
+    """
 
     def __init__(self, parts: list[Part]) -> None:
         """Start all ranks but the first, which is this process, in their bundles of the task's placement group.
@@ -201,37 +183,22 @@ class Actors:
             raise explain_end(part.rank, part.world, first_line(caught)) from caught
         return said
 
-    def dead(self) -> dict[int, str]:
-        """See `Others.dead`."""
-        errors = {}
-        for rank, ref in self._ended().items():
-            try:
-                self._ray.get(ref)
-            except self._ray.exceptions.RayError as caught:
-                errors[rank] = first_line(caught)
-        return errors
-
-    def faults(self) -> dict[int, Fault]:
-        """See `Others.faults`."""
-        faults = {}
-        for rank, ref in self._ended().items():
-            try:
-                fault = self._ray.get(ref)
-            except self._ray.exceptions.RayError:
-                continue
-            if fault is not None:
-                faults[rank] = fault
-        return faults
-
-    def _ended(self) -> dict[int, Any]:
+    def ended(self) -> dict[int, Fault | str]:
+        """Return why each rank failed that has ended, by rank: what it reported, or in words that it went away."""
         refs = list(self._parts.values())
-        if not refs:
-            return {}
-        ended, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        return {rank: ref for rank, ref in self._parts.items() if ref in ended}
+        done = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ()
+        ends: dict[int, Fault | str] = {}
+        for rank, ref in self._parts.items():
+            if ref in done:
+                try:
+                    fault = self._ray.get(ref)
+                except self._ray.exceptions.RayError as caught:
+                    fault = first_line(caught)
+                ends |= {rank: fault} if fault is not None else {}
+        return ends
 
     def stop(self, patience: float) -> None:
-        """See `Others.stop`."""
+        """End those that still run after so many seconds."""
         refs = list(self._parts.values())
         if refs and patience:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)
@@ -254,7 +221,7 @@ class _Actor:
 
 
 class Processes:
-    """Other ranks as processes of this machine."""
+    """Other ranks as processes of this machine, with the same attributes as `Actors`."""
 
     def __init__(self, parts: list[Part]) -> None:
         """Start all but the first, which is this process, and wait until each has loaded its packages.
@@ -264,8 +231,7 @@ class Processes:
         self.devices: dict[int, list[object]] = {}
         self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE)
         self.host: str | None = None
-        self._faults: dict[int, Fault] = {}
-        self._ended: dict[int, str] = {}
+        self._ended: dict[int, Fault | str] = {}
         self._stopping = False
         self._running = {part.rank: _Process(part) for part in parts[1:]}
         self._threads = []
@@ -286,20 +252,16 @@ class Processes:
         """Wait for a report; an end without one is an early end."""
         report = process.hear()
         if isinstance(report, Fault):
-            self._faults[rank] = report
+            self._ended[rank] = report
         elif report is _NOTHING and not self._stopping:
             self._ended[rank] = _status(process.child.wait())
 
-    def dead(self) -> dict[int, str]:
-        """See `Others.dead`."""
+    def ended(self) -> dict[int, Fault | str]:
+        """Return why each rank failed that has ended, by rank: what it reported, or in words that it went away."""
         return dict(self._ended)
 
-    def faults(self) -> dict[int, Fault]:
-        """See `Others.faults`."""
-        return dict(self._faults)
-
     def stop(self, patience: float) -> None:
-        """See `Others.stop`."""
+        """End those that still run after so many seconds."""
         self._stopping = True
         until = time.monotonic() + patience
         for process in self._running.values():

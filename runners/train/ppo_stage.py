@@ -25,7 +25,7 @@ from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
 from runners.engine.open import open_engine
-from runners.engine.protocol import Weights
+from runners.engine.protocol import SharedWeights, Weights
 from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
@@ -156,38 +156,24 @@ class _Call:
     device: str | None = None
 
 
-class SpreadWeights:
-    """A learner's weights as the first process hands them to an engine; see `Spread`."""
+def share_weights(learner: Learner) -> SharedWeights:
+    """Return a learner's weights as the first process hands them to an engine, with the others' help."""
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def call_all(call: _Call) -> dict[str, Tensor]:
+        learner.ranks.share(call)
+        return _take_part(learner, call)
 
-    @property
-    def world(self) -> int:
-        """See `Spread.world`."""
-        return self._learner.ranks.world
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `Spread.shapes`."""
-        return whole_shapes(self._learner.model)
-
-    def whole(self, device: str | None = None) -> dict[str, Tensor]:
-        """See `Spread.whole`."""
-        return self._take_part(_Call(device=device))
-
-    def each(self, call: Callable[..., None], *arguments: Any) -> None:
-        """See `Spread.each`."""
-        self._take_part(_Call(call, arguments))
-
-    def _take_part(self, call: _Call) -> dict[str, Tensor]:
-        self._learner.ranks.share(call)
-        return _take_part(self._learner, call)
+    return SharedWeights(
+        learner.ranks.world,
+        whole_shapes(learner.model),
+        lambda device: call_all(_Call(device=device)),
+        lambda call, *arguments: call_all(_Call(call, arguments)),
+    )
 
 
-def weights_of(learner: Learner) -> dict[str, Tensor] | SpreadWeights:
+def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
     """Return what an engine gets of a learner: its own tensors if it trains alone."""
-    return learner.weights() if learner.ranks.world == 1 else SpreadWeights(learner)
+    return learner.weights() if learner.ranks.world == 1 else share_weights(learner)
 
 
 def await_value(learner: Learner) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from reodsl.graph.job import Job
-from runners.train.ppo_stage import SpreadWeights, await_value
+from runners.train.ppo_stage import await_value, share_weights
 from runners.train.ranks import Ranks
 from runners.train.sharding import shard
 from runners.train.update import Learner
@@ -32,7 +32,7 @@ def body(job: Job, ranks: Ranks) -> None:
     model = small_model(tied=True)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
     if ranks.first:
-        weights = SpreadWeights(learner)
+        weights = share_weights(learner)
         weights.each(write_down, str(job.out), 10_000)
         # Ended early, on all alike.
         weights.each(write_down, str(job.out), 2)

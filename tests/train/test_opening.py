@@ -112,4 +112,4 @@ def test_a_process_that_is_through_ends_in_order(tmp_path):
     child = others._running[0].child
     assert child.wait(60) == 0
     others.stop(0.0)
-    assert (others.dead(), others.faults()) == ({}, {})
+    assert others.ended() == {}

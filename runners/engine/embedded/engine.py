@@ -188,7 +188,7 @@ class EmbeddedEngine:
         """Copy new weights in and drop every cache made with the old ones. Raises E0803 to E0806, E0816."""
         if isinstance(state, SharedWeights):
             # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
-            state = state.whole()
+            state = state.whole(None)
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
         with torch.inference_mode(), self._explain_oom("taking new weights"):

@@ -58,7 +58,7 @@ class Fleet:
         Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
         if isinstance(state, SharedWeights) and not self._beside(state):
-            state = state.whole()
+            state = state.whole(None)
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
         self._weights = (state, version)

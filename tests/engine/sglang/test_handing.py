@@ -16,6 +16,7 @@ from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import Problem
 from reodsl.store.manifest import read_record
+from runners.engine.protocol import SharedWeights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.fleet import Fleet
@@ -218,8 +219,9 @@ class Together(Group):
         self.state, self.asked = state, list[str | None]()
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(tensor.shape) for name, tensor in self.state.items()}
+    def shared(self) -> SharedWeights:
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.state.items()}
+        return SharedWeights(self.world, shapes, self.whole, self.each)
 
     def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
         self.asked.append(device)
@@ -245,7 +247,7 @@ def fleet(tmp_path: Path) -> Iterator[Callable[..., tuple[Fleet, Servers, Togeth
 
 def test_servers_that_take_turns_with_trainers_get_weights_from_each(fleet: Any) -> None:
     made, servers, spread = fleet()
-    made.load(spread, 3)
+    made.load(spread.shared, 3)
     assert spread.asked == []
     assert made.way == "tensor"
     assert all("/update_weights_from_tensor" in servers.paths(number) for number in range(2))
@@ -259,7 +261,7 @@ def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
     made, servers, _ = fleet()
     other = {name: tensor[:-1] for name, tensor in make_model("qwen3-gqa-tied").state_dict().items()}
     with pytest.raises(Problem, match="and the servers' model has 40×48"):
-        made.load(Together(2, other), 3)
+        made.load(Together(2, other).shared, 3)
     assert not any(servers.told)
 
 
@@ -267,7 +269,7 @@ def test_files_are_next_where_processes_cannot_hand_over(fleet: Any, tmp_path: P
     made, servers, spread = fleet()
     for refuses in servers.refuses:
         refuses["/update_weights_from_tensor"] = 1
-    made.load(spread, 3)
+    made.load(spread.shared, 3)
     assert made.way == "disk"
     # In the processor's memory: the devices are the servers' then.
     assert spread.asked == ["cpu"]
@@ -278,7 +280,7 @@ def test_files_are_next_where_processes_cannot_hand_over(fleet: Any, tmp_path: P
 @pytest.mark.parametrize(("world", "changes"), [(2, {"in_turn": False}), (2, {"tensor_parallel": 2})])
 def test_servers_apart_get_them_from_the_first_process(fleet: Any, world: int, changes: Any) -> None:
     made, _, spread = fleet(world, **changes)
-    made.load(spread, 3)
+    made.load(spread.shared, 3)
     assert spread.asked == [None]
 
 
