@@ -30,7 +30,7 @@ from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.rollouts import RolloutSampler, sample_step
 from runners.train.update import Learner
-from runners.verify import Answer, Stats, Verdict
+from runners.verify import Answer, Verdict
 
 
 class Coin:
@@ -46,10 +46,6 @@ class Coin:
             Verdict((i * 2654435761 + self.tossed * 40503) >> 7 & 1 == 1, "fast")
             for i, _ in enumerate(answers)
         ]
-
-    def stats(self) -> Stats:
-        """Return no counts."""
-        return Stats()
 
     def close(self) -> None:
         """Do nothing."""

@@ -1,12 +1,11 @@
 """Verification: read an answer from a response's text, and decide whether it is right."""
 
-from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Answer, Status, Verdict, Verifier
 from runners.verify.final import final_answer, forced_answer
 from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
 from runners.verify.verifier import (
     ExactVerifier,
     PooledVerifier,
-    ProgramVerifier,
     answer_row,
     make_verifier,
     open_verifier,
@@ -17,8 +16,6 @@ __all__ = [
     "Answer",
     "ExactVerifier",
     "PooledVerifier",
-    "ProgramVerifier",
-    "Stats",
     "Status",
     "Thinking",
     "Verdict",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -57,27 +56,11 @@ class Verdict:
         return f"{self.status}: {shown(self.why)}" if self.why else self.status
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The answers by status since the verifier was made, and the workers started."""
-
-    fast: int = 0
-    cached: int = 0
-    checked: int = 0
-    timeout: int = 0
-    failed: int = 0
-    workers_started: int = 0
-
-
 class Verifier(Protocol):
     """Grades answers."""
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Verdicts in the order of the answers."""
-        ...
-
-    def stats(self) -> Stats:
-        """Return the counts of this verifier until now."""
         ...
 
     def close(self) -> None:
@@ -112,47 +95,37 @@ class VerdictCache(OrderedDict[Answer, Verdict]):
                 self.popitem(last=False)
 
 
-class CachedVerifier(ABC):
-    """A verifier that checks each answer once: equal ones share a verdict. Usable from many threads."""
+class CachedVerifier:
+    """A verifier that checks each answer once: equal ones share a verdict. Usable from many threads.
 
-    def __init__(self) -> None:
+    `check` returns the verdicts on answers of which no two are equal, `close` ends what it uses, and `key_of` gives what a
+    verdict is kept by.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[Sequence[Answer]], list[Verdict]],
+        close: Callable[[], None],
+        key_of: Callable[[Answer], Answer] = lambda answer: answer,
+    ) -> None:
+        self._check, self.close, self._key_of = check, close, key_of
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._lock = threading.Lock()
-        self._counts: Counter[Status] = Counter()
-
-    @abstractmethod
-    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """Return the verdicts on answers of which no two are equal."""
-
-    def key_of(self, answer: Answer) -> Answer:
-        """Return what a verdict is kept by."""
-        return answer
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises as `check` does."""
-        keys = [self.key_of(answer) for answer in answers]
+        keys = [self._key_of(answer) for answer in answers]
         with self._lock:
             known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.kept(key)) is not None}
             fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in known}
-            verdicts = dict(zip(fresh, self.check(list(fresh.values())) if fresh else (), strict=True))
+            verdicts = dict(zip(fresh, self._check(list(fresh.values())) if fresh else (), strict=True))
             for key, verdict in verdicts.items():
                 self._cache.put(key, verdict)
         graded = []
         for key in keys:
             graded.append(seen_again(known[key]) if key in known else verdicts[key])
             known[key] = graded[-1]
-        self._counts.update(verdict.status for verdict in graded)
         return graded
-
-    def stats(self) -> Stats:
-        """Return how many answers were checked, how many were known, and how many were not judged to their end."""
-        counts = self._counts
-        return Stats(
-            cached=counts["cached"],
-            checked=counts["checked"],
-            timeout=counts["timeout"],
-            failed=counts["failed"],
-        )
 
 
 def seen_again(verdict: Verdict) -> Verdict:

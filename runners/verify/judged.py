@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
 from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
 from runners.untrusted import Undecodable, decoded, shown
-from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict
+from runners.verify.answer import SEPARATOR, Answer, Verdict
 
 # A change of what a judge is asked, or of how its reply is read, raises the numbers of `train`, `sample` and `evaluate`.
 FRAME = """You grade answers. The message is a JSON object with a question, what is known of it, and an answer to grade.
@@ -83,7 +82,6 @@ class JudgeVerifier:
         self._wait = wait or self._ending.wait
         self._met = self._judged_one = False
         self._lock = threading.Lock()
-        self._counts: Counter[Status] = Counter()
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises E0747 and E0748; what was judged until then is kept."""
@@ -101,15 +99,7 @@ class JudgeVerifier:
             graded = []
             for key, settled in zip(keys, unasked, strict=True):
                 graded.append(settled or _verdict(self._verdicts[key], fresh.pop(key, None) is not None))
-        self._counts.update(verdict.status for verdict in graded)
         return graded
-
-    def stats(self) -> Stats:
-        """Return how many answers the judge was asked about, how many were known, and how many it did not judge."""
-        counts = self._counts
-        return Stats(
-            fast=counts["fast"], cached=counts["cached"], checked=counts["checked"], failed=counts["failed"]
-        )
 
     def close(self) -> None:
         """Ask nobody any more."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +16,7 @@ from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
 from runners.own.function import FailedRow, OwnFunction, open_function
 from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import TestCases, Unreadable, read_tests
-from runners.verify.answer import SEPARATOR, Answer, CachedVerifier, Stats, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Answer, CachedVerifier, Status, Verdict, Verifier
 from runners.verify.checks import Checks
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.verify.judged import JudgeVerifier
@@ -33,35 +32,25 @@ _VERDICTS = {
 }
 
 
-class ProgramVerifier(CachedVerifier):
-    """Runs each program against its question's tests, up to `workers` at a time, and equal ones once.
+def verify_programs(judge: ProgramJudge) -> CachedVerifier:
+    """Return a verifier that runs each program against its question's tests, and equal ones once.
 
-    Programs run in confined processes or not at all. What somebody else ended is run once more.
+    Programs run in confined processes or not at all. What somebody else ended is run once more. It raises E0741 and E0742
+    where no process can run programs.
     """
 
-    def __init__(self, limits: ProgramLimits, tolerance: float, workers: int = 2) -> None:
-        """`limits` are those of one answer; `tolerance` is that of numbers with decimals, a share of the expected one."""
-        super().__init__()
-        self._judge = ProgramJudge(limits, tolerance, workers)
-
-    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """Return the verdicts in order. Raises E0741 and E0742 where no process can run programs."""
+    def check(answers: Sequence[Answer]) -> list[Verdict]:
         programs = [_program(answer) for answer in answers]
-        outcomes = iter(self._judge.judge([one for one in programs if isinstance(one, tuple)]))
+        outcomes = iter(judge.judge([one for one in programs if isinstance(one, tuple)]))
         return [one if isinstance(one, Verdict) else _verdict(next(outcomes)) for one in programs]
 
-    def key_of(self, answer: Answer) -> Answer:
-        """Return a digest: programs and tests are too long to keep themselves."""
-        whole = "\0".join((answer.text, answer.gold, answer.meta))
-        return Answer(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
+    return CachedVerifier(check, judge.close, _digest)
 
-    def close(self) -> None:
-        """End its processes; grading again starts new ones."""
-        self._judge.close()
 
-    def pids(self) -> list[int]:
-        """Return the numbers of the processes that it has now."""
-        return self._judge.pids()
+def _digest(answer: Answer) -> Answer:
+    """Return a key for an answer whose program and tests are too long to keep themselves."""
+    whole = "\0".join((answer.text, answer.gold, answer.meta))
+    return Answer(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
 
 def _program(answer: Answer) -> tuple[str, TestCases] | Verdict:
@@ -91,20 +80,12 @@ class ExactVerifier:
     For tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
     """
 
-    def __init__(self) -> None:
-        self._graded = 0
-
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """One verdict an answer, status `fast`."""
-        self._graded += len(answers)
         return [
             Verdict(any(same(gold, answer.text) for gold in answer.gold.split(SEPARATOR)), "fast")
             for answer in answers
         ]
-
-    def stats(self) -> Stats:
-        """Return how many answers were graded."""
-        return Stats(fast=self._graded)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -124,18 +105,6 @@ def same(gold: str, text: str) -> bool:
     return one is not None and other is not None and same_quantity(one, other, Fraction(0))
 
 
-class CachedChecks(CachedVerifier):
-    """Workers behind a cache."""
-
-    def __init__(self, checks: Checks) -> None:
-        super().__init__()
-        self._checks = checks
-
-    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """Return the verdicts of the workers. Raises E0741 and E0742."""
-        return self._checks.check(answers)
-
-
 class PooledVerifier:
     """A cache, then worker processes; with `fast`, what `judge` can decide never reaches either.
 
@@ -143,7 +112,7 @@ class PooledVerifier:
     `tolerance` is how far a rounded number may be off, as a share of the reference; only `fast` reads it.
     `confined` as for `Checks`.
     Equal questions within a batch are checked once. Time-outs and failures are kept too: a text that cost its
-    deadline once does not cost it again. Usable from any thread; pickles as its settings.
+    deadline once does not cost it again. Usable from any thread.
     """
 
     def __init__(
@@ -157,11 +126,9 @@ class PooledVerifier:
         tolerance: float = TOLERANCE,
         confined: bool = True,
     ) -> None:
-        self._settings = (kind, workers, seconds, memory_mib)
-        self._fast, self._tolerance, self._confined = fast, tolerance, confined
-        self._checks = Checks(kind, workers, seconds, memory_mib, confined)
-        self._checked = CachedChecks(self._checks)
-        self._counts: Counter[Status] = Counter()
+        self._fast, self._tolerance = fast, tolerance
+        self.checks = Checks(kind, workers, seconds, memory_mib, confined)
+        self._checked = CachedVerifier(self.checks.check, self.checks.close)
 
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises a Problem (E0741) when no worker can be started."""
@@ -172,9 +139,7 @@ class PooledVerifier:
             for answer, facts in zip(answers, meta, strict=True)
         ]
         verdicts = iter(self._grade_single([part for parts in single for part in parts]))
-        graded = [_any([next(verdicts) for _ in parts]) for parts in single]
-        self._counts.update(verdict.status for verdict in graded)
-        return graded
+        return [_any([next(verdicts) for _ in parts]) for parts in single]
 
     def _grade_single(self, answers: Sequence[Answer]) -> list[Verdict]:
         """Return the verdicts of answers with one reference each."""
@@ -194,42 +159,15 @@ class PooledVerifier:
             return Ask(answer.gold, answer.text)
         return judge(answer.gold, answer.text, self._tolerance)
 
-    def stats(self) -> Stats:
-        """Count answers by status since this verifier was made."""
-        count = self._counts
-        return Stats(
-            fast=count["fast"],
-            cached=count["cached"],
-            checked=count["checked"],
-            timeout=count["timeout"],
-            failed=count["failed"],
-            workers_started=self._checks.started,
-        )
-
     def close(self) -> None:
         """Kill the workers; grading again starts new ones."""
-        self._checks.close()
-
-    def pids(self) -> list[int]:
-        """Return the process ids of the live workers."""
-        return self._checks.pids()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_restore, (*self._settings, self._fast, self._tolerance, self._confined))
+        self.checks.close()
 
 
 def _any(verdicts: Sequence[Verdict]) -> Verdict:
     """One verdict of those against several references: the right one, else the one that was not settled, else any."""
     ranks = ("failed", "timeout", "checked", "cached", "fast")
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
-
-
-def _restore(
-    kind: str, workers: int, seconds: float, memory_mib: int, fast: bool, tolerance: float, confined: bool
-) -> PooledVerifier:
-    return PooledVerifier(
-        kind, workers, seconds, memory_mib, fast=fast, tolerance=tolerance, confined=confined
-    )
 
 
 def _request(ask: Ask, answer: Answer) -> Answer:
@@ -249,19 +187,14 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
     return Verdict(correct, status, reasons.get(status, ""))
 
 
-class OwnVerifier(CachedVerifier):
-    """The user's own function.
+def verify_by_function(function: OwnFunction) -> CachedVerifier:
+    """Return a verifier by the user's own function.
 
-    Whatever is wrong with it ends the grading, and what an answer makes of it is that answer's failure.
+    Whatever is wrong with it ends the grading, with E0741 to E0745, and what an answer makes of it is that answer's failure.
     """
 
-    def __init__(self, function: OwnFunction) -> None:
-        super().__init__()
-        self._function = function
-
-    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
-        """Return the verdicts in order. Raises E0741 to E0745."""
-        values = self._function.call([answer_row(each) for each in answers])
+    def check(answers: Sequence[Answer]) -> list[Verdict]:
+        values = function.call([answer_row(each) for each in answers])
         return [
             Verdict(False, each.status, each.why)
             if isinstance(each, FailedRow)
@@ -269,9 +202,7 @@ class OwnVerifier(CachedVerifier):
             for each in values
         ]
 
-    def close(self) -> None:
-        """End its processes; grading again starts new ones."""
-        self._function.close()
+    return CachedVerifier(check, function.close)
 
 
 class ChanceVerifier:
@@ -290,10 +221,6 @@ class ChanceVerifier:
             replace(verdict, correct=verdict.correct or _drawn(answer))
             for answer, verdict in zip(answers, self._verifier.grade(answers), strict=True)
         ]
-
-    def stats(self) -> Stats:
-        """Return the verifier's counts."""
-        return self._verifier.stats()
 
     def close(self) -> None:
         """Close the verifier."""
@@ -335,10 +262,11 @@ def open_verifier(
         return JudgeVerifier(chosen, work)
     workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     if isinstance(chosen, Tests):
-        return ProgramVerifier(ProgramLimits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
+        limits = ProgramLimits(chosen.seconds, round(chosen.memory * 1024))
+        return verify_programs(ProgramJudge(limits, tolerance, workers))
     if not isinstance(chosen, Python):
         return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
-    return OwnVerifier(open_function(chosen, "verifier", folder, resources, workers))
+    return verify_by_function(open_function(chosen, "verifier", folder, resources, workers))
 
 
 def make_verifier(

@@ -92,7 +92,7 @@ def asked(scene: Scene) -> list[str]:
 
 
 def processes_of(verifier: PooledVerifier) -> list[psutil.Process]:
-    return [child for pid in verifier.pids() for child in psutil.Process(pid).children(recursive=True)]
+    return [child for pid in verifier.checks.pids() for child in psutil.Process(pid).children(recursive=True)]
 
 
 def test_there_are_many_and_their_names_differ() -> None:
@@ -137,7 +137,7 @@ def test_code_that_runs_in_the_sandbox_does_nothing_and_changes_no_other_verdict
 ) -> None:
     right, wrong = Answer("7", "compare", "7"), Answer("8", "compare", "7")
     assert evaluating.grade([right, wrong]) == [Verdict(True, "checked"), Verdict(False, "checked")]
-    workers = evaluating.pids()
+    workers = evaluating.checks.pids()
     for number, code in enumerate(asked(scene)):
         name = BREAKOUTS[number]["name"]
         # What gets what it asked for comes to its end, and is `checked`.
@@ -148,7 +148,7 @@ def test_code_that_runs_in_the_sandbox_does_nothing_and_changes_no_other_verdict
         assert processes_of(evaluating) == [], name
         assert scene.untouched(), name
     # The worker that each of them ran in a copy of is the one that was there first.
-    assert evaluating.pids() == workers
+    assert evaluating.checks.pids() == workers
     assert "made" not in os.listdir(scene.folder)
 
 
@@ -193,7 +193,7 @@ def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: Poo
     """What docs/SANDBOX.md says: compare outside what code gave, or run none, as the scorers here do."""
     own, after = Answer(f"exec({FORGED!r})", ""), Answer("8", "compare", "7")
     assert evaluating.grade([own, after]) == [Verdict(True, "checked"), Verdict(False, "checked")]
-    assert evaluating.stats().workers_started == 1
+    assert evaluating.checks.started == 1
 
 
 EVALUATE = (
@@ -260,7 +260,7 @@ def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene
         assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
         assert processes_of(verifier) == []
         assert scene.untouched()
-        assert verifier.stats().workers_started == 1
+        assert verifier.checks.started == 1
         if right is not None:
             assert verifier.grade([Answer(str(right), "", meta), Answer("1", "", meta)])[0].correct
     finally:
@@ -283,7 +283,7 @@ def test_a_worker_has_nothing_in_its_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_TOKEN", "hunter2")
     verifier = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
     verifier.grade([Answer("x+1", "1+x")])
-    (pid,) = verifier.pids()
+    (pid,) = verifier.checks.pids()
     there = {line.split("=", 1)[0] for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if line}
     verifier.close()
     assert there <= {

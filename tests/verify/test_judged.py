@@ -48,7 +48,6 @@ def test_answers_are_judged_and_equal_ones_asked_once(tmp_path: Path) -> None:
         verdicts = verifier.grade(ANSWERS)
         assert [each.correct for each in verdicts] == [True, False, True, False]
         assert [each.status for each in verdicts] == ["checked", "checked", "cached", "fast"]
-        assert (verifier.stats().checked, verifier.stats().cached) == (2, 1)
         verifier.close()
     assert sorted(each["answer"] for each in server.asked()) == ["five", "four"]
     (first, _) = server.requests
