@@ -63,7 +63,7 @@ def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert readers == {
         "reodsl/cli/main.py",
-        "reodsl/cli/push.py",
+        "reodsl/cli/share.py",
         "reodsl/lsp/server.py",
         "runners/execute/perform.py",
     }

@@ -52,7 +52,7 @@ Examples:
 @click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
 @click.option("--markdown", is_flag=True, help="Print it as Markdown, for a page such as a pull request's.")
-def command(
+def diff_command(
     a: str,
     b: str | None,
     sets: tuple[str, ...],

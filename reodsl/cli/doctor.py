@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from reodsl.cli.fmt import spec_files
 from reodsl.cli.options import store_option
 from reodsl.cli.output import print_json, print_text
+from reodsl.cli.specs import spec_files
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.lower import lower
@@ -53,7 +53,7 @@ Examples:
     "--node", is_flag=True, help="Try what a run needs of this machine, or of each node at --address."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(
+def doctor_command(
     specs: tuple[Path, ...], store_dir: Path | None, address: str | None, node: bool, as_json: bool
 ) -> None:
     """Say what runs need and this machine has or lacks, and which SPECS (files or folders) can run here.

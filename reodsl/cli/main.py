@@ -5,10 +5,8 @@ from __future__ import annotations
 import difflib
 import gc
 import importlib
-import importlib.util
 import io
 import os
-import re
 import signal
 import sys
 import traceback
@@ -22,7 +20,6 @@ from reodsl.cli import stopping
 from reodsl.diagnostics import Problem, error, first_line
 from reodsl.extras import missing_extra
 
-_NAME = re.compile(r"[a-z]+")
 _GROUPS = {
     "Start": ("new", "check", "fmt", "reward", "budgets", "explain", "doctor", "lsp"),
     "Run": ("fetch", "plan", "rehearse", "run", "watch", "graph", "why"),
@@ -31,6 +28,15 @@ _GROUPS = {
     "Store": ("accept", "gc"),
 }
 """The commands in the order of `--help`, by what one does with them."""
+_FILES = {
+    **dict.fromkeys(("check", "fmt", "graph", "budgets", "explain", "lsp"), "specs"),
+    **dict.fromkeys(("why", "accept"), "plan"),
+    **dict.fromkeys(("ls", "gc"), "store"),
+    **dict.fromkeys(("fetch", "push", "import", "export"), "share"),
+    **dict.fromkeys(("reg", "frontier"), "gap"),
+    "view": "report",
+}
+"""The modules of commands that have none of their own name."""
 _SHORT = frozenset({"check", "diff", "fmt", "graph", "plan", "why"})
 """Commands that keep nearly all that they make until they end: looking for garbage would take a fifth of their time."""
 _LONG = frozenset({"rehearse", "run"})
@@ -38,7 +44,7 @@ _LONG = frozenset({"rehearse", "run"})
 
 
 class Commands(click.Group):
-    """The commands: modules of `reodsl.cli` that have a `command`, each imported when it is called."""
+    """The commands: `NAME_command` of the modules of `reodsl.cli`, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands in the order of `--help`."""
@@ -55,11 +61,10 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name."""
-        if not _NAME.fullmatch(cmd_name) or importlib.util.find_spec(f"reodsl.cli.{cmd_name}") is None:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(importlib.import_module(f"reodsl.cli.{cmd_name}"), "command", None)
-        if not isinstance(command, click.Command):
-            return None
+        module = importlib.import_module(f"reodsl.cli.{_FILES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         command.name = cmd_name
         return command
 

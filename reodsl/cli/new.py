@@ -71,7 +71,7 @@ Examples:
 @click.option("--spec", metavar="SPEC", help="With --cluster: what to run.", shell_complete=completing.files)
 @click.option("--list", "listed", is_flag=True, help="Print the methods and models, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: print them as JSON.")
-def command(
+def new_command(
     file: str | None,
     method: str,
     model: str,

@@ -1,14 +1,28 @@
-"""`reodsl plan SPEC`: what a run would do now, task by task, why, and for how much."""
+"""Commands on what a run of a spec would do: `plan`, `why` it would do a task, and `accept` a result instead."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import Place, spec_options
+from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
 from reodsl.cli.place import prepare, wrong_files
+from reodsl.diagnostics.excerpt import visible
+from reodsl.plan.places import words
+from reodsl.plan.render import PlanRequest, ago, item_json, place, save_plan, to_json, to_markdown, to_text
+from reodsl.plan.verdict import Item, Plan, Ready, accept, find
+from reodsl.price.show import refusals
+from reodsl.run import prices_of
+from reodsl.store.live import read_live, read_steps
+from reodsl.store.store import acceptances
+from reodsl.watch.draw import named_numbers
+from reodsl.watch.state import finite
 
 
 @click.command(
@@ -34,7 +48,7 @@ Examples:
     metavar="FILE",
     help="Save the plan, to be run with `reodsl run FILE`.",
 )
-def command(
+def plan_command(
     spec: str,
     sets: tuple[str, ...],
     amends: tuple[str, ...],
@@ -52,11 +66,6 @@ def command(
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
-    from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
-    from reodsl.plan.render import PlanRequest, save_plan, to_json, to_markdown, to_text
-    from reodsl.price.show import refusals
-    from reodsl.run import prices_of
-
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
     place = None if out is None else file_to_write(out, (Path(spec),))
@@ -78,3 +87,175 @@ def command(
         raise SystemExit(1)
     if plan.work:
         raise SystemExit(2)
+
+
+@click.command(
+    short_help="Explain the verdict on one task of a plan.",
+    epilog="""\b
+Examples:
+  reodsl why specs/quickstart.reo reo_exp.train.s1
+  reodsl why specs/quickstart.reo report --json
+""",
+)
+@click.argument("spec", shell_complete=completing.files)
+@click.argument("task", required=False, shell_complete=completing.tasks)
+@spec_options
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the facts as JSON, the material of the key included."
+)
+def why_command(
+    spec: str,
+    task: str | None,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it."""
+    ready = prepare(spec, sets, amends, target, store_dir)
+    plan = ready.plan()
+    item = find(plan, task)
+    if as_json:
+        print_json(_json(ready, item))
+    else:
+        click.echo(_text(ready, plan, item))
+
+
+def _json(ready: Ready, item: Item) -> dict[str, Any]:
+
+    material = ready.store.material(item.key) if item.key else None
+    manifest = ready.store.get(item.key) if item.key else None
+    return {
+        **item_json(item),
+        "inputs": item.task.inputs,
+        "readers": list(ready.graph.readers()[item.task.id]),
+        "material": material,
+        "accepted": [asdict(kept) for kept in acceptances(manifest)] if manifest else [],
+        "path": str(ready.store.path(item.key)) if item.key and material else None,
+        "running": _running(ready, item),
+    }
+
+
+def _reason(ready: Ready, item: Item) -> str:
+    """Why, and of a result that is there when it was made and how long that took."""
+    manifest = ready.store.get(item.key) if item.created and item.key else None
+    if manifest is None:
+        return item.reason
+    return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.provenance.get('seconds', 0):.3g} s"
+
+
+def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
+    """Return how far a run is with the task, or how far one came that was stopped; None where none began."""
+    if item.key is None or item.verdict == "reuse":
+        return None
+    going = ready.store.busy(item.key)
+    rows = read_steps(ready.store.root / "work" / item.key)
+    live = read_live(ready.store.root, item.key) if going else None
+    if not going and not rows:
+        return None
+    progress = live.progress if live is not None else None
+    numbers: dict[str, float] = {
+        name: value for row in rows[-1:] for name, value in row.items() if name != "step"
+    }
+    if progress is not None:
+        numbers |= progress.numbers
+    step = progress.done if progress is not None else int(rows[-1]["step"]) if rows else None
+    return {
+        "going": going,
+        "node": live.node if live is not None else None,
+        "step": step,
+        "steps": progress.total or None if progress is not None else None,
+        "numbers": finite(numbers),
+    }
+
+
+def _running_text(running: dict[str, Any]) -> str:
+    """Return `it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
+    step = "no step yet" if running["step"] is None else f"step {running['step']}"
+    if running["steps"]:
+        step += f" of {running['steps']}"
+    head = "it is at " if running["going"] else "it was stopped at "
+    return "  " + head + ", ".join([step, *named_numbers(running["numbers"])[:6]])
+
+
+def _text(ready: Ready, plan: Plan, item: Item) -> str:
+
+    verdicts = {other.task.id: other.verdict for other in plan.items}
+    running = _running(ready, item)
+    reason = "a run is at it" if running is not None and running["going"] else _reason(ready, item)
+    lines = [f"{item.task.id}: {item.verdict}, {reason}"]
+    if running is not None:
+        lines.append(_running_text(running))
+    for change in item.changes:
+        if change.origin is None and words(change) == item.reason:
+            continue
+        lines.append(f"  {words(change)}" + (f"   {place(change.origin)}" if change.origin else ""))
+    if item.task.inputs:
+        lines.append("reads")
+        for role, source in item.task.inputs.items():
+            lines.append(f"  {role:<20} {source}  ({verdicts[source]})")
+    readers = ready.graph.readers()[item.task.id]
+    if readers:
+        lines.append("read by")
+        lines += [f"  {reader}  ({verdicts[reader]})" for reader in readers]
+    if item.key:
+        lines.append(f"key {item.key}")
+        manifest = ready.store.get(item.key)
+        if manifest is not None:
+            lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
+            for kept in acceptances(manifest):
+                lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
+                lines += [f"  {change}" for change in kept.changes]
+    return "\n".join(lines)
+
+
+@click.command(
+    short_help="Let a result stand although its task would run again.",
+    epilog="""\b
+Examples:
+  reodsl accept specs/quickstart.reo vanilla.train.s1 --because "only the docstring of the data file changed"
+  reodsl accept specs/quickstart.reo vanilla.train.s1 --because "same weights" --result 4fd1a2c0
+  reodsl why specs/quickstart.reo vanilla.train.s1       (what changed, before; and the reason, afterwards)
+""",
+)
+@click.argument("spec", shell_complete=completing.files)
+@click.argument("task", shell_complete=completing.tasks)
+@click.option(
+    "--because", required=True, metavar="TEXT", help="Why the result still holds; shown in every report."
+)
+@click.option(
+    "--result",
+    metavar="KEY",
+    help="The result to accept, by the beginning of its key. Default: the one that the task had when the study ran last.",
+)
+@spec_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was accepted as JSON.")
+def accept_command(
+    spec: str,
+    task: str,
+    because: str,
+    result: str | None,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Let an existing result stand for TASK, which would run again because something that makes it changed.
+
+    What was made from the result is then up to date as well. The reason and the change are kept with it, and `why`,
+    `ls` and the report show them.
+    """
+    ready = prepare(spec, sets, amends, target, store_dir).for_run()
+    plan = ready.plan()
+    done = accept(plan, ready.store, ready.keys, find(plan, task), because, result)
+    if as_json:
+        print_json(asdict(done))
+        return
+    click.echo(f"accepted {done.task}: the result {done.result[:8]} stands for it, although")
+    for change in done.changes:
+        click.echo(f"  {change}")
+    work = [item for item in ready.plan().items if item.verdict != "reuse"]
+    count = len(work)
+    click.echo(f"{count} task{'' if count == 1 else 's'} left to run" if count else "Nothing is left to run.")

@@ -80,7 +80,7 @@ Examples:
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and what was not shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def command(
+def rehearse_command(
     spec: str,
     sets: tuple[str, ...],
     amends: tuple[str, ...],

@@ -1,14 +1,21 @@
-"""`reodsl report RUN …`: the report of a run, or one page of several, drawn from stored results with nothing run."""
+"""Commands that show reports: `report` draws one into a folder, `view` serves all of a store to a browser."""
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import Place, known_store_option
+from reodsl.cli.output import folder_to_fill, print_json, show
 from reodsl.cli.place import existing_store
+from reodsl.diagnostics.render import to_json
+from reodsl.ir import digest
+from reodsl.store.layout import require_place
+from reodsl.store.runs import pick, records, slug
 
 
 @click.command(
@@ -31,7 +38,7 @@ Examples:
 @click.option("--compare", is_flag=True, help="Draw several runs on one page.")
 @click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
-def command(
+def report_command(
     runs: tuple[str, ...],
     store_dir: Path | None,
     out: Path | None,
@@ -48,13 +55,8 @@ def command(
     A comparison has the arms of all runs in one table, with differences paired by question and seed, and says which
     arms cannot be compared and why.
     """
-    from reodsl.cli.output import folder_to_fill, print_json, show
-    from reodsl.diagnostics.render import to_json
-    from reodsl.ir import digest
     from reodsl.report.run import redraw, redraw_together
     from reodsl.report.verdict_words import read_verdict
-    from reodsl.store.layout import require_place
-    from reodsl.store.runs import pick, records, slug
 
     if compare and len(runs) == 1:
         raise click.UsageError("name at least two runs to compare")
@@ -85,3 +87,48 @@ def command(
         about = {"runs": [{"run": each.name, "study": each.study} for each in chosen]}
     verdict = read_verdict(drawn.page.parent)
     print_json({**about, "report": str(drawn.page), "verdict": verdict, "diagnostics": findings})
+
+
+@click.command(
+    short_help="Look at runs, reports and every response in a browser.",
+    epilog="""\b
+Examples:
+  reodsl view                    every run of the store
+  reodsl view quickstart         the report of the latest run of that study, as it grows
+  reodsl view --port 9000        at a port of your choice, so that links stay good
+\b
+On another machine: ssh -L 8377:127.0.0.1:8377 HOST, and open the address here.
+""",
+)
+@click.argument("run", required=False, shell_complete=completing.runs)
+@known_store_option
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Where to listen. Default: 8377, or one that is free.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in this machine's browser.")
+def view_command(run: str | None, store_dir: Path | None, port: int | None, opens: bool) -> None:
+    """Serve a page that shows a store, to this machine alone, until Ctrl-C.
+
+    The page lists runs, and shows each run's report as it grows and every response: filtered, cut at a budget with the
+    answer forced there, and two arms beside each other. Its address has a key in it: whoever has the address can read the
+    store while this runs.
+    """
+    from reodsl.view.api import Api
+    from reodsl.view.server import Viewer, key_place, read_key
+
+    store = existing_store(store_dir)
+    chosen = f"report/{quote(pick(records(store), run).name)}" if run is not None else ""
+    with Viewer(Api(store), read_key(key_place()), port) as viewer:
+        if viewer.moved:
+            click.echo(f"the usual port is in use; this is {viewer.server_port}", err=True)
+        address = viewer.address + chosen
+        click.echo(f"view: {address}")
+        if opens and not webbrowser.open(address):
+            click.echo("no browser can be opened here; open the address by hand", err=True)
+        try:
+            viewer.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("closed", err=True)

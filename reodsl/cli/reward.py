@@ -97,7 +97,7 @@ Examples:
 @amend_option
 @known_store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the values and advantages as JSON.")
-def command(
+def reward_command(
     spec: str,
     reward: str | None,
     length: str | None,

@@ -90,7 +90,7 @@ Examples:
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def command(
+def run_command(
     spec: str,
     sets: tuple[str, ...],
     amends: tuple[str, ...],
@@ -124,7 +124,7 @@ def command(
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
         # It takes packages that come with the extra `run`, and what is missing of these is told in preparing.
-        from reodsl.cli.fetch import fetch_missing
+        from reodsl.cli.share import fetch_missing
 
         fetch_missing(ready, fetching)
     plan = ready.plan()

@@ -50,7 +50,7 @@ Examples:
     help="How often to look. Default: 1.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print how far the run is as JSON, and stop.")
-def command(run: str | None, store_dir: Path | None, once: bool, every: float, as_json: bool) -> None:
+def watch_command(run: str | None, store_dir: Path | None, once: bool, every: float, as_json: bool) -> None:
     """Follow a run while it goes: its tasks, their steps, rewards and lengths.
 
     RUN is a study, or the start of a run's name. Watching changes nothing, and Ctrl-C ends the watching, not the

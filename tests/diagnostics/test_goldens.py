@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reodsl.cli.fmt import replace
 from reodsl.cli.main import cli, main
+from reodsl.cli.specs import replace
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.door import Finished

@@ -1,0 +1,385 @@
+"""Commands that bring and give results: `fetch` and `push` for a hub, `import` and `export` for other tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from humanize import naturalsize
+
+from reodsl.cli import completing
+from reodsl.cli.options import Place, assignments, known_store_option, spec_options
+from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
+from reodsl.cli.place import existing_store, prepare
+from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics.excerpt import visible
+from reodsl.diagnostics.render import to_json
+from reodsl.numbers.responses import COLUMNS, Found, Import
+from reodsl.plan.registry import load_registry
+from reodsl.plan.verdict import Ready
+from reodsl.report.formats import plural
+from reodsl.store.runs import pick, records
+
+if TYPE_CHECKING:
+    from reodsl.share.fetch import Offer, Wanted
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl fetch specs/qwen3_4b_reo_exp.reo --dry-run   says what is missing and how large it is
+  reodsl fetch specs/qwen3_4b_reo_exp.reo             gets it, and goes on where it was cut off
+  reodsl fetch specs/qwen3_4b_reo_exp.reo --update    also gets what has moved on since
+""",
+)
+@click.argument("spec", shell_complete=completing.files)
+@spec_options
+@click.option("--dry-run", is_flag=True, help="Say what would be fetched, and fetch nothing.")
+@click.option(
+    "--update", is_flag=True, help="Also fetch branches that have moved on since they were fetched."
+)
+def fetch_command(
+    spec: str,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    dry_run: bool,
+    update: bool,
+) -> None:
+    """Get a spec's models and data sets from their hub.
+
+    It takes weights, settings and tokenizers, and files with questions, and nothing else of a repository. What is on this
+    machine already is left as it is; where the spec names no commit, it is told which branches have moved on. HF_HOME
+    says where it goes, HF_ENDPOINT names another hub, and HF_TOKEN is the token for closed repositories. Exits 0 when
+    everything is there.
+    """
+    from reodsl.share.fetch import fetch, list_repositories, look_up
+
+    ready = prepare(spec, sets, amends, target, store_dir)
+    folder, wanted = ready.keys.folder, list_repositories(ready.spec)
+    offers = [look_up(each) for each in wanted if not each.is_here(folder)]
+    moved = tell_moved([each for each in wanted if each.is_here(folder)], folder)
+    offers += moved if update else []
+    if not offers:
+        click.echo("Nothing to fetch: every model and data set is here.")
+        return
+    say_offers(offers)
+    if dry_run:
+        return
+    for offer in offers:
+        click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}")
+
+
+def say_offers(offers: Sequence[Offer], err: bool = False) -> None:
+    """Write how large each is, and all together."""
+    for offer in offers:
+        click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
+    click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  in all", err=err)
+
+
+def tell_moved(here: Iterable[Wanted], folder: Path) -> list[Offer]:
+    """Write which branches their hub has moved on since they were fetched, and return what it has now.
+
+    A hub that cannot be asked is told of once: nothing is missing.
+    """
+    from reodsl.share.fetch import look_up
+
+    moved = []
+    for wanted in here:
+        stored = wanted.follows_branch(folder)
+        if stored is None:
+            continue
+        try:
+            offer = look_up(wanted)
+        except Problem as refused:
+            click.echo(f"cannot ask whether it moved: {refused.diagnostics[0].message}", err=True)
+            break
+        if offer.commit != stored.name:
+            moved.append(offer)
+            click.echo(
+                f"{wanted.repo} has moved: {stored.name[:12]} is here, the hub has {offer.commit[:12]}. "
+                f'`revision: "{stored.name}"` in `hub(...)` keeps this one, `reodsl fetch SPEC --update` gets that one.',
+                err=True,
+            )
+    return moved
+
+
+def fetch_missing(ready: Ready, allowed: bool) -> None:
+    """Get what a run lacks, after saying how much it is: where that is `allowed`, or the terminal's user says so.
+
+    Else nothing is fetched, and the run's own check tells what is missing. Raises as `look_up`, where it is allowed.
+    """
+    from reodsl.share.fetch import fetch, list_repositories, look_up
+
+    missing = [each for each in list_repositories(ready.spec) if not each.is_here(ready.keys.folder)]
+    if not missing or not (allowed or (sys.stdin.isatty() and sys.stderr.isatty())):
+        return
+    try:
+        offers = [look_up(each) for each in missing]
+    except Problem:
+        if allowed:
+            raise
+        return
+    click.echo("Not on this machine yet:", err=True)
+    say_offers(offers, err=True)
+    if allowed or click.confirm("Fetch it now?", err=True):
+        for offer in offers:
+            click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}", err=True)
+
+
+@click.command(
+    short_help="Send a trained model to a hub, with card, curves and spec.",
+    epilog="""\b
+Examples:
+  reodsl push quickstart reo_exp me/tiny-reo               the model of the study's one seed
+  reodsl push quickstart reo_exp me/tiny-reo --seed 2      of several seeds, one
+  reodsl push quickstart reo_exp me/tiny-reo --dry-run     shows the files and the card, and sends nothing
+""",
+)
+@click.argument("run", shell_complete=completing.runs)
+@click.argument("arm")
+@click.argument("repo", metavar="OWNER/NAME")
+@click.option("--seed", type=int, help="Which model, where the study has several seeds.")
+@click.option("--private", is_flag=True, help="Make the repository private, where it is not there yet.")
+@click.option("--license", metavar="ID", help="The licence that the card names, as in --license apache-2.0.")
+@click.option("--message", metavar="TEXT", help="The commit's message.")
+@click.option("--dry-run", is_flag=True, help="Show the files and the card, and send nothing.")
+@known_store_option
+def push_command(
+    run: str,
+    arm: str,
+    repo: str,
+    seed: int | None,
+    private: bool,
+    license: str | None,
+    message: str | None,
+    dry_run: bool,
+    store_dir: Path | None,
+) -> None:
+    """Send the model of an arm to a hub, with a card, its curves and the spec.
+
+    RUN is a study, or how a run's name starts; ARM is one of its arms. The card has accuracy, length and REG on every
+    benchmark, the curve over token budgets, how to prompt the model, and the spec that made it. The token is that of
+    `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub.
+    """
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+    import reodsl
+    from reodsl.share import hub
+    from reodsl.share.evaluated import gather
+
+    hub.require_name(repo)
+    store = existing_store(store_dir)
+    record = pick(records(store), run)
+    shared = gather(store, record, (arm,))
+    show(shared.findings)
+    files = hub.repository(shared, hub.choose(shared, arm, seed), repo.partition("/")[2], license)
+    if dry_run:
+        for each in files:
+            click.echo(f"{naturalsize(each.size, binary=True):>10}  {each.path}")
+        (readme,) = (each.content for each in files if each.path == "README.md")
+        click.echo()
+        click.echo(bytes(readme).decode() if isinstance(readme, bytes) else "")
+        return
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    text = message or f"{arm} of {record.study}, by reodsl {reodsl.__version__}"
+    click.echo(f"model: {hub.push(repo, files, text, private)}")
+
+
+@click.command(
+    short_help="Write a run's evaluations for inspect_ai.",
+    epilog="""\b
+Examples:
+  reodsl export quickstart --to inspect              exports/inspect, for: inspect view --log-dir exports/inspect
+  reodsl export quickstart --to inspect --arm reo_exp --out logs
+""",
+)
+@click.argument("run", shell_complete=completing.runs)
+@click.option("--to", required=True, type=click.Choice(["inspect"]), help="The form of the files.")
+@click.option(
+    "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
+)
+@known_store_option
+@click.option(
+    "--out",
+    type=Place(),
+    metavar="DIR",
+    help="Where to put them. Default: exports/inspect.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
+def export_command(
+    run: str,
+    to: str,
+    arms: tuple[str, ...],
+    store_dir: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Write a run's evaluations as logs of inspect_ai.
+
+    RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
+    budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
+    """
+    from reodsl.share.evaluated import gather
+    from reodsl.share.export import export
+
+    store = existing_store(store_dir)
+    record = pick(records(store), run)
+    place = folder_to_fill(out or Path("exports") / to)
+    shared = gather(store, record, arms)
+    files = export(shared, place)
+    show(shared.findings)
+    if as_json:
+        print_json(
+            {
+                "run": record.name,
+                "study": record.study,
+                "to": to,
+                "folder": str(place),
+                "files": [str(path.relative_to(place)) for path in files],
+                "diagnostics": to_json(shared.findings),
+            }
+        )
+    else:
+        click.echo(f"{place}: {len(files)} files")
+
+
+LEAST_DENSITY = 0.2
+"""Characters for each token, of which texts have three and more: with fewer, most of the text is gone."""
+
+
+class _Grouped(click.Command):
+    """A import_command whose `--model` names the files before it: click keeps no order between files and options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep in `ctx.obj` how many files each `--model` comes after."""
+        ctx.obj = []
+        for number, word in enumerate(args):
+            if word == "--model" or word.startswith("--model="):
+                before = self.make_parser(ctx).parse_args(args=args[:number])[0].get("files")
+                ctx.obj.append(len(before) if isinstance(before, tuple) else 0)
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_Grouped,
+    short_help="Bring results of other tools as one table.",
+    epilog="""\b
+Examples:
+  reodsl import log.eval -o theirs.parquet
+  reodsl import base/*.jsonl --model base mine/*.jsonl --model mine --tokenizer Qwen/Qwen3-4B -o theirs.parquet
+  reodsl import answers.csv --column question=problem_id --column correct=passed -o theirs.parquet
+\b
+FILES are logs of inspect (.eval, .json), details of lighteval (.parquet), samples of lm-eval, dumps of the Qwen2.5-Math
+family, verl, AReaL and evalchemy, reviews and predictions of evalscope, or CSV, JSONL and Parquet with the columns model,
+benchmark, question, sample, tokens, correct, and where there are any response, gold, finish and correct@512 (a forced
+answer's). docs/IMPORT.md says what each gives.
+""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="The model of the files before it. Repeatable."
+)
+@click.option("--benchmark", metavar="NAME", help="The benchmark of all files. Default: what they say.")
+@click.option(
+    "--tokenizer",
+    metavar="MODEL",
+    help="Count tokens by this folder's or hub model's tokenizer where a file has none.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Where a column is in a row, as in --column tokens=usage.output_tokens. Repeatable.",
+)
+@click.option(
+    "--right-from", type=float, metavar="SCORE", help="The least score that is right, if not all are 0 or 1."
+)
+@click.option("--common", is_flag=True, help="Keep the questions that all models have.")
+@click.option("--ended", is_flag=True, help="Leave out forced answers.")
+@click.option("--no-thinking", is_flag=True, help="Count texts without thinking: their model does not think.")
+@click.option("--out", "-o", type=Place(), required=True, help="Write the table here.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found of each model as JSON.")
+@click.pass_context
+def import_command(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    models: tuple[str, ...],
+    benchmark: str | None,
+    tokenizer: str | None,
+    columns: tuple[str, ...],
+    right_from: float | None,
+    common: bool,
+    ended: bool,
+    no_thinking: bool,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Write responses from files of other tools as one table.
+
+    `reodsl reg` and `reodsl frontier` take it. All of it is written or nothing. A line for each model says what was found
+    and which kind of curve it gives.
+    """
+    named: list[str | None] = [None] * len(files)
+    # One name is that of all files, wherever it stands.
+    starts = [0, *ctx.obj] if len(models) > 1 else [0]
+    for number, model in enumerate(models):
+        stop = len(files) if number == len(models) - 1 else starts[number + 1]
+        named[starts[number] : stop] = [model] * (stop - starts[number])
+    if len(models) > 1 and (ctx.obj[-1] < len(files) or len({*starts}) <= len(models)):
+        raise problem(
+            "E0116",
+            f"{len(models)} models are named, and not each has files before it",
+            help="write the files of a model and then its name: `a.jsonl --model a b.jsonl --model b`",
+        )
+    paths = assignments("--column", columns)
+    for name in paths:
+        if name not in COLUMNS:
+            raise problem("E0116", f"there is no column `{name}`", help=f"name one of {', '.join(COLUMNS)}")
+    if out.suffix.lower() != ".parquet":
+        raise problem(
+            "E0118",
+            "nothing can be written here: a table of responses is Parquet",
+            where=str(out),
+            help=f"name it {out.with_suffix('.parquet')}",
+        )
+    place = file_to_write(out, files)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    bring = load_registry().import_results
+    if bring is None:
+        raise problem(
+            "E0964", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
+        )
+    given = tuple(zip(files, named, strict=True))
+    found = bring(
+        Import(given, place, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
+    )
+    if as_json:
+        print_json({"out": str(out), "models": [asdict(each) | {"kind": each.kind} for each in found]})
+        return
+    width = max(len(visible(each.model)) for each in found)
+    for each in found:
+        click.echo(f"{visible(each.model):<{width}}  {_describe(each)}")
+    click.echo(f"wrote {out}")
+
+
+def _describe(found: Found) -> str:
+    """Return a line of what was found, what was done to it, and what it gives."""
+    each = found.responses / found.questions
+    parts = [
+        ", ".join(found.form),
+        plural(found.questions, "question") + (f" × {each:g}" if each != 1 else ""),
+    ]
+    parts += [f"tokens of {found.counted} counted from text"] if found.counted else []
+    parts += [f"{found.graded} graded here"] if found.graded else []
+    parts += [f"{found.unfinished} unfinished"] if found.unfinished else []
+    if found.density is not None and found.density < LEAST_DENSITY:
+        parts.append("texts much shorter than their tokens: logged without the reasoning?")
+    return "  ".join([*parts, f"gives: {found.kind}"])

@@ -1,0 +1,317 @@
+"""Commands that read specs or parts of them and run nothing: `check`, `fmt`, `graph`, `budgets`, `explain` and `lsp`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reodsl.cli import completing
+from reodsl.cli.options import amend_option, assignments, frontier_of, name_place, set_option, target_option
+from reodsl.cli.output import has_error, print_json, print_text, show
+from reodsl.cli.place import prepare
+from reodsl.diagnostics import Diagnostic, listed, problem
+from reodsl.diagnostics.pages import codes, page
+from reodsl.graph.task import Graph
+from reodsl.syntax import read_source, source_from_bytes
+from reodsl.syntax.source import MAX_BYTES
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl check specs/quickstart.reo
+  reodsl check specs --json
+  reodsl check specs/qwen3_4b_reo_exp.reo --set n=10
+""",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
+@set_option
+@amend_option
+@click.option("--json", "as_json", is_flag=True, help="Print files and diagnostics as JSON.")
+def check_command(
+    paths: tuple[str, ...], sets: tuple[str, ...], amends: tuple[str, ...], as_json: bool
+) -> None:
+    """Check specs: names, types, units, budgets, recipes and studies.
+
+    Safe on a stranger's spec: nothing in it can run code, read files but those it imports, or reach a network.
+    Exits 1 on an error.
+    """
+    from reodsl.diagnostics.render import to_json
+    from reodsl.language import check_file
+
+    set_values, amend_values = assignments("--set", sets), assignments("--amend", amends)
+    everything: list[Diagnostic] = []
+    files: list[dict[str, Any]] = []
+    for path in spec_files(paths):
+        result = check_file(path, sets=set_values, amends=amend_values)
+        everything.extend(result.diagnostics)
+        bad = has_error(result.diagnostics)
+        files.append({"path": str(path), "ok": not bad})
+        if not as_json:
+            show(result.diagnostics, result.sources)
+            if not bad:
+                click.echo(f"{path}: ok")
+    if as_json:
+        print_json({"files": files, "diagnostics": to_json(everything)})
+    if has_error(everything):
+        raise SystemExit(1)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl fmt specs/quickstart.reo
+  reodsl fmt --check specs
+  reodsl fmt - < draft.reo
+""",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
+@click.option("--check", is_flag=True, help="Write nothing; exit 2 and name the files that would change.")
+def fmt_command(paths: tuple[str, ...], check: bool) -> None:
+    """Rewrite specs in the one canonical layout.
+
+    FILES are .reo files or folders of them; `-` reads a spec from standard input and writes it to standard output.
+    Comments stay. A file with syntax errors is left as it is.
+    """
+    from reodsl.syntax.formatter import format_source
+
+    if "-" in paths and len(paths) > 1:
+        raise problem("E0111", "`-` stands alone", help="write `reodsl fmt -`, or name files only")
+    changed: list[str] = []
+    broken = False
+    for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
+        source = (
+            source_from_bytes(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
+            if name == "-"
+            else read_source(Path(name))
+        )
+        result = format_source(source)
+        show(result.diagnostics, {source.path: source.text})
+        if has_error(result.diagnostics) or result.text is None:
+            broken = True
+            continue
+        if name == "-" and not check:
+            sys.stdout.write(result.text)
+        elif result.text != source.text:
+            changed.append(name)
+            if not check:
+                replace(Path(name), result.text)
+    for name in changed:
+        click.echo(f"would change {name}" if check else f"formatted {name}")
+    if broken:
+        raise SystemExit(1)
+    if check and changed:
+        raise SystemExit(2)
+
+
+def spec_files(paths: Iterable[str]) -> list[Path]:
+    """Return the .reo files named, and those in folders named, each once, in order."""
+    files: dict[Path, None] = {}
+    for name in paths:
+        if not name:
+            # An unset variable of a shell must not stand for all that lies in this folder.
+            raise problem("E0101", "an empty name is not a file", help="name a file, or `.` for this folder")
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*.reo") if each.is_file())
+            if not inside:
+                raise problem(
+                    "E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs"
+                )
+            files.update(dict.fromkeys(inside))
+        else:
+            files[path] = None
+    return list(files)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps mode and links."""
+    aside: Path | None = None
+    try:
+        path = path.resolve()
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, delete=False, encoding="utf-8", newline=""
+        ) as out:
+            aside = Path(out.name)
+            out.write(text)
+        os.chmod(aside, path.stat().st_mode & 0o777)
+        os.replace(aside, path)
+    except OSError as cause:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+        raise problem(
+            "E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
+        ) from cause
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl graph specs/quickstart.reo
+  reodsl graph specs/quickstart.reo --dot | dot -Tsvg > graph.svg
+""",
+)
+@click.argument("spec", shell_complete=completing.files)
+@set_option
+@amend_option
+@target_option
+@click.option("--dot", is_flag=True, help="Print the graph in Graphviz's DOT language.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tasks with their payloads as JSON.")
+def graph_command(
+    spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
+) -> None:
+    """Show the task graph that a spec lowers to."""
+    graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
+    if as_json:
+        print_json({"tasks": [_task(graph, task.id) for task in graph.tasks]})
+    elif dot:
+        click.echo(to_dot(graph))
+    else:
+        print_text(to_text(graph))
+
+
+def to_text(graph: Graph) -> str:
+    """Return a line a task, in an order to run them in: its id, then `<-` and what it reads."""
+    width = max((len(task.id) for task in graph.tasks), default=0)
+    lines = []
+    for task in graph.tasks:
+        sources = list(dict.fromkeys(task.inputs.values()))
+        reads = f"  <- {listed(sources, 4)}" if sources else ""
+        lines.append(f"{task.id:<{width}}{reads}".rstrip())
+    return "\n".join([*lines, f"{len(graph.tasks)} tasks"])
+
+
+def to_dot(graph: Graph) -> str:
+    """Return the graph in DOT, from what is read to what reads it."""
+    lines = ["digraph tasks {", "  rankdir=LR; node [shape=box];"]
+    for task in graph.tasks:
+        lines.append(f"  {_quote(task.id)};")
+        lines += [
+            f"  {_quote(source)} -> {_quote(task.id)};" for source in dict.fromkeys(task.inputs.values())
+        ]
+    return "\n".join([*lines, "}"])
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _task(graph: Graph, task_id: str) -> dict[str, object]:
+    task = graph[task_id]
+    return {
+        "id": task.id,
+        "kind": task.kind,
+        "arm": task.arm,
+        "seed": task.seed,
+        "inputs": task.inputs,
+        "payload": task.payload,
+    }
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl budgets 'exp(from: 1K tokens, to: 32K tokens, n: 5)'
+  reodsl budgets 'linear(to: 32K tokens, n: 5)' --frontier std.paper.qwen3_4b
+  reodsl budgets 'greedy(std.paper.qwen3_4b, to: 32K tokens, n: 5)' --json
+  reodsl budgets '[1K tokens, 4K tokens, 16K tokens, 32K tokens]'
+""",
+)
+@click.argument("expression")
+@click.option(
+    "--frontier", metavar="NAME_OR_FILE", help="Also say how far the trapezoid rule is off on this frontier."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print l_max, budgets, weights (and approximation_error)."
+)
+def budgets_command(expression: str, frontier: str | None, as_json: bool) -> None:
+    """Token budgets of a schedule, and their trapezoid weights.
+
+    EXPRESSION is what a spec writes after `budgets NAME =`. The last entry of a list is the longest response.
+    """
+    from reodsl.language import evaluate_budgets
+    from reodsl.numbers.greedy import describe_schedule
+
+    result = evaluate_budgets(expression)
+    show(result.diagnostics, result.sources)
+    if result.schedule is None:
+        raise SystemExit(1)
+    with name_place(frontier):
+        facts = describe_schedule(result.schedule, None if frontier is None else frontier_of(frontier).curves)
+    if as_json:
+        print_json(facts)
+        return
+    budgets = [*facts["budgets"], facts["l_max"]]
+    width = max(len(f"{value:g}") for value in [*budgets, *facts["weights"]])
+    row = "  ".join
+    click.echo(
+        "Budgets  "
+        + row(f"{value:>{width}g}" for value in budgets)
+        + "   tokens; the last is the longest response"
+    )
+    click.echo("Weights  " + row(f"{value:>{width}g}" for value in facts["weights"]) + "   trapezoid")
+    if "approximation_error" in facts:
+        click.echo(f"On the frontier the sum is off by {facts['approximation_error']:+.3%}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl explain E0402
+  reodsl explain
+""",
+)
+@click.argument("code", required=False, shell_complete=completing.codes)
+@click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
+def explain_command(code: str | None, as_json: bool) -> None:
+    """Explain a diagnostic, with a wrong and a right example."""
+    if code is None:
+        listing = [(each, page(each).splitlines()[0].removeprefix("# ")) for each in codes()]
+        if as_json:
+            print_json([{"code": each, "title": title} for each, title in listing])
+        else:
+            for each, title in listing:
+                click.echo(f"{each}  {title}")
+        return
+    wanted = code.upper()
+    if wanted not in codes():
+        number = wanted.lstrip("EWN").rjust(4, "0")
+        meant = [each for each in codes() if each[1:] == number]
+        near = [each for each in codes() if each[:3] == wanted[:3]]
+        raise problem(
+            "E0110",
+            f"there is no diagnostic {code!r}",
+            notes=[f"those that begin alike: {', '.join(near)}"] if near else [],
+            help=f"did you mean {' or '.join(f'`{each}`' for each in meant)}?"
+            if meant
+            else "write `reodsl explain` to see all of them",
+        )
+    text = page(wanted)
+    if as_json:
+        print_json({"code": wanted, "title": text.splitlines()[0].removeprefix("# "), "text": text})
+    else:
+        click.echo(text.rstrip())
+
+
+@click.command(
+    short_help="Serve an editor: diagnostics, hover, completion, formatting.",
+    epilog="""\b
+Examples:
+  reodsl lsp       as an editor starts it; docs/TOOLS.md has settings for some
+""",
+)
+def lsp_command() -> None:
+    """Speak the Language Server Protocol over standard input and output, for an editor that starts it.
+
+    Diagnostics as you type, formatting, what a setting or name means and where its value comes from, its definition
+    (in the standard library too), and what may be written next. Nothing in a spec is run, and no network is reached.
+    """
+    from reodsl.lsp.server import serve
+
+    serve()
