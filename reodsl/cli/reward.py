@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,23 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.groups import (
     Asked,
-    ResponseSource,
     check_inputs,
+    find_table,
+    list_places,
     make_group,
-    places_of,
-    read_group,
-    refuse_unanswered,
+    read_file,
+    read_options,
+    sample_group,
 )
-from reodsl.cli.options import amend_option, assignments, known_store_option, set_option
+from reodsl.cli.options import Place, amend_option, assignments, known_store_option, set_option
 from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
 from reodsl.ir.reward import Reward, Track, Tried
 from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text
 from reodsl.ir.training import Advantage
+from reodsl.language.chosen_reward import choose_reward
 from reodsl.plan.registry import load_registry
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """A reward, the rule of its advantages, and what each response of a group came to."""
-
-    reward: Reward
-    rule: Advantage
-    experiment: str | None
-    group: Asked
-    tried: tuple[Tried, ...]
 
 
 @click.command(
@@ -46,9 +37,12 @@ class _Shown:
 Examples:
   reodsl reward my.reo --length 10,20,40 --correct yes,yes,no
   reodsl reward my.reo 'mine(alpha: 0.2)' --length 10,20 --correct yes,no
-  reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --length 10,20 \\
-    --correct yes,no --forced 8:no,yes
+  reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --group group.json
   reodsl reward my.reo my_experiment --run quickstart --task vanilla.train.s1 --step 3
+\b
+A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced" and "bare", verdicts
+by cut, as in {"8": false}, on the answer that is forced there and on the first so many tokens alone, and "splits", where it
+is split, its longest last. Beside "responses" are "splits" for all, and "reference", the starting model's, for `ref`.
 """,
 )
 @click.argument("spec", metavar="FILE", shell_complete=completing.files)
@@ -57,18 +51,7 @@ Examples:
 @click.option(
     "--correct", metavar="yes|no,...", help="Whether each is right. One answer counts for all of them."
 )
-@click.option(
-    "--forced",
-    multiple=True,
-    metavar="CUT:yes|no,...",
-    help="Whether the answer forced after so many tokens is right, of each response. Repeatable.",
-)
-@click.option(
-    "--bare",
-    multiple=True,
-    metavar="CUT:yes|no,...",
-    help="Whether the first so many tokens hold the right answer with nothing forced. Repeatable.",
-)
+@click.option("--group", "file", type=Place(), metavar="FILE", help="Take the responses of a group file.")
 @click.option(
     "--given",
     multiple=True,
@@ -77,19 +60,10 @@ Examples:
     " the steps that are done (--given step=20), or a track. Repeatable.",
 )
 @click.option(
-    "--splits",
-    multiple=True,
-    metavar="TOKENS,...",
-    help="Where responses are split, the longest response last. Once for all, or once for each response.",
+    "--run",
+    metavar="RUN",
+    help="Take the responses of a past run: a study, the start of a run's name, or a rollouts.parquet.",
 )
-@click.option(
-    "--ref-length", metavar="TOKENS,...", help="Lengths of the starting model's responses, for `ref`."
-)
-@click.option("--ref-correct", metavar="yes|no,...", help="Whether the starting model's responses are right.")
-@click.option(
-    "--run", metavar="RUN", help="Take the responses of a past run: a study, or the start of a run's name."
-)
-@click.option("--rollouts", metavar="FILE", help="Take the responses of a rollouts.parquet.")
 @click.option("--task", metavar="TASK", help="Which training of the run, as in vanilla.train.s1.")
 @click.option("--step", type=click.IntRange(min=1), help="Which step of the training. Default: the last.")
 @click.option("--question", metavar="ID", help="Which question of the step. Default: the first.")
@@ -102,14 +76,9 @@ def reward_command(
     reward: str | None,
     length: str | None,
     correct: str | None,
-    forced: tuple[str, ...],
-    bare: tuple[str, ...],
+    file: Path | None,
     given: tuple[str, ...],
-    splits: tuple[str, ...],
-    ref_length: str | None,
-    ref_correct: str | None,
     run: str | None,
-    rollouts: str | None,
     task: str | None,
     step: int | None,
     question: str | None,
@@ -122,59 +91,50 @@ def reward_command(
 
     REWARD is a reward that the file declares or imports, a call of one with its arguments, or an experiment, whose own
     settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
-    the responses are made by hand with --length and --correct, or were sampled in a past run.
+    the responses are made by hand with --length and --correct or in a file, or were sampled in a past run.
     """
-    from reodsl.language.chosen_reward import choose_reward
-
     chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
     show(chosen.diagnostics, chosen.sources)
     if chosen.reward is None or has_error(chosen.diagnostics):
         raise SystemExit(1)
-    reference = (ref_length, ref_correct)
-    by_hand = {"--length": length, "--correct": correct, "--forced": forced, "--bare": bare}
-    of_run = {"--task": task, "--step": step, "--question": question}
-    sampled = run is not None or rollouts is not None
-    for option, value in (by_hand if sampled else of_run).items():
-        if value:
-            raise problem(
-                "E0124",
-                f"{option} is of a group made by hand, and these responses were sampled"
-                if sampled
-                else f"{option} is of responses of a past run, and no run is named",
-                help=f"leave {option} out" + ("" if sampled else ", or name a run: --run RUN"),
-            )
-    if sampled:
-        past = ResponseSource(run, rollouts, task, step, question, store_dir)
-        group = read_group(chosen.reward, past, chosen.experiment, given, reference)
+    sources = {"--length and --correct": length or correct, "--group": file, "--run": run}
+    if len(named := [option for option, value in sources.items() if value]) > 1:
+        raise problem("E0124", f"{' and '.join(named)} give two groups of responses", help="give one of them")
+    for option, value in {"--task": task, "--step": step, "--question": question}.items():
+        if value and run is None:
+            message = f"{option} is of responses of a past run, and no run is named"
+            raise problem("E0124", message, help=f"leave {option} out, or name a run: --run RUN")
+    if run is not None:
+        table = find_table(run, task, chosen.experiment, store_dir)
+        asked = sample_group(chosen.reward, table, step, question, given)
     else:
-        group = make_group(chosen.reward, length, correct, forced, bare, given, reference)
-    check_inputs(chosen.reward, splits, group)
-    places = places_of(chosen.reward, splits, group)
+        described = read_file(file) if file is not None else read_options(length, correct)
+        asked = make_group(chosen.reward, described, given)
+    check_inputs(chosen.reward, asked)
+    places = list_places(chosen.reward, asked)
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
             "E0964", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
         )
-    tried = try_reward(chosen.reward, chosen.advantage, group.group, places)
-    refuse_unanswered(chosen.reward, group)
-    shown = _Shown(chosen.reward, chosen.advantage, chosen.experiment, group, tried)
+    tried = try_reward(chosen.reward, chosen.advantage, asked.group, places)
+    # It knows by now at which cuts the reward wants answers.
+    check_inputs(chosen.reward, asked)
+    facts = _facts(chosen.reward, chosen.advantage, chosen.experiment, asked, tried)
     if as_json:
-        print_json(_finite(_facts(shown)))
+        print_json(_finite(facts))
     else:
-        click.echo("\n".join(_lines(shown)))
-    _refuse_endless(shown)
+        click.echo("\n".join(_lines(facts, chosen.reward, asked, tried)))
+    _refuse_endless(chosen.reward, tried)
 
 
-def _facts(shown: _Shown) -> dict[str, Any]:
+def _facts(
+    reward: Reward, rule: Advantage, experiment: str | None, asked: Asked, every: Sequence[Tried]
+) -> dict[str, Any]:
     """Return what is printed, as docs/JSON.md has it; numbers may still be infinite or none."""
-    reward = shown.reward
     names = let_names(reward.lets)
-    rule = {
-        name: getattr(shown.rule, name)
-        for name in ("credit", "normalise", "std", "absent", "batch", "equal", "bound")
-    }
     responses = []
-    for response, tried in zip(shown.group.group.rollouts, shown.tried, strict=True):
+    for response, tried in zip(asked.group.rollouts, every, strict=True):
         at = tried.places or [None] * len(tried.rewards)
         sections = zip(at, tried.rewards, tried.tokens, tried.advantages, strict=False)
         parts = zip(reward.parts, tried.rewards, strict=False)
@@ -206,14 +166,15 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 "response_advantage": tried.advantages[1] if reward.parts else None,
             }
         )
+    rules = ("credit", "normalise", "std", "absent", "batch", "equal", "bound")
     return {
         "reward": reward.name,
-        "experiment": shown.experiment,
-        "question": shown.group.question,
-        "step": shown.group.step,
-        "questions": shown.group.questions,
-        "tracks": dict(zip((each.name for each in reward.tracks), shown.tried[0].tracks, strict=True)),
-        "advantage": rule,
+        "experiment": experiment,
+        "question": asked.group.question or None,
+        "step": asked.step,
+        "questions": asked.questions,
+        "tracks": dict(zip((each.name for each in reward.tracks), every[0].tracks, strict=True)),
+        "advantage": {name: getattr(rule, name) for name in rules},
         "responses": responses,
     }
 
@@ -227,12 +188,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _lines(shown: _Shown) -> list[str]:
+def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[Tried]) -> list[str]:
     """Return the group as a table, a row a response or a split of it, and what its columns are."""
-    reward = shown.reward
     # Pairs, as a let may have the name of a column.
     rows: list[list[tuple[str, str]]] = []
-    for number, each in enumerate(_facts(shown)["responses"], 1):
+    for number, each in enumerate(facts["responses"], 1):
         right = "yes" if each["correct"] else "no"
         head = [("response", str(number)), ("length", str(each["length"])), ("correct", right)]
         head += [(name, f"{value:g}") for name, value in each["given"].items()]
@@ -249,19 +209,18 @@ def _lines(shown: _Shown) -> list[str]:
     cells = [[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
-    lines = []
-    given = shown.group.group.tracks
+    given = asked.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
-    lines += [
+    lines = [
         f"track {each.name} = {given[each.name]:g}, as given"
         if each.name in given
         else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
-        for each, value in zip(reward.tracks, shown.tried[0].tracks, strict=True)
+        for each, value in zip(reward.tracks, every[0].tracks, strict=True)
     ]
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
     if reward.split is not None:
-        lines += _splits(shown)
+        lines += _splits(every)
     if reward.outcome is not None:
         lines.append(f"reward = {expression_text(reward.outcome)}")
     if reward.dense is not None:
@@ -272,7 +231,7 @@ def _lines(shown: _Shown) -> list[str]:
     ]
     names = let_names(reward.lets)
     formulas = [as_written(line, names) for line in lines]
-    return [_title(shown), "", *table, "", *formulas, f"advantage: {_rule(shown)}"]
+    return [_title(facts), "", *table, "", *formulas, f"advantage: {_rule(facts, reward)}"]
 
 
 def _whence(track: Track, done: str) -> str:
@@ -282,44 +241,43 @@ def _whence(track: Track, done: str) -> str:
     return "one step after its start, of this group alone" if done else "its start"
 
 
-def _splits(shown: _Shown) -> list[str]:
+def _splits(every: Sequence[Tried]) -> list[str]:
     """Return where an outcome's statistics look at responses: once where that is the same for all."""
-    places = [", ".join(map(str, each.places)) for each in shown.tried]
+    places = [", ".join(map(str, each.places)) for each in every]
     if len(set(places)) == 1:
         return [f"splits = {places[0]} tokens"]
     return [f"splits of response {number + 1} = {each} tokens" for number, each in enumerate(places)]
 
 
-def _title(shown: _Shown) -> str:
-    group = shown.group
-    name = f"{shown.reward.name}" + (f" of {shown.experiment}" if shown.experiment else "")
-    size = len(group.group.rollouts)
+def _title(facts: dict[str, Any]) -> str:
+    name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
+    size = len(facts["responses"])
     responses = f"{size} response{'' if size == 1 else 's'}"
-    if group.question is None:
+    if facts["question"] is None:
         return f"{name}, {responses}"
-    others = "" if group.questions == 1 else f", one of {group.questions} questions"
-    return f"{name}, {responses} to {group.question} at step {group.step}{others}"
+    others = "" if facts["questions"] == 1 else f", one of {facts['questions']} questions"
+    return f"{name}, {responses} to {facts['question']} at step {facts['step']}{others}"
 
 
-def _rule(shown: _Shown) -> str:
+def _rule(facts: dict[str, Any], reward: Reward) -> str:
     """Return in words how advantages are made."""
-    rule = shown.rule
+    rule = facts["advantage"]
     words = [
         {
-            "group": f"z-scored over the group ({rule.std} deviation)",
+            "group": f"z-scored over the group ({rule['std']} deviation)",
             "center": "less the group's mean",
             "leave_one_out": "less the mean of the others",
             "none": "the reward as it is",
-        }[rule.normalise]
+        }[rule["normalise"]]
     ]
-    if shown.reward.dense is not None:
-        words.append(f"credit {rule.credit}")
-    if rule.batch and not shown.reward.parts:
+    if reward.dense is not None:
+        words.append(f"credit {rule['credit']}")
+    if rule["batch"] and not reward.parts:
         words.append("then z-scored over this group's tokens, where training takes those of the whole step")
     # Parts are not normalised over the batch here, which is what a bound would come after.
-    if rule.bound is not None and not (rule.batch and shown.reward.parts):
-        words.append(f"cut at -{rule.bound:g} and {rule.bound:g}")
-    if shown.experiment is None:
+    if rule["bound"] is not None and not (rule["batch"] and reward.parts):
+        words.append(f"cut at -{rule['bound']:g} and {rule['bound']:g}")
+    if facts["experiment"] is None:
         words.append("the default settings; name an experiment for its own")
     return ", ".join(words)
 
@@ -328,14 +286,14 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _refuse_endless(shown: _Shown) -> None:
+def _refuse_endless(reward: Reward, every: Sequence[Tried]) -> None:
     """Raise E0920 for a reward that is not a number, as a training does."""
-    for number, tried in enumerate(shown.tried):
+    for number, tried in enumerate(every):
         for value in tried.rewards:
             if not math.isfinite(value):
                 raise problem(
                     "E0920",
-                    f"the reward `{shown.reward.name}` is {value} for a response",
+                    f"the reward `{reward.name}` is {value} for a response",
                     where=f"response {number + 1}",
                     help="guard the division, logarithm or root with `if`, `max(…, 1)` or `clip`, and give aggregates"
                     " an `empty:`",

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.size import COLUMNS, add_columns, main, measure_file, measure_packages
 
 # These only go down: what is added makes room, and who makes room lowers them.
-MOST = {"files": 373, "lines": 83_129, "statements": 48_636}
+MOST = {"files": 373, "lines": 82_994, "statements": 48_590}
 
 
 def test_the_code_does_not_grow() -> None:

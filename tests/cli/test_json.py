@@ -92,7 +92,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
     "rehearse": [("rehearse", "far.reo"), ("rehearse", "placed.reo", "--address", "local")],
     "reward": [
-        ("reward", "tiny.reo", "--length", "4,8", "--correct", "yes,no", "--forced", "8:no"),
+        ("reward", "tiny.reo", "--group", "group.json"),
         ("reward", "tiny.reo", "std.rewards.hgpo", "--length", "4", "--correct", "yes", "--given", "mode=0"),
         ("reward", "tiny.reo", "std.rewards.kimi_length(1)", "--run", "small"),
     ],
@@ -171,6 +171,10 @@ def test_what_is_printed_is_what_is_documented(
         ("answers.csv", ANSWERS),
         ("curves.csv", CURVES),
         ("ended.csv", ENDED),
+        (
+            "group.json",
+            '{"responses": [{"length": 4, "correct": true}, {"length": 8, "correct": false, "forced": {"8": false}}]}',
+        ),
         # Found by a task alone: the question is longer than prompts may be.
         ("two.jsonl", f'{{"question": "{"1 " * 99}", "answer": "1"}}\n'),
     ):

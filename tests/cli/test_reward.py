@@ -18,7 +18,21 @@ OWN = """reward short(alpha: number = 0.5) {
 }
 """
 HAND = ("--length", "10,20", "--correct", "yes,no")
+GROUP = ("--group", "group.json")
 Said = Callable[..., str]
+
+
+def write_group(forced: dict[int, list[bool]] | None = None, **more: object) -> None:
+    """Write the responses of `HAND` as a file, with verdicts by cut and more of the group."""
+    responses = [
+        {
+            "length": length,
+            "correct": length == 10,
+            "forced": {cut: each[i] for cut, each in (forced or {}).items()},
+        }
+        for i, length in enumerate((10, 20))
+    ]
+    Path("group.json").write_text(json.dumps({"responses": responses, **more}))
 
 
 @pytest.fixture(autouse=True)
@@ -47,26 +61,14 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     ("name", "arguments"),
     [
         ("outcome", ("own.reo", *HAND)),
-        (
-            "dense",
-            (
-                "quickstart.reo",
-                "reo_exp",
-                *HAND,
-                "--forced",
-                "4:no",
-                "--forced",
-                "8:no,yes",
-                "--forced",
-                "16:no",
-            ),
-        ),
+        ("dense", ("quickstart.reo", "reo_exp", *GROUP)),
         ("parts", ("own.reo", "std.rewards.hgpo", *HAND, "--given", "mode=0,1")),
     ],
 )
 def test_tables(
     name: str, arguments: tuple[str, ...], said: Said, golden: Callable[[str, str], None]
 ) -> None:
+    write_group({4: [False, False], 8: [False, True], 16: [False, False]})
     golden(f"commands/reward_{name}.txt", said(*arguments))
 
 
@@ -103,7 +105,7 @@ def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
 @pytest.mark.parametrize(
     ("more", "said_of_it"),
     [
-        (("--forced", "4,8:yes"), "E0117"),
+        (("--group", "group.json"), "--length and --correct and --group give two groups"),
         (("--step", "3"), "--step is of responses of a past run"),
         (("--task", "vanilla.train.s1"), "--task is of responses of a past run"),
         (("--question", "q1"), "--question is of responses of a past run"),
@@ -119,28 +121,30 @@ def test_no_option_is_read_and_passed_over(
 
 def test_reference_and_splits_are_given(said: Said) -> None:
     harmonizing = "std.rewards.length_harmonizing(gamma: 2)"
-    reference = ("--ref-length", "30,50", "--ref-correct", "yes,no")
-    found = json.loads(said("own.reo", harmonizing, *HAND, *reference, "--json"))
+    write_group(reference=[{"length": 30, "correct": True}, {"length": 50, "correct": False}])
+    found = json.loads(said("own.reo", harmonizing, *GROUP, "--json"))
     # 40 tokens and an accuracy of one half: 40 / 10 - 1 + 2 * 0.5, and 40 / 20 - 1 - 2 * 0.5.
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [4.0, 0.0]
-    cuts = ("--splits", "5,10", "--splits", "20", "--forced", "5:no")
     mrt = 'std.rewards.mrt(at: steps(separator: "\\n", keywords: ["wait"]), alpha: 1)'
-    one, two = json.loads(said("own.reo", mrt, *HAND, *cuts, "--forced", "0:no", "--json"))["responses"]
+    responses = [
+        {"length": 10, "correct": True, "splits": [5, 10], "forced": {"0": False, "5": False}},
+        {"length": 20, "correct": False, "forced": {"0": False}},
+    ]
+    Path("group.json").write_text(json.dumps({"responses": responses, "splits": [20]}))
+    one, two = json.loads(said("own.reo", mrt, *GROUP, "--json"))["responses"]
     assert [section["reward"] for section in one["sections"]] == [1.0, 2.0]
     assert [section["tokens"] for section in two["sections"]] == [20]
 
 
 def test_an_outcome_over_splits_says_where_they_are(said: Said) -> None:
     Path("own.reo").write_text("reward r(at: budgets) {\n  mean(correct(answer(y[:M])) for M in at)\n}\n")
-    cuts = ("--forced", "5:no,yes")
-    text = said("own.reo", "r(at: [5 tokens, 20 tokens])", *HAND, *cuts)
+    write_group({5: [False, True], 12: [True, True]})
+    text = said("own.reo", "r(at: [5 tokens, 20 tokens])", *GROUP)
     assert "splits = 5, 20 tokens" in text
     # The first is wrong at 5 tokens and right at its end, the second right and then wrong.
-    found = json.loads(said("own.reo", "r(at: [5 tokens, 20 tokens])", *HAND, *cuts, "--json"))
+    found = json.loads(said("own.reo", "r(at: [5 tokens, 20 tokens])", *GROUP, "--json"))
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [0.5, 0.5]
-    text = said(
-        "own.reo", "r(at: reached([5 tokens, 12 tokens, 20 tokens]))", *HAND, *cuts, "--forced", "12:yes"
-    )
+    text = said("own.reo", "r(at: reached([5 tokens, 12 tokens, 20 tokens]))", *GROUP)
     assert "splits of response 1 = 5, 10 tokens\nsplits of response 2 = 5, 12, 20 tokens" in text
 
 
@@ -154,7 +158,7 @@ def test_rows_of_a_past_run(said: Said) -> None:
         for number in range(4)
     ]  # fmt: skip
     pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("rollouts.parquet")
-    past = ("--rollouts", "rollouts.parquet")
+    past = ("--run", "rollouts.parquet")
     found = json.loads(said("own.reo", "std.rewards.l1_exact", *past, "--question", "q1", "--json"))
     assert (found["question"], found["step"], found["questions"]) == ("q1", 3, 2)
     rewards = [each["sections"][0]["reward"] for each in found["responses"]]
@@ -164,12 +168,12 @@ def test_rows_of_a_past_run(said: Said) -> None:
     for budget, expected in ((5, 0.0), (7, 1.0)):
         one = json.loads(said("own.reo", bare.format(budget), *past, "--json"))["responses"][0]
         assert one["sections"][0]["reward"] == expected
-    assert "is right at 9 tokens" in said(
-        "own.reo", "std.rewards.reo(at: [8 tokens, 9 tokens, 64 tokens])", *past, code=1
-    )
+    told = said("own.reo", "std.rewards.reo(at: [8 tokens, 9 tokens, 64 tokens])", *past, code=1)
+    assert "the forced answer at 9 tokens" in told
+    assert "give a reward that cuts where the run did" in told
     assert "steps 3 to 3 are there" in said("own.reo", *past, "--step", "4", code=1)
     assert "it has q0, q1" in said("own.reo", *past, "--question", "q9", code=1)
-    assert "group made by hand" in said("own.reo", *past, "--correct", "yes", code=1)
+    assert "--length and --correct and --run give two" in said("own.reo", *past, "--correct", "yes", code=1)
 
 
 @pytest.mark.parametrize(
@@ -178,13 +182,14 @@ def test_rows_of_a_past_run(said: Said) -> None:
         (("own.reo",), "there is no --length"),
         (("own.reo", "--length", "10,20,30", "--correct", "yes,no"), "--correct has 2 values for 3 responses"),
         (("own.reo", "--length", "10", "--correct", "maybe"), "'maybe' is neither yes nor no"),
-        (("own.reo", "--length", "0", "--correct", "yes"), "has a length of 0"),
-        (("own.reo", "--length", "10", "--correct", "yes", "--forced", "yes"), "has no cut"),
-        (("own.reo", "--length", "10", "--correct", "yes", "--splits", "4,8"), "has no splits"),
+        (("own.reo", "--length", "0", "--correct", "yes"), "responses.0.length: input should be greater than 0"),
+        (("own.reo", "--group", "absent.json"), "absent.json"),
+        (("own.reo", "--group", "odd.json"), "responses.0.correct: field required"),
+        (("own.reo", "--group", "odd.json"), "responses.0.splits: value error, it does not rise"),
+        (("own.reo", *GROUP), "`short` has no splits"),
         (("own.reo", "std.rewards.l1_exact", *HAND), "--given budget=…"),
-        (("own.reo", "std.rewards.length_harmonizing(1)", *HAND), "--ref-length 30,50"),
+        (("own.reo", "std.rewards.length_harmonizing(1)", *HAND), '"reference": […]` in a group file'),
         (("own.reo", 'std.rewards.mrt(at: steps(separator: ".", keywords: ["so"]))', *HAND), "reasoning steps end"),
-        (("own.reo", "std.rewards.reo(at: [4 tokens, 8 tokens])", *HAND, "--splits", "8,4"), "does not rise"),
         (("own.reo",), "no --length and no --correct"),
         (("own.reo", "shrot", *HAND), "did you mean `short`?"),
         (("priced.reo", *HAND), 'reodsl reward priced.reo "priced(cost: …)"'),
@@ -194,6 +199,8 @@ def test_rows_of_a_past_run(said: Said) -> None:
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said(arguments: tuple[str, ...], words: str, said: Said) -> None:
+    write_group(splits=[4, 8])
+    Path("odd.json").write_text('{"responses": [{"length": 10, "splits": [8, 4]}]}')
     told = said(*arguments, code=1)
     assert words in told
     assert told.count("error[") == 1
@@ -271,7 +278,8 @@ def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) 
             (),
             (
                 'reads `x.hardness`, and `x.level`, and `mode(y)`, and `python("style.py:score", y)`, and `ref`',
-                "`--given hardness=…`; `--given level=…`; `--given mode=…`; `--given style.py:score=…`; `--ref-length 30,50",
+                "`--given hardness=…`; `--given level=…`; `--given mode=…`; `--given style.py:score=…`; ",
+                '`"reference": […]` in a group file',
             ),
         ),
         ("hungry", ("level=1", "hardness=2", "mode=0"), ("`hungry` reads `python(", "and `ref`")),
@@ -279,8 +287,8 @@ def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) 
             "cutting",
             (),
             (
-                "the forced answer is right at 4, 6 tokens and the bare answer is right at 8 tokens",
-                "`--forced 4:yes,yes --forced 6:yes,yes --bare 8:yes,yes`",
+                "reads the forced answer at 4, 6 tokens, and the bare answer at 8 tokens",
+                '`"forced": {"4": true}` of each response in a group file; `"bare": {"8": true}`',
             ),
         ),
     ],
@@ -363,7 +371,7 @@ def test_values_go_together_with_the_responses_of_a_run(said: Said) -> None:
         for n in range(2)
     ]
     pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("past.parquet")
-    past = ("coded.reo", "coded", "--rollouts", "past.parquet")
+    past = ("coded.reo", "coded", "--run", "past.parquet")
     found = json.loads(said(*past, "--given", "style.py:score=1,0", "--json"))
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [1.0, -0.5]
     assert "--given style.py:score=…" in said(*past, code=1)

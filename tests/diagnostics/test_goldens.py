@@ -61,6 +61,11 @@ FILES: dict[str, object] = {
     "odd.jsonl": '{"qid": "q", "length": 4, "ok": true}',
     "short_edge.json": {"easy": curve((0, 0.2), (1024, 0.5))},
     "torn.json": '{"mine": ',
+    "group.json": {
+        "responses": [
+            {"length": n, "correct": True, "forced": {"4": True, "8": True, "16": True}} for n in (10, 20)
+        ]
+    },
     "a.reo": SMALL,
     "theirs.reo": """from std.miniature import chain_suite
 
@@ -124,7 +129,6 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 HAND = ["--length", "10,20", "--correct", "yes,no"]
-ANSWERS = [word for at in (4, 8, 16) for word in ("--forced", f"{at}:yes,yes")]
 FOLLOWED: dict[str, list[str]] = {
     "E0101": ["check", "a.reo"],
     "E0108": ["check", "a.reo"],
@@ -136,7 +140,7 @@ FOLLOWED: dict[str, list[str]] = {
     "E0117": ["reg", "good.json", *ENDS, "--approximate", "--l-max", "16K"],
     "E0120": ["new", "another.reo"],
     "E0123": ["reward", "a.reo", "vanilla", *HAND],
-    "E0124": ["reward", "a.reo", "reo_exp", *HAND, *ANSWERS],
+    "E0124": ["reward", "a.reo", "reo_exp", "--group", "group.json"],
     "E0410": ["budgets", "exp(from: 1 tokens, to: 1K tokens, n: 2)"],
     "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 2)"],
     "E0413": ["budgets", "[1 tokens, 1023 tokens, 1K tokens]"],

@@ -520,20 +520,25 @@ def test_by_the_command(what: str, tmp_path: Path, capsys: pytest.CaptureFixture
         body = written(case, "f(y, L)" if what in DENSE else "f(y)", what in DENSE)
     rule = reward(body, tmp_path)
     answers = HAND.rollouts
-    options = [
-        f"--{name}={shown([getattr(each, name) for each in answers])}" for name in ("length", "correct")
-    ]
     read = {getattr(each, "field", getattr(each, "function", "")) for each in walk(rule)}
     given = {name: [each.given[name] for each in answers] for name in answers[0].given if name in read}
     if what == "steps that are done":
         given["step"] = [4]
-    options += [f"--given={name}={shown(values)}" for name, values in given.items()]
-    options += [f"--ref-length={shown([each.length for each in HAND.reference])}"]
-    options += [f"--ref-correct={shown([each.correct for each in HAND.reference])}"]
-    for name in ("forced", "bare"):
-        for cut in (3, 4, 6, 7):
-            verdicts = [getattr(each, f"{name}_at")(cut) for each in answers]
-            options.append(f"--{name}={cut}:{shown(verdicts)}")
+    options = [f"--given={name}={shown(values)}" for name, values in given.items()]
+    described = {
+        name: [
+            {"length": each.length, "correct": each.correct}
+            | {
+                kind: {cut: getattr(each, f"{kind}_at")(cut) for cut in (3, 4, 6, 7)}
+                for kind in ("forced", "bare")
+                if name == "responses"
+            }
+            for each in of
+        ]
+        for name, of in (("responses", answers), ("reference", HAND.reference))
+    }
+    (tmp_path / "group.json").write_text(json.dumps(described))
+    options.append(f"--group={tmp_path / 'group.json'}")
     capsys.readouterr()
     assert call("reward", str(tmp_path / "own.reo"), *options, "--json") == 0
     rows = json.loads(capsys.readouterr().out)["responses"]
