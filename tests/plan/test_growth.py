@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.scale_plan import study
+from benchmarks.scale import study
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.plan.render import to_text
