@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reodsl.start.clusters import JOBS, cluster_job
-from reodsl.start.write import MODELS, starting_spec
+from reodsl.start.write import JOBS, MODELS, cluster_job, starting_spec
 
 _HERE = Path(__file__).resolve().parent
 _SHIPPED = _HERE / "quickstart.reo"

@@ -1,11 +1,20 @@
-"""Write a starting spec: a study that imports a published method of the library, or has a reward of its own, to amend."""
+"""Write a starting spec: a study that imports a published method of the library, or has a reward of its own, to amend.
+
+From a compiled spec write the job that runs it on its cluster: a script for SLURM, or a manifest for KubeRay.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
+from string import Template
 from typing import NamedTuple
 
+from reodsl.diagnostics import problem
+from reodsl.ir import Spec
 from reodsl.language.modules import LIBRARY
 from reodsl.syntax import source_from_bytes
 from reodsl.syntax.formatter import format_source
@@ -153,3 +162,38 @@ def _select_used(clause: str, text: str) -> str:
 def _names(name: str, text: str) -> bool:
     """Return whether `text` has a word, outside of strings, comments and names of the library."""
     return re.search(rf"(?<!\.)\b{name}\b", re.sub(r'"(?:[^"\\\n]|\\.)*"|#.*', '""', text)) is not None
+
+
+JOBS = ("slurm", "kuberay")
+"""The kinds of clusters that jobs are written for, each by the template of its name."""
+
+
+def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
+    """Return the job in `file` that runs the spec at `path` by `target`, one of `JOBS`, with the cluster's own numbers.
+
+    Raises E0122 where the spec names no cluster.
+    """
+    cluster = spec.study.cluster
+    if cluster is None:
+        raise problem(
+            "E0122",
+            "the spec names no cluster, so there is nothing to ask a scheduler for",
+            where=path,
+            help="add `cluster = NAME` to its study: `from std.clusters import h100_1x8`, or one of yours",
+        )
+    words = {
+        "spec": path,
+        "file": file,
+        "job": re.sub(r"[^a-z0-9]+", "-", spec.study.name.lower()).strip("-")[:40] or "study",
+        "nodes": cluster.nodes,
+        "gpus": cluster.gpus_per_node,
+        "gpu": cluster.gpu,
+        "quoted": shlex.quote(path),
+        "entrypoint": f"reodsl run --address auto --store /shared/.reodsl -- {shlex.quote(path)}",
+    }
+    if any(not each.isprintable() for each in (path, file, cluster.gpu)):
+        raise problem("E0122", "a path or a GPU's name has letters that no script can hold", help="rename it")
+    if target == "kuberay":
+        words["entrypoint"] = json.dumps(words["entrypoint"])
+    template = (Path(__file__).parent / f"{target}.template").read_text(encoding="utf-8")
+    return Template(template).substitute(words)
