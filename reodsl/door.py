@@ -172,11 +172,11 @@ class _Notebook:
     """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
 
     def __init__(self, loaded: Loaded, quiet: bool, trackers: Sequence[str] = ()) -> None:
-        from reodsl.cli.live import Waiting, display
+        from reodsl.cli.live import display
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
         self.loaded = loaded
-        self.display = Waiting(lambda: display(total, name, quiet, terminal=False))
+        self.display = display(total, name, quiet, terminal=False)
         self.wanted = trackers
         self.trackers: Trackers | None = None
 
@@ -202,14 +202,16 @@ class _Notebook:
         """Write a line where there is something to say."""
         if self.trackers is not None:
             self.trackers.hear(event)
-        self.display.hear(event)
+        if self.display is not None:
+            self.display.hear(event)
 
     def done(self, task_id: str, key: str) -> None:
         """Nothing is told of a result before the run has ended."""
 
     def close(self) -> None:
         """End the display and the trackers."""
-        self.display.close()
+        if self.display is not None:
+            self.display.close()
         if self.trackers is not None:
             self.trackers.close()
             self.check(tuple(self.trackers.news()))
@@ -244,7 +246,7 @@ class Finished:
 
         from rich.console import Console
 
-        from reodsl.report.terminal import report_summary
+        from reodsl.report.results import report_summary
 
         console = Console(record=True, file=io.StringIO(), width=100)
         if "main" in self.tables():

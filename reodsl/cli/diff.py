@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.options import spec_options
+from reodsl.cli.options import complete_runs_or_files, spec_options
 from reodsl.cli.output import print_json, terminal_columns
 from reodsl.cli.place import existing_store, prepare
 from reodsl.diagnostics import misread, problem
@@ -46,8 +45,8 @@ Examples:
   reodsl diff 20260101T120000 20260102T120000        (two runs, by the start of their names; see `reodsl ls`)
 """,
 )
-@click.argument("a", shell_complete=completing.runs_or_files)
-@click.argument("b", required=False, shell_complete=completing.runs_or_files)
+@click.argument("a", shell_complete=complete_runs_or_files)
+@click.argument("b", required=False, shell_complete=complete_runs_or_files)
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")

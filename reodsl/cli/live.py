@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _PLAIN_EVERY = 15.0
-
-
-class Display(Protocol):
-    """Hears of every event; `close` leaves the screen in order."""
-
-    def hear(self, event: Event) -> None:
-        """Show what happened."""
-
-    def close(self) -> None:
-        """End the display."""
 
 
 @dataclass(slots=True)
@@ -108,34 +98,29 @@ class Plain:
         """Nothing is open."""
 
 
-class Quiet:
-    """Shows nothing; the command itself prints errors at the end."""
-
-    def hear(self, event: Event) -> None:
-        """Nothing to show."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class LiveTable:
-    """A live table of the running tasks under a list of the ended ones, for terminals."""
+    """A live table of the running tasks under a list of the ended ones, for terminals.
+
+    It begins once something is done: though nothing is planned, a damaged result may be made anew.
+    """
 
     def __init__(self, board: Board, title: str) -> None:
-        """Drawn on stderr a few times a second."""
+        """Prepare a table that is drawn on stderr a few times a second."""
         from rich.console import Console
         from rich.live import Live
 
         self.board, self.title = board, title
-        self.began = board.clock()
+        self.began, self.shown = board.clock(), False
         self.console = Console(stderr=True, highlight=False)
         self.live = Live(
             console=self.console, refresh_per_second=4, transient=True, get_renderable=self._draw
         )
-        self.live.start()
 
     def hear(self, event: Event) -> None:
         """Take in an event; the end of a task stays on the screen."""
+        if not self.shown and event.kind != "reused":
+            self.shown = True
+            self.live.start()
         self.board.hear(event)
         line = ending(event, self.board.last.get(event.task))
         if line:
@@ -156,33 +141,8 @@ class LiveTable:
         return draw(head, rows, self.console.width, self.console.height)
 
 
-class Waiting:
-    """A display that begins once something is done: though nothing is planned, a damaged result may be made anew."""
-
-    def __init__(self, begin: Callable[[], Display]) -> None:
-        self.begin = begin
-        self.kept: list[Event] = []
-        self.shown: Display | None = None
-
-    def hear(self, event: Event) -> None:
-        """Keep what is only reused; show all from the first other event on."""
-        if self.shown is None and event.kind == "reused":
-            self.kept.append(event)
-            return
-        if self.shown is None:
-            self.shown = self.begin()
-            for each in self.kept:
-                self.shown.hear(each)
-        self.shown.hear(event)
-
-    def close(self) -> None:
-        """End the display, if it began."""
-        if self.shown is not None:
-            self.shown.close()
-
-
-def display(total: int, title: str, quiet: bool, terminal: bool) -> Display:
+def display(total: int, title: str, quiet: bool, terminal: bool) -> LiveTable | Plain | None:
     """Return the display that suits: none, a live table on a terminal, or plain lines."""
     if quiet:
-        return Quiet()
+        return None
     return LiveTable(Board(total), title) if terminal else Plain(Board(total))

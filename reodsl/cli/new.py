@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reodsl.cli import completing
+from reodsl.cli.options import complete_files
 from reodsl.cli.output import file_to_write, has_error, print_json, show
 from reodsl.diagnostics import Problem, problem
 from reodsl.language import compile_file
@@ -42,7 +42,7 @@ Examples:
   reodsl new - --method reo                              to standard output
 """,
 )
-@click.argument("file", required=False, shell_complete=completing.files)
+@click.argument("file", required=False, shell_complete=complete_files)
 @click.option(
     "--method",
     type=Named(list(_METHODS)),
@@ -68,7 +68,7 @@ Examples:
     type=click.Choice(list(JOBS)),
     help="Write a job that runs --spec on the cluster that it names, instead of a spec.",
 )
-@click.option("--spec", metavar="SPEC", help="With --cluster: what to run.", shell_complete=completing.files)
+@click.option("--spec", metavar="SPEC", help="With --cluster: what to run.", shell_complete=complete_files)
 @click.option("--list", "listed", is_flag=True, help="Print the methods and models, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: print them as JSON.")
 def new_command(

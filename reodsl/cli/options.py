@@ -1,4 +1,4 @@
-"""Options that several commands share, and the reading of values on the command line."""
+"""Options that several commands share, the reading of values on the command line, and what a shell completes of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.curves import Reference
@@ -149,3 +150,49 @@ def token_count(option: str, text: str) -> int:
 def token_grid(option: str, text: str) -> tuple[int, ...]:
     """`0,64,1K` as tokens."""
     return tuple(token_count(option, part.strip()) for part in text.split(","))
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files, as the shell completes them."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Codes of diagnostics, in either case."""
+    from reodsl.diagnostics import pages
+
+    return [CompletionItem(code) for code in pages.codes() if code.startswith(incomplete.upper())]
+
+
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Studies that ran, and how complete_runs' names start; none where no store is found."""
+    from reodsl.cli.place import existing_store
+    from reodsl.store.runs import began, records
+
+    try:
+        past = records(existing_store(ctx.params.get("store_dir")))
+    except (Problem, OSError):
+        return []
+    names = [*sorted({record.study for record in past}), *(began(record.name) for record in reversed(past))]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_runs_or_files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Files, and the complete_runs of `complete_runs`."""
+    return complete_files(ctx, param, incomplete) + complete_runs(ctx, param, incomplete)
+
+
+def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tasks of the spec that is named before; none where it has a mistake."""
+    from reodsl.graph.lower import lower
+    from reodsl.language import compile_file
+
+    path = ctx.params.get("spec")
+    if not path or not Path(path).is_file():
+        return []
+    compiled = compile_file(path, target=ctx.params.get("target"))
+    if compiled.spec is None:
+        return []
+    return [CompletionItem(task.id) for task in lower(compiled.spec).tasks if task.id.startswith(incomplete)]

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.options import Place, spec_options
+from reodsl.cli.options import Place, complete_files, complete_tasks, spec_options
 from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
 from reodsl.cli.place import prepare, wrong_files
 from reodsl.diagnostics.excerpt import visible
@@ -35,7 +34,7 @@ Examples:
   reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
+@click.argument("spec", shell_complete=complete_files)
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
@@ -97,8 +96,8 @@ Examples:
   reodsl why specs/quickstart.reo report --json
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
-@click.argument("task", required=False, shell_complete=completing.tasks)
+@click.argument("spec", shell_complete=complete_files)
+@click.argument("task", required=False, shell_complete=complete_tasks)
 @spec_options
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the facts as JSON, the material of the key included."
@@ -219,8 +218,8 @@ Examples:
   reodsl why specs/quickstart.reo vanilla.train.s1       (what changed, before; and the reason, afterwards)
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
-@click.argument("task", shell_complete=completing.tasks)
+@click.argument("spec", shell_complete=complete_files)
+@click.argument("task", shell_complete=complete_tasks)
 @click.option(
     "--because", required=True, metavar="TEXT", help="Why the result still holds; shown in every report."
 )

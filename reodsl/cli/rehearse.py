@@ -10,9 +10,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.doubts import Doubts
-from reodsl.cli.options import Place, spec_options, trust_options
+from reodsl.cli.options import Place, complete_files, spec_options, trust_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import problem
 from reodsl.ir import Spec
@@ -48,7 +46,7 @@ Examples:
   reodsl rehearse specs/quickstart.reo --out /tmp/rehearsed   (keeps its report)
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
+@click.argument("spec", shell_complete=complete_files)
 @spec_options
 @click.option(
     "--engine",
@@ -113,7 +111,7 @@ def rehearse_command(
         raise click.UsageError(f"{option} takes the spec's engine; change that one with --amend")
     if real and address == "local":
         raise click.UsageError("--address local declares GPUs that nobody has; --real wants some")
-    from reodsl.cli.run import Watcher
+    from reodsl.cli.run import Doubts, Watcher
 
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     registry = load_registry()

@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.options import Place, known_store_option
+from reodsl.cli.options import Place, complete_runs, known_store_option
 from reodsl.cli.output import folder_to_fill, print_json, show
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics.render import to_json
@@ -27,7 +26,7 @@ Examples:
   reodsl report quickstart mine --compare     the arms of two runs on one page
 """,
 )
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
 @known_store_option
 @click.option(
     "--out",
@@ -100,7 +99,7 @@ Examples:
 On another machine: ssh -L 8377:127.0.0.1:8377 HOST, and open the address here.
 """,
 )
-@click.argument("run", required=False, shell_complete=completing.runs)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @known_store_option
 @click.option(
     "--port",

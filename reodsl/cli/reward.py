@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from reodsl.cli import completing
 from reodsl.cli.groups import (
     Asked,
     check_inputs,
@@ -20,7 +19,14 @@ from reodsl.cli.groups import (
     read_options,
     sample_group,
 )
-from reodsl.cli.options import Place, amend_option, assignments, known_store_option, set_option
+from reodsl.cli.options import (
+    Place,
+    amend_option,
+    assignments,
+    complete_files,
+    known_store_option,
+    set_option,
+)
 from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
@@ -45,7 +51,7 @@ by cut, as in {"8": false}, on the answer that is forced there and on the first 
 is split, its longest last. Beside "responses" are "splits" for all, and "reference", the starting model's, for `ref`.
 """,
 )
-@click.argument("spec", metavar="FILE", shell_complete=completing.files)
+@click.argument("spec", metavar="FILE", shell_complete=complete_files)
 @click.argument("reward", required=False)
 @click.option("--length", metavar="TOKENS,...", help="How long each response of the group is.")
 @click.option(

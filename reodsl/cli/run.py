@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.doubts import Doubts
-from reodsl.cli.live import Display, Waiting, display
-from reodsl.cli.options import Place, spec_options, trust_options
+from reodsl.cli.live import LiveTable, Plain, display
+from reodsl.cli.options import Place, complete_files, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, Problem, listed, problem
@@ -44,7 +42,7 @@ Examples:
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
+@click.argument("spec", shell_complete=complete_files)
 @spec_options
 @click.option("--local", is_flag=True, help="Run in this process, one task after another, without Ray.")
 @click.option(
@@ -223,16 +221,11 @@ class Watcher:
         receivers: Sequence[Receiver] = (),
     ) -> None:
         """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
-        title = f"{ready.spec.study.name} {plan.digest[:8]}"
-        silent = quiet or as_json
-
-        def shown() -> Display:
-            return display(len(ready.graph.tasks), title, silent, sys.stderr.isatty())
-
+        self.title = f"{ready.spec.study.name} {plan.digest[:8]}"
         self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
-        self.open = shown if plan.work else lambda: Waiting(shown)
-        self.display: Display | None = None
-        self.doubts = Doubts(ready, silent)
+        self.silent = quiet or as_json
+        self.display: LiveTable | Plain | None = None
+        self.doubts = Doubts(ready, self.silent)
         self.wanted = trackers
         self.trackers: Trackers | None = None
         self.receivers = receivers
@@ -254,7 +247,8 @@ class Watcher:
         if self.receivers:
             ready = self.ready
             self.notices = Notices(self.receivers, ready.spec.study.name, ready.store, ready.graph)
-        self.begun, self.display = True, self.open()
+        self.begun = True
+        self.display = display(len(self.ready.graph.tasks), self.title, self.silent, sys.stderr.isatty())
 
     def hear(self, event: Event) -> None:
         """Show an event, and tell of responses without answers."""
@@ -318,7 +312,7 @@ def _print_table(folder: Path) -> None:
         return
     from rich.console import Console
 
-    from reodsl.report.terminal import report_summary
+    from reodsl.report.results import report_summary
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(report_summary(folder, average_only=True, width=console.width))
@@ -353,3 +347,100 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
             ]
         ),
     }
+
+
+ANSWERED = "answered"
+"""A number of a step that is told where few of the responses that ended have an answer: their share."""
+
+
+class Doubts:
+    """Hears of every result of a run; with `quiet` it tells nothing while the run goes on."""
+
+    def __init__(self, ready: Ready, quiet: bool) -> None:
+        """Begin with a run that has not started."""
+        self.ready, self.quiet = ready, quiet
+        self.tables: dict[str, Path] = {}
+        self.shown: set[Diagnostic] = set()
+        self.silent: set[str] = set()
+
+    def done(self, task_id: str, key: str) -> None:
+        """Take in a result, and warn of what makes it doubtful.
+
+        That is: questions that are trained and evaluated on, marks of a chat in them, doubtful references, and responses
+        without answers.
+        """
+        kind = self.ready.graph[task_id].kind
+        if self.quiet or kind not in ("data", "evaluate"):
+            return
+        if kind == "evaluate":
+            self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
+            return
+        from reodsl.doubts.questions import overlaps
+
+        folder = self.ready.store.path(key)
+        self.tables[task_id] = folder
+        diagnostics = [
+            *self._questioned({task_id: folder}),
+            *overlaps(self.ready.graph, self.tables, task_id),
+        ]
+        self._tell(diagnostics)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
+        if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
+            return
+        from reodsl.doubts.answers import warn_unanswered_step
+        from reodsl.doubts.left_out import report_left_out
+
+        task, numbers = self.ready.graph[event.task], event.progress.numbers
+        doubts = report_left_out(task, numbers)
+        if ANSWERED in numbers and task.id not in self.silent:
+            self.silent.add(task.id)
+            doubts.append(warn_unanswered_step(task, numbers[ANSWERED]))
+        self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])
+
+    def _tell(self, diagnostics: list[Diagnostic]) -> None:
+        self.shown.update(diagnostics)
+        show(diagnostics, self.ready.spec.sources)
+
+    def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+        from reodsl.plan.places import locate_failures
+
+        placed = locate_failures(self.ready.spec, self.ready.graph, by_task)
+        return [each for diagnostics in placed.values() for each in diagnostics]
+
+    def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
+        """Return warnings of evaluations in which most responses have no answer."""
+        from reodsl.doubts.answers import find_unanswered
+
+        return self._at_lines(find_unanswered(self.ready.graph, folders))
+
+    def all(self, results: Results, page: Path) -> list[Diagnostic]:
+        """Return every doubt about a finished run, the ones already shown among them."""
+        from reodsl.doubts.answers import find_inexact, find_unended, unlearnt
+        from reodsl.doubts.left_out import list_left_out
+        from reodsl.doubts.questions import overlaps
+
+        folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
+        return [
+            *self._questioned(folders),
+            *overlaps(self.ready.graph, folders),
+            *self._at_lines(list_left_out(self.ready.graph, folders)),
+            *self._unanswered(folders),
+            *self._at_lines(find_inexact(self.ready.graph, folders)),
+            *find_unended(page.parent),
+            *unlearnt(page.parent),
+        ]
+
+    def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
+        """Return findings on marks of a chat in questions and on doubtful references, at the lines that read them."""
+        from reodsl.doubts.questions import chats, doubtful
+
+        return [
+            *self._at_lines(chats(self.ready.graph, folders)),
+            *self._at_lines(doubtful(self.ready.graph, folders)),
+        ]
+
+    def rest(self, results: Results, page: Path) -> list[Diagnostic]:
+        """List the doubts not shown yet."""
+        return [each for each in self.all(results, page) if each not in self.shown]

@@ -11,8 +11,16 @@ from typing import Any
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.options import amend_option, assignments, frontier_of, name_place, set_option, target_option
+from reodsl.cli.options import (
+    amend_option,
+    assignments,
+    complete_codes,
+    complete_files,
+    frontier_of,
+    name_place,
+    set_option,
+    target_option,
+)
 from reodsl.cli.output import has_error, print_json, print_text, show
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, listed, problem
@@ -30,7 +38,7 @@ Examples:
   reodsl check specs/qwen3_4b_reo_exp.reo --set n=10
 """,
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=complete_files)
 @set_option
 @amend_option
 @click.option("--json", "as_json", is_flag=True, help="Print files and diagnostics as JSON.")
@@ -71,7 +79,7 @@ Examples:
   reodsl fmt - < draft.reo
 """,
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=complete_files)
 @click.option("--check", is_flag=True, help="Write nothing; exit 2 and name the files that would change.")
 def fmt_command(paths: tuple[str, ...], check: bool) -> None:
     """Rewrite specs in the one canonical layout.
@@ -157,7 +165,7 @@ Examples:
   reodsl graph specs/quickstart.reo --dot | dot -Tsvg > graph.svg
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
+@click.argument("spec", shell_complete=complete_files)
 @set_option
 @amend_option
 @target_option
@@ -267,7 +275,7 @@ Examples:
   reodsl explain
 """,
 )
-@click.argument("code", required=False, shell_complete=completing.codes)
+@click.argument("code", required=False, shell_complete=complete_codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
 def explain_command(code: str | None, as_json: bool) -> None:
     """Explain a diagnostic, with a wrong and a right example."""

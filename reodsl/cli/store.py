@@ -11,8 +11,7 @@ from typing import Any
 import click
 from humanize import naturalsize
 
-from reodsl.cli import completing
-from reodsl.cli.options import known_store_option
+from reodsl.cli.options import complete_runs, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
@@ -40,7 +39,7 @@ Examples:
   reodsl ls --verify                     read every byte of every result
 """,
 )
-@click.argument("run", required=False, shell_complete=completing.runs)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @click.argument("selector", required=False)
 @known_store_option
 @click.option("--verify", is_flag=True, help="Check the checksums of the results listed; exits 1 on damage.")

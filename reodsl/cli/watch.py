@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reodsl.cli import completing
-from reodsl.cli.options import known_store_option
+from reodsl.cli.options import complete_runs, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics import problem
@@ -39,7 +38,7 @@ Examples:
   reodsl watch --json                    the same as JSON, for scripts
 """,
 )
-@click.argument("run", required=False, shell_complete=completing.runs)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @known_store_option
 @click.option("--once", is_flag=True, help="Show how far the run is and stop; do not wait for its end.")
 @click.option(

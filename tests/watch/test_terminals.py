@@ -35,7 +35,7 @@ def test_the_live_view_is_whole(columns: int, golden: Callable[[str, str], None]
     clock = Clock()
     with terminal(columns) as (file, screen):
         table = LiveTable(Board(23, clock), "quickstart 8c74ac51")
-        table.live.stop()
+        table.shown = True
         table.console = Console(file=file, highlight=False, force_terminal=True, width=columns)
         table.hear(Event("started", "chain_model.model.s1"))
         clock.now = 4
