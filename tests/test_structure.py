@@ -209,7 +209,6 @@ LATE = {
     # A command, a notebook or a function of the door waits for what it needs alone.
     "reodsl/__init__.py", "reodsl/__main__.py",
     "reodsl/cli", "reodsl/door.py", "reodsl/ir/__init__.py", "reodsl/language/__init__.py",
-    "reodsl/report/terminal.py",
     # A tracker's package is needed by those who name it.
     "reodsl/track/worker.py",
 }  # fmt: skip

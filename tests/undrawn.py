@@ -8,11 +8,9 @@ from reodsl.report.figures import Gallery
 from reodsl.report.markup import Markup, tag
 
 
-def place_figure(
-    gallery: Gallery, name: str, draw: object, kind: str | None = None, **options: bool
-) -> Markup:
+def place_figure(gallery: Gallery, name: str, draw: object, **options: bool) -> Markup:
     """What `Gallery.figure` gives, with nothing to draw in it."""
-    return tag("figure", tag("div", class_="vega", data_chart=name), data_kind=kind)
+    return tag("figure", tag("div", class_="vega", data_chart=name))
 
 
 def undraw(setattr: Callable[[object, str, object], None]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from reodsl.cli.options import complete_runs_or_files, spec_options
+from reodsl.cli.options import complete_runs_or_files, existing_store, spec_options
 from reodsl.cli.output import print_json, terminal_columns
-from reodsl.cli.place import existing_store, prepare
+from reodsl.cli.place import prepare
 from reodsl.diagnostics import misread, problem
 from reodsl.diff.compare import Metrics, Payload, compare, read_metrics, read_table
 from reodsl.graph.lower import lower

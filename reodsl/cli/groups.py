@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError
 
-from reodsl.cli.options import token_count, token_grid
-from reodsl.cli.place import existing_store
+from reodsl.cli.options import existing_store, token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import MEMORY, STEP, Aggregate, Given, Name

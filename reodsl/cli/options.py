@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.curves import Reference
+
+if TYPE_CHECKING:
+    from reodsl.store.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -152,6 +156,39 @@ def token_grid(option: str, text: str) -> tuple[int, ...]:
     return tuple(token_count(option, part.strip()) for part in text.split(","))
 
 
+def existing_store(store_dir: Path | None) -> Store:
+    """Return the store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
+    if store_dir is not None:
+        folders = [store_dir]
+    elif (Path(".reodsl") / "format").is_file():
+        folders = [Path(".reodsl")]
+    else:
+        folders = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
+    if len(folders) != 1 or not (folders[0] / "format").is_file():
+        raise no_store(folders)
+    from reodsl.store.store import Store
+
+    store = Store(folders[0])
+    store.recognise()
+    return store
+
+
+def no_store(folders: list[Path]) -> Problem:
+    """Return the diagnostic for a store that is not there, or not the only one."""
+    if len(folders) > 1:
+        return problem(
+            "E0953",
+            f"there are several stores: {', '.join(map(str, folders))}",
+            help="name one: --store DIR",
+        )
+    return problem(
+        "E0953",
+        "there is no store here",
+        where=str(folders[0] if folders else Path(os.curdir).resolve()),
+        help="a spec's store is `.reodsl` beside it: go there, or name it with --store DIR; `reodsl run SPEC` makes one",
+    )
+
+
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Files, as the shell completes them."""
     return [CompletionItem(incomplete, type="file")]
@@ -166,7 +203,6 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Studies that ran, and how complete_runs' names start; none where no store is found."""
-    from reodsl.cli.place import existing_store
     from reodsl.store.runs import began, records
 
     try:

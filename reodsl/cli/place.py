@@ -1,16 +1,17 @@
-"""Find the store of a command, and make a spec ready to plan: compiled, lowered, with its keys."""
+"""Make a spec ready to plan: compiled, lowered, with its keys."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from reodsl.diagnostics import Diagnostic, Problem, problem
+from reodsl.cli.options import assignments
+from reodsl.cli.output import has_error, show
+from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.language import compile_file
 from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Plan, Ready, prepare_study
 from reodsl.store.consent import read_all
-from reodsl.store.store import Store
 
 
 def prepare(
@@ -23,10 +24,6 @@ def prepare(
     quiet: bool = False,
 ) -> Ready:
     """Compile and lower a spec; its warnings go to stderr, unless `quiet`; its errors end the command."""
-    from reodsl.cli.options import assignments
-    from reodsl.cli.output import has_error, show
-    from reodsl.language import compile_file
-
     compiled = compile_file(
         path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
     )
@@ -61,34 +58,3 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         lacks = ()
     # A copy may be without the split, and planning needs no packages.
     return (*code, *(each for each in lacks if each.code not in ("E0708", "E0972")))
-
-
-def existing_store(store_dir: Path | None) -> Store:
-    """Return the store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
-    if store_dir is not None:
-        folders = [store_dir]
-    elif (Path(".reodsl") / "format").is_file():
-        folders = [Path(".reodsl")]
-    else:
-        folders = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
-    if len(folders) != 1 or not (folders[0] / "format").is_file():
-        raise no_store(folders)
-    store = Store(folders[0])
-    store.recognise()
-    return store
-
-
-def no_store(folders: list[Path]) -> Problem:
-    """Return the diagnostic for a store that is not there, or not the only one."""
-    if len(folders) > 1:
-        return problem(
-            "E0953",
-            f"there are several stores: {', '.join(map(str, folders))}",
-            help="name one: --store DIR",
-        )
-    return problem(
-        "E0953",
-        "there is no store here",
-        where=str(folders[0] if folders else Path(os.curdir).resolve()),
-        help="a spec's store is `.reodsl` beside it: go there, or name it with --store DIR; `reodsl run SPEC` makes one",
-    )

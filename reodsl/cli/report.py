@@ -8,9 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from reodsl.cli.options import Place, complete_runs, known_store_option
+from reodsl.cli.options import Place, complete_runs, existing_store, known_store_option
 from reodsl.cli.output import folder_to_fill, print_json, show
-from reodsl.cli.place import existing_store
 from reodsl.diagnostics.render import to_json
 from reodsl.ir import digest
 from reodsl.store.layout import require_place

@@ -22,7 +22,6 @@ from reodsl.cli.options import (
     target_option,
 )
 from reodsl.cli.output import has_error, print_json, print_text, show
-from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, listed, problem
 from reodsl.diagnostics.pages import codes, page
 from reodsl.graph.task import Graph
@@ -175,6 +174,8 @@ def graph_command(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
 ) -> None:
     """Show the task graph that a spec lowers to."""
+    from reodsl.cli.place import prepare
+
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
     if as_json:
         print_json({"tasks": [_task(graph, task.id) for task in graph.tasks]})

@@ -11,9 +11,8 @@ from typing import Any
 import click
 from humanize import naturalsize
 
-from reodsl.cli.options import complete_runs, known_store_option
+from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
-from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.render import ago
 from reodsl.report.formats import plural

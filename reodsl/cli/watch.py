@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reodsl.cli.options import complete_runs, known_store_option
+from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
-from reodsl.cli.place import existing_store
 from reodsl.diagnostics import problem
 from reodsl.store.runs import Record, alive, pick, records
 from reodsl.store.store import Store

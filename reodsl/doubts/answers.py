@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, listed, warning
-from reodsl.doubts.results import Findings, findings_of
+from reodsl.doubts.left_out import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Grading
 

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from reodsl.diagnostics import Diagnostic, note, warning
-from reodsl.doubts.results import Findings, findings_of
 from reodsl.graph.task import Graph, Task
+
+Findings = dict[str, list[Diagnostic]]
+"""Diagnostics by the id of the task that they are about."""
+
+
+def findings_of(
+    graph: Graph, folders: Mapping[str, Path], kinds: str, read: Callable[[Task, Path], list[Diagnostic]]
+) -> Findings:
+    """Return what `read` finds in the folder of each task of some kinds, named with blanks between them.
+
+    `folders` holds the results by task id.
+    """
+    findings = {}
+    for task in graph.tasks:
+        if task.kind in kinds.split() and task.id in folders:
+            try:
+                findings[task.id] = read(task, folders[task.id])
+            except (OSError, ValueError, pl.exceptions.PolarsError):
+                continue
+    return findings
+
 
 MOST = 0.1
 """The share of the data past which leaving it out is a warning, as most people would not expect it."""

@@ -16,7 +16,7 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, warning
 from reodsl.diagnostics.model import shorten_text
-from reodsl.doubts.results import Findings, findings_of
+from reodsl.doubts.left_out import Findings, findings_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import normal_question

@@ -15,9 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.report.artifacts import reading
 from reodsl.report.markup import Markup, json_block, legible, tag
-from reodsl.report.material import Material
+from reodsl.report.material import Material, reading
 
 PAGE = 10_000_000
 """Bytes that a page may have with all its responses."""

@@ -35,8 +35,7 @@ from reodsl.numbers.intervals import (
 )
 from reodsl.numbers.reg import integration_grid
 from reodsl.numbers.verdict import Verdict, common_of, judge
-from reodsl.report.artifacts import Made, read_json, reading
-from reodsl.report.material import MEAN, Material
+from reodsl.report.material import MEAN, Made, Material, read_json, reading
 from reodsl.report.notes import misfits
 from reodsl.report.standing import MOST
 from reodsl.store.files import LARGEST_RECORD, read_plain

@@ -15,9 +15,9 @@ from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
 from reodsl.numbers.verdict import VERDICT, Verdict
-from reodsl.report import copies, export, figures, formats, main_table, notes, provenance, standing, tables
+from reodsl.report import export, figures, formats, main_table, notes, provenance, standing, tables
 from reodsl.report.compare import ComparableArms, Comparison, Run, compare
-from reodsl.report.markup import Child, Markup, tag
+from reodsl.report.markup import Child, Markup, data_table, tag
 from reodsl.report.material import MEAN
 from reodsl.report.page import document, navigation, training_section, verdict
 
@@ -156,7 +156,7 @@ def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.Da
             parts.append(tag("p", f"What differs: {'; '.join(group.apart)}.", class_="about"))
         parts.append(tag("p", _words(group, table), class_="about"))
         parts.append(main_table.main_table(group.material, table, anchors=anchors))
-        parts.append(copies.buttons(f"compared-{place}", group.material, table))
+        parts.append(main_table.buttons(f"compared-{place}", group.material, table))
         parts.append(standing.matrix(group.material.verdict))
     if comparison.same:
         shown = [tag("li", f"{name} is {first}") for name, first in comparison.same.items()]
@@ -235,9 +235,7 @@ def _three(heads: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]) ->
         )
         for setting, *values in rows
     ]
-    table = tag("table", tag("thead", head), tag("tbody", body), class_="differences")
-    label = f"Settings of {first}"
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+    return data_table(head, body, f"Settings of {first}", "differences")
 
 
 def _runs(runs: Sequence[Run]) -> list[Markup]:
@@ -260,6 +258,4 @@ def _runs(runs: Sequence[Run]) -> list[Markup]:
         )
     names = ("run", "its name", "spec", "seeds", "arms evaluated", "its own report")
     head = tag("tr", [tag("th", name, class_="text", scope="col") for name in names], class_="only")
-    table = tag("table", tag("thead", head), tag("tbody", rows))
-    listed = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Runs")
-    return [listed, *(provenance.artifacts(run.material, run.label) for run in runs)]
+    return [data_table(head, rows, "Runs"), *(provenance.artifacts(run.material, run.label) for run in runs)]

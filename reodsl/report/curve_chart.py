@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import polars as pl
 
@@ -21,15 +20,12 @@ WIDE = 16
 """The span of budgets past which small ones have no room on a linear axis."""
 LINE = 15
 """The least distance between two names, in pixels."""
-Scale = Literal["linear", "log"]
-SCALES: tuple[Scale, ...] = ("linear", "log")
 
 
 def curves(
     material: Material,
     benchmark: str = MEAN,
     lines: Sequence[str] | None = None,
-    scale: Scale = "linear",
     width: Width = vega.WIDTH,
     named: bool = False,
 ) -> Json:
@@ -44,7 +40,7 @@ def curves(
     rows, edges = curve_rows(material, benchmark, names), frontier_rows(material, benchmark)
     datasets = Rows()
     data = datasets.add(rows)
-    x = _budget_axis([*rows["budget"], *edges["budget"]], scale)
+    x = _budget_axis([*rows["budget"], *edges["budget"]])
     columns = [name for name in ("kind", "inexact") if name in material.curves.columns]
     labels = ", ".join(str(material.curves[name].drop_nulls().first()) for name in columns)
     y = channel("accuracy", title=f"accuracy ({labels})" if labels else "accuracy", axis={"format": "%"})
@@ -168,19 +164,13 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
     return mean.join(winners, on="budget", how="left", maintain_order="left")
 
 
-def usual_scale(material: Material) -> Scale:
-    """Return the axis that budgets are shown on first: logarithmic where they span more than 16 times."""
-    budgets = material.curves.filter(pl.col("budget") > 0)["budget"]
-    return "log" if budgets.len() and budgets.max() > WIDE * budgets.min() else "linear"  # type: ignore[operator]
-
-
-def _budget_axis(budgets: Sequence[int], scale: Scale) -> Json:
-    """Return budgets on a linear axis, or on one that is linear up to the smallest above 0 and logarithmic past it."""
+def _budget_axis(budgets: Sequence[int]) -> Json:
+    """Return budgets on a linear axis, or where they span much on one that is logarithmic past the smallest above 0."""
     name = "budget (tokens of the response)"
-    if scale == "linear" or not budgets:
+    least, most = min((each for each in budgets if each > 0), default=1), max(budgets, default=0)
+    if most <= WIDE * least:
         linear = {"nice": False, "zero": True}
         return channel("budget", title=name, scale=linear, axis={"labelOverlap": "greedy"})
-    least, most = min((b for b in budgets if b > 0), default=1), max(budgets)
     ticks = [0, *(2**k for k in range(most.bit_length() + 1) if least <= 2**k <= most)]
     symlog = {"type": "symlog", "constant": least, "nice": False}
     axis = {"values": ticks, "labelOverlap": "greedy", "format": ",d"}

@@ -13,11 +13,10 @@ from reodsl.diagnostics import problem
 from reodsl.ir.base import dumped
 from reodsl.numbers.verdict import Verdict
 from reodsl.report import gap, schedules, tables, theme, verdict_words
-from reodsl.report.balanced import balanced_table
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
 from reodsl.report.material import TIMED, Material
-from reodsl.report.published import compare_numbers
+from reodsl.report.study_tables import balanced_table, compare_numbers
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:

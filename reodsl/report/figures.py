@@ -9,19 +9,15 @@ from typing import Any
 import polars as pl
 
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import SCALES, curves, usual_scale
+from reodsl.report.curve_chart import curves
 from reodsl.report.markup import Markup, dot, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.spread_charts import (
-    compute_settled,
     difficulty,
     difficulty_rows,
     length_rows,
     lengths,
     reference,
-    reward_rows,
-    rewards,
-    settled_rows,
 )
 from reodsl.report.tradeoff_charts import gaps, scatter
 from reodsl.report.training_chart import COUNTS, metrics_of, training, training_rows
@@ -34,14 +30,12 @@ class Gallery:
 
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def figure(
-        self, name: str, chart: Json, kind: str | None = None, hidden: bool = False, wide: bool = False
-    ) -> Markup:
+    def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
         """Keep a chart and return the figure that shows it."""
         key = safe_name(name, self.specs)
         self.specs[key] = _legible(chart)
         place = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
-        return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
+        return tag("figure", place, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the page's charts, by name with a spec as wide as its place, and the rows by name, each stored once."""
@@ -105,53 +99,36 @@ def curve_group(
     lines: Sequence[str] = (),
     keys: Markup | None = None,
 ) -> Markup:
-    """Return accuracy over budgets on each of some benchmarks, their mean large, on a linear or a logarithmic axis.
+    """Return accuracy over budgets on each of some benchmarks, their mean large.
 
     `lines` are the arms that are switched on, or all; `keys` switch them, in place of a legend.
     """
     arms = [arm for arm in material.arms if arm in lines] or list(material.arms)
-    first = usual_scale(material)
     figures = [
         gallery.figure(
-            f"{name}-{title(benchmark)}-{scale}",
-            curves(material, benchmark, arms, scale, named=benchmark == MEAN),
-            kind=scale,
-            hidden=scale != first,
+            f"{name}-{title(benchmark)}",
+            curves(material, benchmark, arms, named=benchmark == MEAN),
             wide=benchmark == MEAN,
         )
-        for scale in SCALES
         for benchmark in benchmarks
     ]
-    buttons = [
-        tag(
-            "button",
-            f"{scale} budgets",
-            type="button",
-            data_show=scale,
-            aria_pressed=str(scale == first).lower(),
-        )
-        for scale in SCALES
-    ]
-    toggle = tag("div", buttons, class_="toggle", role="group")
     above = (
         legend(material, material.arms, frontier=material.frontier().height > 0, shown=arms)
         if keys is None
         else None
     )
-    return tag("div", tag("div", toggle, above, tag("div", figures, class_="charts")), keys, data_group=True)
+    return tag("div", tag("div", above, tag("div", figures, class_="charts")), keys, data_group=True)
 
 
 SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, pl.DataFrame], Json]]] = {
     "lengths": (length_rows, lengths),
-    "settled": (settled_rows, compute_settled),
     "difficulty": (difficulty_rows, difficulty),
-    "rewards": (reward_rows, rewards),
 }
 """Charts of how responses are spread: the rows that each is drawn from, and the chart."""
 
 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return how responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
+    """Return how responses are spread, by length and by difficulty; None where nothing was kept."""
     rows = {name: read(material) for name, (read, _) in SPREAD.items()}
     present = {arm for frame in rows.values() for arm in frame["arm"]}
     arms = [arm for arm in material.drawn if arm in present]
@@ -163,20 +140,13 @@ def spread_group(gallery: Gallery, material: Material) -> Markup | None:
         if rows[name].height
     ]
     about = (
-        "An answer has turned right for good at a budget if it is right there and at every larger one: what the accuracy "
-        "above has in addition turns wrong again. "
+        f"How difficult a question is says {reference(material)}: the share of its own responses that are right, over all "
+        "seeds."
     )
-    if rows["difficulty"].height:
-        about += (
-            f"How difficult a question is says {reference(material)}: the share of its own responses that are right, over "
-            "all seeds. "
-        )
-    if rows["rewards"].height:
-        about += "Rewards are those of the last tenth of a training's steps, as shares of the arm's largest."
     return tag(
         "div",
         tag("h3", "How responses are spread"),
-        tag("p", about.strip(), class_="about"),
+        tag("p", about, class_="about") if rows["difficulty"].height else None,
         legend(material, arms, frontier=False),
         tag("div", shown, class_="charts two"),
         data_group=True,

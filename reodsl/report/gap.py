@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from reodsl.numbers.intervals import Interval, interval
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.report import formats, vega
-from reodsl.report.artifacts import reading
 from reodsl.report.main_table import number
-from reodsl.report.markup import Markup, name_cell, tag
-from reodsl.report.material import MEAN, Material
+from reodsl.report.markup import Markup, data_table, name_cell, tag
+from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.results import Cell
 from reodsl.report.vega import Json, Rows, channel, layer
 
@@ -111,10 +110,7 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
         body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
     named = [tag("th", each, scope="col") for each in heads.values()]
     head = tag("tr", tag("th", "arm", class_="name"), named, class_="only")
-    whole = tag("table", tag("thead", head), tag("tbody", body), class_="results")
-    return tag(
-        "div", whole, class_="scroll", tabindex="0", role="region", aria_label="Where the gap comes from"
-    )
+    return data_table(head, body, "Where the gap comes from", "results")
 
 
 def gap_chart(rows: pl.DataFrame) -> Json:

@@ -84,6 +84,13 @@ def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
     )
 
 
+def data_table(head: Child, body: Child, label: str | None = None, class_: str | None = None) -> Markup:
+    """Return a table of head and body that scrolls by itself where it is too wide, named where there is a `label`."""
+    whole = tag("table", tag("thead", head), tag("tbody", body), class_=class_)
+    role = "region" if label else None
+    return tag("div", whole, class_="scroll", tabindex="0", role=role, aria_label=label)
+
+
 def json_block(identity: str, value: Any) -> Markup:
     """Return data for the page's script: `<script type="application/json" id=…>`.
 

@@ -175,14 +175,6 @@
           other.setAttribute("aria-pressed", String(button.dataset.all === "on"));
         switched();
       });
-    for (const button of group.querySelectorAll("button[data-show]"))
-      button.addEventListener("click", () => {
-        for (const other of group.querySelectorAll("button[data-show]"))
-          other.setAttribute("aria-pressed", String(other === button));
-        for (const figure of group.querySelectorAll("figure[data-kind]"))
-          figure.hidden = figure.dataset.kind !== button.dataset.show;
-        drawAll();
-      });
   }
   for (const controls of document.querySelectorAll(".shaping")) {
     const changed = () => {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from reodsl.ir.study import Table
 from reodsl.numbers.verdict import Verdict
 from reodsl.report import (
     all_responses,
-    copies,
     drawing,
     figures,
     formats,
@@ -22,19 +22,18 @@ from reodsl.report import (
     main_table,
     notes,
     provenance,
-    published,
     schedules,
     standing,
+    study_tables,
     tables,
     theme,
     trained_amounts,
-    unjudged,
     verdict_words,
 )
-from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.markup import Child, Markup, json_block, render, tag
-from reodsl.report.material import MEAN, Material
+from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.standing import leading, note_left_out, only
+from reodsl.report.study_tables import Subset, balanced_table
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("responses.js", "page.js")
@@ -203,7 +202,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     parts: list[Child] = [
         tag("p", least, spread_note(material), class_="about"),
-        unjudged.note_evaluations(material),
+        note_evaluations(material),
         *_list_inexact(material),
     ]
     if study.tables:
@@ -213,7 +212,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
             parts += _table(material, table, wanted)
     else:
         parts.append(main_table.main_table(material, table))
-        parts.append(copies.buttons("main", material, table))
+        parts.append(main_table.buttons("main", material, table))
     lines = [tag("p", line) for line in _reading(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
     return [*parts, standing.matrix(material.verdict), how, *_list_accepted(material)]
@@ -278,8 +277,8 @@ def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child
         table = subset.table
     parts.append(main_table.main_table(material, table, wanted.rows, wanted.shown))
     name = figures.safe_name(f"table-{wanted.name}", ())
-    parts.append(copies.buttons(name, material, table, wanted.rows, wanted.shown))
-    return [*parts, published.beside(wanted, published.compare_numbers(wanted, table))]
+    parts.append(main_table.buttons(name, material, table, wanted.rows, wanted.shown))
+    return [*parts, study_tables.beside(wanted, study_tables.compare_numbers(wanted, table))]
 
 
 def _subset_words(subset: Subset) -> str:
@@ -344,7 +343,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
     shown: list[Child] = (
-        [tag("p", about, class_="about"), unjudged.note_trainings(material), *groups] if groups else []
+        [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     )
     return shown + trained_amounts.section(material) + trained_amounts.data_section(material)
 
@@ -365,3 +364,59 @@ def _weight(gallery: figures.Gallery) -> int:
         (_HERE / name).stat().st_size for name in (*_SCRIPTS, "page.css")
     )
     return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
+
+
+SHOWN = 5
+"""Reasons that are shown, the commonest first."""
+_WORDS = {
+    "verifier_timeouts": "took the verifier more than its time",
+    "verifier_failures": "made it fail",
+    "reward_failures": "made the reward's Python fail",
+}
+
+
+def note_evaluations(material: Material) -> Markup | None:
+    """Return how many answers of evaluations count as wrong because they were never judged, or None where none are."""
+    means = material.summary.filter(pl.col("benchmark") == MEAN)
+    words = _count_unjudged(means)
+    if not words:
+        return None
+    worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
+    arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
+    names = ("samples.parquet", "forced.parquet")
+    files = [folder / name for folder in material.evaluations.values() for name in names]
+    return _draw_note(f"{words}, whole or forced, most of {arm}'s; they count as wrong.", files)
+
+
+def note_trainings(material: Material) -> Markup | None:
+    """Return the same of trainings, where a response that made the reward's Python fail is paid least."""
+    words = _count_unjudged(material.metrics)
+    files = [folder / "rollouts.parquet" for folder in material.trainings.values()]
+    about = "while training; they count as wrong, and a response at which the reward's Python fails is paid least."
+    return _draw_note(f"{words} {about}", files) if words else None
+
+
+def _count_unjudged(rows: pl.DataFrame) -> str:
+    counts = {name: int(rows[name].sum()) for name in _WORDS if name in rows.columns}
+    return " and ".join(
+        f"{formats.plural(count, 'answer')} {_WORDS[name]}" for name, count in counts.items() if count
+    )
+
+
+def _draw_note(words: str, files: Iterable[Path]) -> Markup:
+    reasons: Counter[str] = Counter()
+    for file in files:
+        if not file.is_file():
+            continue
+        with reading(file):
+            scan = pl.scan_parquet(file, glob=False)
+            kind = scan.collect_schema().get("unsettled")
+            if kind is not None:
+                column = scan.select("unsettled").drop_nulls().collect(engine="streaming")["unsettled"]
+                each = column.explode() if isinstance(kind, pl.List) else column
+                reasons.update(dict(each.value_counts().iter_rows()))
+    shown = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    lines = [tag("li", f"{count:,} × {why}") for why, count in shown[:SHOWN]]
+    more = sum(count for _, count in shown[SHOWN:])
+    lines += [tag("li", f"{more:,} for other reasons")] if more else []
+    return tag("div", tag("p", words), tag("ul", lines) if lines else None, class_="about warn")

@@ -13,7 +13,7 @@ from reodsl.ir import Spec
 from reodsl.ir.data import Judge, verifier_words
 from reodsl.ir.study import Study
 from reodsl.report import formats, notes
-from reodsl.report.markup import Markup, tag
+from reodsl.report.markup import Markup, data_table, tag
 from reodsl.report.material import Material
 
 PACKAGES = (
@@ -175,6 +175,9 @@ def artifacts(material: Material, label: str = "") -> Markup:
         )
     names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll", tabindex="0")
     whose = label or "this report"
-    return tag("details", tag("summary", f"{formats.plural(len(rows), 'result')} behind {whose}"), table)
+    return tag(
+        "details",
+        tag("summary", f"{formats.plural(len(rows), 'result')} behind {whose}"),
+        data_table(head, rows),
+    )

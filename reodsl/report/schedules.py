@@ -17,7 +17,7 @@ from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
 from reodsl.report import formats, theme, vega
 from reodsl.report.figures import Gallery
-from reodsl.report.markup import Markup, name_cell, tag
+from reodsl.report.markup import Markup, data_table, name_cell, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.vega import Json, Rows, channel
 
@@ -144,7 +144,7 @@ def section(material: Material) -> Markup | None:
         tag("th", "area error"),
         class_="only",
     )
-    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
+    return data_table(head, body)
 
 
 def _splits(row: ArmSplits) -> Markup:

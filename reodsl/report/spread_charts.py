@@ -1,15 +1,13 @@
-"""Draw how responses are spread: by length and difficulty, by where answers turn right for good, and by reward."""
+"""Draw how responses are spread: by length, and by the difficulty of their questions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from reodsl.report import vega
-from reodsl.report.artifacts import reading
-from reodsl.report.material import Material
+from reodsl.report.material import Material, reading
 from reodsl.report.vega import Cross, Json, Rows, channel, layer
 
 HEIGHT = 230
@@ -17,11 +15,6 @@ LEVELS = ("always", "3/4 or more", "1/2 to 3/4", "1/4 to 1/2", "less", "never")
 """Levels of how often the base model is right on a question, the easiest first."""
 LENGTHS = 32
 """Stretches of equal size from 0 to the longest response of any arm."""
-REWARDS = 24
-"""Stretches of equal size for rewards, from the least to the largest."""
-LAST = 0.1
-"""The share of a training's steps, its last ones, whose rewards are shown."""
-_KEYS = ["benchmark", "question", "sample"]
 
 
 def lengths(material: Material, rows: pl.DataFrame) -> Json:
@@ -36,7 +29,7 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
         channel("right", title="of them right", format=".1%"),
     ]
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
-    y = _share("share of responses")
+    y = channel("share", title="share of responses", axis={"format": "%"})
     line = vega.lines(data, x, y, material, arms, tooltip=tooltip, interpolate="step-after")
     peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
     most = ", ".join(
@@ -106,7 +99,8 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     """Return accuracy of each arm on questions by how often the base model is right on them, from `difficulty_rows`."""
     datasets = Rows()
     data = datasets.add(rows)
-    arms = _arms(material, rows)
+    there = set(rows["arm"])
+    arms = [arm for arm in material.drawn if arm in there]
     x = channel(
         "level",
         "nominal",
@@ -206,136 +200,3 @@ def _shares(material: Material, arm: str) -> pl.DataFrame | None:
             .sort("benchmark", "question")
             .collect(engine="streaming")
         )
-
-
-def compute_settled(material: Material, rows: pl.DataFrame) -> Json:
-    """Return the share of responses right at a budget and at every larger one, from `settled_rows`."""
-    datasets = Rows()
-    data = datasets.add(rows)
-    x = channel("budget", title="budget (tokens of the response)", scale={"nice": False})
-    y = _share("responses that are right from here on")
-    return vega.chart(
-        datasets,
-        [vega.lines(data, x, y, material, _arms(material, rows), interpolate="step-after")],
-        title="where answers turn right for good",
-        about=f"Share of responses right from a budget on: {vega.ends(rows, 'budget', 'share', '.0%')}.",
-        height=HEIGHT,
-        cross=Cross("budget", "share", data, percent=True),
-    )
-
-
-def settled_rows(material: Material) -> pl.DataFrame:
-    """Return arm, budget, and the share of its responses right at this budget of the grid and at every larger one."""
-    schema = {"arm": pl.String, "budget": pl.Int64, "share": pl.Float64}
-    frames = []
-    for arm in material.arms:
-        files = [
-            folder / "forced.parquet"
-            for (name, _), folder in material.evaluations.items()
-            if name == arm and (folder / "forced.parquet").is_file()
-        ]
-        if not files:
-            continue
-        with reading(files[0]):
-            wrong = pl.concat(
-                [
-                    pl.scan_parquet(file, glob=False)
-                    .group_by(_KEYS)
-                    .agg(pl.col("budget").filter(~pl.col("correct")).max().alias("last"))
-                    .group_by("last")
-                    .agg(pl.len().alias("count"))
-                    for file in files
-                ]
-            ).collect(engine="streaming")
-            grid = (
-                pl.scan_parquet(files[0], glob=False)
-                .select(pl.col("budget").unique().sort())
-                .collect(engine="streaming")["budget"]
-            )
-        if len(grid) < 2:
-            continue
-        total = int(wrong["count"].sum())
-        settles = [
-            int(wrong.filter(pl.col("last").is_null() | (pl.col("last") < budget))["count"].sum()) / total
-            for budget in grid
-        ]
-        frames.append(
-            pl.DataFrame({"arm": [arm] * len(grid), "budget": grid, "share": settles}, schema=schema)
-        )
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
-
-
-def rewards(material: Material, rows: pl.DataFrame) -> Json:
-    """Return the share of an arm's last rollouts by reward, as shares of the arm's largest, from `reward_rows`."""
-    datasets = Rows()
-    data = datasets.add(rows)
-    x = channel("reward", title="reward (share of the arm's largest)", axis={"format": "%"})
-    y = _share("share of rollouts")
-    return vega.chart(
-        datasets,
-        [vega.lines(data, x, y, material, _arms(material, rows), interpolate="step")],
-        title="rewards at the end of training",
-        about=f"Share of the last rollouts by reward: {vega.ends(rows, 'reward', 'share', '.0%')}.",
-        height=HEIGHT,
-        cross=Cross("reward", "share", data, percent=True, share=True),
-    )
-
-
-def reward_rows(material: Material) -> pl.DataFrame:
-    """Return arm, reward (the middle of a stretch, as a share of the arm's largest in size), and the share of rollouts.
-
-    They are those of the last tenth of the steps of each arm's last stage, all seeds together.
-    """
-    schema = {"arm": pl.String, "reward": pl.Float64, "share": pl.Float64}
-    last: dict[tuple[str, int | None], int] = {}
-    for arm, seed, index in material.trainings:
-        last[arm, seed] = max(index, last.get((arm, seed), 0))
-    values: dict[str, list[pl.Series]] = {}
-    for (arm, seed, index), folder in material.trainings.items():
-        path = folder / "rollouts.parquet"
-        if index != last[arm, seed] or not path.is_file():
-            continue
-        with reading(path):
-            scan = pl.scan_parquet(path, glob=False)
-            if "reward" not in scan.collect_schema().names():
-                continue
-            frame = (
-                scan.filter(pl.col("step") > (1 - LAST) * pl.col("step").max())
-                .select(pl.col("reward").cast(pl.Float64))
-                .collect(engine="streaming")
-            )
-        finite = frame["reward"].drop_nulls()
-        values.setdefault(arm, []).append(finite.filter(finite.is_finite()))
-    frames = []
-    for arm in material.drawn:
-        if arm not in values:
-            continue
-        every = pl.concat(values[arm])
-        largest = every.abs().max()
-        if not every.len() or not largest:
-            continue
-        size = 2 / REWARDS
-        place = (every / float(largest) / size).floor().clip(-REWARDS // 2, REWARDS // 2 - 1)  # type: ignore[arg-type]
-        counts = dict(place.value_counts().rows())
-        least = 0 if float(place.min()) >= 0 else -REWARDS // 2
-        places = range(least, REWARDS // 2)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "arm": [arm] * len(places),
-                    "reward": [(at + 0.5) * size for at in places],
-                    "share": [counts.get(float(at), 0) / every.len() for at in places],
-                },
-                schema=schema,
-            )
-        )
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
-
-
-def _share(title: str) -> Json:
-    return channel("share", title=title, axis={"format": "%"})
-
-
-def _arms(material: Material, rows: pl.DataFrame) -> Sequence[str]:
-    there = set(rows["arm"])
-    return [arm for arm in material.drawn if arm in there]

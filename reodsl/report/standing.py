@@ -9,7 +9,7 @@ import polars as pl
 
 from reodsl.numbers.verdict import PairDifference, Verdict
 from reodsl.report import formats, notes, theme
-from reodsl.report.markup import Markup, dot, tag
+from reodsl.report.markup import Markup, data_table, dot, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.results import cell
 from reodsl.report.verdict_words import equal, format_margin, is_tie
@@ -151,8 +151,7 @@ def matrix(verdict: Verdict | None) -> Markup | None:
         f"arm is ahead. [ ] {100 * verdict.confidence:g}% interval of each pair by itself; {formats.APART} differs with all "
         f"{len(verdict.pairs)} pairs counted (Holm). Equal responses have one text, for one sample of a question."
     )
-    whole = tag("table", tag("thead", head), tag("tbody", body))
-    scrolled = tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="Every two arms")
+    scrolled = data_table(head, body, "Every two arms")
     inside = tag("div", tag("p", words), class_="inside")
     return tag("details", tag("summary", "Every two arms"), inside, scrolled, id="pairs")
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from reodsl.ir.training import FromModel, FromTraining, Ppo, Source, Stage
 from reodsl.report import formats, theme
-from reodsl.report.markup import Child, Markup, name_cell, tag
+from reodsl.report.markup import Child, data_table, name_cell, tag
 from reodsl.report.material import Material
 
 CLOSE = 0.05
@@ -96,9 +96,8 @@ def section(material: Material) -> list[Child]:
         for row in rows.to_dicts()
     ]
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in COLUMNS], class_="only")
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
     warning = [tag("p", warned, class_="about warn")] if unequal else []
-    return [tag("h3", "Trained amounts"), *warning, tag("p", words, class_="about"), table]
+    return [tag("h3", "Trained amounts"), *warning, tag("p", words, class_="about"), data_table(head, body)]
 
 
 def data_section(material: Material) -> list[Child]:
@@ -137,11 +136,7 @@ def data_section(material: Material) -> list[Child]:
     ]
     heads = ("decided by", "of", "lost", "lost (%)", "trained on", *(("left out",) if drops else ()))
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in heads], class_="only")
-    return [tag("h3", "Left out of training"), tag("p", words, class_="about"), _table(head, body)]
-
-
-def _table(head: Markup, body: list[Markup]) -> Markup:
-    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
+    return [tag("h3", "Left out of training"), tag("p", words, class_="about"), data_table(head, body)]
 
 
 def _stages(checkpoint: Source) -> tuple[Stage, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from reodsl.report.artifacts import read_origin
+from reodsl.report.material import read_origin
 from reodsl.report.provenance import collect_versions
 from reodsl.store.manifest import PLACE
 from reodsl.store.store import Store

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.report.artifacts import read_json, read_origin, read_parquet
-from reodsl.report.balanced import _samples
+from reodsl.report.material import read_json, read_origin, read_parquet
+from reodsl.report.study_tables import _samples
 
 READERS: dict[str, Callable[[Path], object]] = {
     "budgets.json": read_json,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from reodsl.report.copies import buttons, latex, markdown, plain, rows
+from reodsl.report.main_table import buttons, latex, markdown, plain, rows
 from reodsl.report.material import Material
 from reodsl.report.tables import main
 

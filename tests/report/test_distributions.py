@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,15 +12,11 @@ from reodsl.report.material import Material
 from reodsl.report.spread_charts import (
     LENGTHS,
     LEVELS,
-    REWARDS,
     difficulty_rows,
     length_rows,
     lengths,
     reference,
-    reward_rows,
-    settled_rows,
 )
-from tests.report.synthetic import GRID
 
 
 def test_difficulty_is_the_base_models_share_of_right_responses(of_seeds: Material) -> None:
@@ -50,36 +44,6 @@ def test_difficulty_is_the_base_models_share_of_right_responses(of_seeds: Materi
     places = [LEVELS.index(name) for name in rows["level"]]
     assert places == sorted(places)
     assert rows.filter(pl.col("arm") == "vanilla")["questions"].sum() == 8
-
-
-def test_an_answer_settles_where_it_and_all_after_it_are_right(of_seeds: Material) -> None:
-    folders = [folder for (arm, _), folder in of_seeds.evaluations.items() if arm == "reo_exp"]
-    answers: dict[tuple[int, str, str], dict[int, bool]] = defaultdict(dict)
-    for place, folder in enumerate(folders):
-        for row in pl.read_parquet(folder / "forced.parquet").iter_rows(named=True):
-            answers[place, row["benchmark"], row["question"]][row["budget"]] = row["correct"]
-    rows = settled_rows(of_seeds).filter(pl.col("arm") == "reo_exp")
-    assert rows["budget"].to_list() == list(GRID)
-    for budget, share in rows.select("budget", "share").iter_rows():
-        right = [all(each[b] for b in GRID if b >= budget) for each in answers.values()]
-        assert share == pytest.approx(sum(right) / len(right))
-
-
-def test_rewards_are_those_of_the_last_steps_of_the_last_stage(tmp_path: Path, material: Material) -> None:
-    for index, rewards in ((0, [5.0] * 40), (1, [9.0] * 36 + [2.0, -1.0, 2.0, 0.5])):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        pl.DataFrame({"step": range(1, 41), "reward": rewards}).write_parquet(folder / "rollouts.parquet")
-    trainings = {("vanilla", 1, 0): tmp_path / "0", ("vanilla", 1, 1): tmp_path / "1"}
-    rows = reward_rows(replace(material, trainings=trainings))
-    assert rows["arm"].unique().to_list() == ["vanilla"]
-    assert rows["share"].sum() == pytest.approx(1)
-    # The largest is 2: rewards are 1, -1/2, 1 and 1/4 of it.
-    at = {round(reward, 6): share for reward, share in rows.select("reward", "share").iter_rows() if share}
-    half = 1 / REWARDS
-    assert at == pytest.approx(
-        {round(1 - half, 6): 0.5, round(-0.5 + half, 6): 0.25, round(0.25 + half, 6): 0.25}
-    )
 
 
 def test_every_chart_over_a_number_tells_the_page_where_its_lines_are(material: Material) -> None:

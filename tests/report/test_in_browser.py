@@ -274,13 +274,13 @@ def test_the_keyboard_alone_reaches_and_works_everything(
         if "more" in reached:
             break
     arms = {f"arm {arm}" for arm in material.arms}
-    assert (
-        arms | {"theme", "table", "number", "copy", "chart curves-Average-log", "smooth", "from"} <= reached
-    )
-    browser.value("document.querySelector('[data-chart=curves-Average-log]').focus()")
+    assert arms | {"theme", "table", "number", "copy", "chart curves-Average", "smooth", "from"} <= reached
+    browser.value("document.querySelector('[data-chart=curves-Average]').focus()")
     for _ in range(3):
         key(browser, "ArrowRight")
-    readout = "document.querySelector('[data-chart=curves-Average-log]').closest('figure').querySelector('.readout')"
+    readout = (
+        "document.querySelector('[data-chart=curves-Average]').closest('figure').querySelector('.readout')"
+    )
     said = browser.value(f"{readout}.textContent")
     value = material.curves.filter(name="vanilla", benchmark="mean", budget=4)["accuracy"][0]
     assert said.startswith("budget 4")
@@ -292,7 +292,7 @@ def test_the_keyboard_alone_reaches_and_works_everything(
     browser.value(f"{off}.focus()")
     key(browser, "Enter")
     assert browser.value(f"{off}.getAttribute('aria-pressed')") == "false"
-    browser.value("document.querySelector('[data-chart=curves-Average-log]').focus()")
+    browser.value("document.querySelector('[data-chart=curves-Average]').focus()")
     key(browser, "ArrowLeft")
     said = browser.value(f"{readout}.textContent")
     assert "vanilla" not in said

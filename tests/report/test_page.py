@@ -18,15 +18,16 @@ from rich.console import Console
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir.study import Frontier, PublishedCurve
-from reodsl.report import tables, unjudged
-from reodsl.report.copies import rows
+from reodsl.report import tables
 from reodsl.report.figures import Gallery, training_groups
+from reodsl.report.main_table import rows
 from reodsl.report.markup import render
 from reodsl.report.material import Material, read
+from reodsl.report.page import note_evaluations, note_trainings
 from reodsl.report.page import page as page_of
 from reodsl.report.provenance import versions
+from reodsl.report.results import summary_table
 from reodsl.report.run import report, write_report
-from reodsl.report.terminal import summary_table
 from tests.report.conftest import HOSTILE
 from tests.report.synthetic import ARMS, World, world
 
@@ -267,14 +268,14 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         evaluations={("vanilla", 1): tmp_path},
         trainings={("vanilla", 1, 0): tmp_path, ("vanilla", 1, 1): old},
     )
-    results, training = unjudged.note_evaluations(changed), unjudged.note_trainings(changed)
+    results, training = note_evaluations(changed), note_trainings(changed)
     assert results is not None
     assert training is not None
     assert "<li>3 × failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
     assert "<li>3 for other reasons</li>" in render(results)
     assert "<li>2 × reward: late</li>" in render(training)
     assert "Python fail while training" in render(training)
-    assert unjudged.note_trainings(material) is None
+    assert note_trainings(material) is None
 
 
 def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:

@@ -12,11 +12,10 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.study import PublishedRow, PublishedTable, Table
 from reodsl.report import tables
-from reodsl.report.balanced import balanced_table
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.published import compare_numbers, missing
+from reodsl.report.study_tables import balanced_table, compare_numbers, missing
 
 PRINTED = PublishedTable(
     name="printed",

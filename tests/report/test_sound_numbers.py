@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from reodsl.numbers.intervals import ArmScores, score_arms
-from reodsl.report import copies, tables
+from reodsl.report import tables
 from reodsl.report.figures import Gallery, curve_group
-from reodsl.report.main_table import main_table
+from reodsl.report.main_table import main_table, rows
 from reodsl.report.material import Material
 
 BUDGETS = (0, 64, 128)
@@ -81,7 +81,7 @@ def test_a_pair_that_is_apart_is_marked_and_another_is_not(material: Material) -
     assert re.search(r'<b class="good">−[\d.]+\*</b>', cell(html, "reo_exp"))
     assert "*" not in cell(html, "shrink")
     assert 'class="good"' not in cell(html, "shrink")
-    head, body = copies.rows(shown, table, None, ("accuracy", "length", "reg"))
+    head, body = rows(shown, table, None, ("accuracy", "length", "reg"))
     marked = {line[0]: line[1].endswith("*") for line in body}
     assert head[1] == "Average REG - vanilla"
     assert (marked["reo_exp"], marked["shrink"]) == (True, False)
@@ -110,7 +110,7 @@ def test_two_hundred_arms_are_all_there(material: Material) -> None:
     group = str(curve_group(gallery, many, "curves", ["mean"]))
     assert len(re.findall(r'data-arm="', group)) == 204
     charts, rows = gallery.blocks()
-    spec = charts["curves-Average-linear"]["spec"]
+    spec = charts["curves-Average"]["spec"]
     assert {row["arm"] for row in rows[spec["usermeta"]["cross"]["data"]]} == set(many.arms)
     # Of so many lines a description names some and counts the others.
     assert "and 192 more" in spec["description"]

@@ -13,13 +13,12 @@ import pytest
 from reodsl.ir.expression import Number
 from reodsl.ir.reward import Measure
 from reodsl.ir.study import Chart, Table
-from reodsl.report import copies, formats, tables
-from reodsl.report.main_table import find_first_evaluations, main_table, number
+from reodsl.report import formats, tables
+from reodsl.report.main_table import find_first_evaluations, main_table, number, rows
 from reodsl.report.markup import render
 from reodsl.report.material import MEAN, Material
-from reodsl.report.results import cell
+from reodsl.report.results import cell, summary_table
 from reodsl.report.tables import _percent as percent
-from reodsl.report.terminal import summary_table
 from reodsl.report.tradeoff_charts import scatter
 
 CELL = tuple[str, str]
@@ -108,7 +107,7 @@ def test_measures_are_columns_beside_the_rest_and_points_of_a_chart(material: Ma
     html = render(main_table(changed, table, shown.rows, shown.shown))
     assert html.count("[0.125, 0.375]</small>") == 2
     assert "[0.125, 0.375]; −0.500 [−0.750, −0.250]" in html
-    assert "Average brief(0.5)" in copies.rows(changed, table, None, shown.shown)[0]
+    assert "Average brief(0.5)" in rows(changed, table, None, shown.shown)[0]
     assert any("brief" in str(column.header) for column in summary_table(study, table).columns)
     drawn = json.dumps(scatter(changed, table, "mean", chart.shown))
     assert '"title": "brief(0.5)"' in drawn

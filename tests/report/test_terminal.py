@@ -14,7 +14,7 @@ from reodsl.ir.study import Table
 from reodsl.report import tables
 from reodsl.report.export import report_tables, write_spec, write_tables, write_verdict
 from reodsl.report.material import Material
-from reodsl.report.terminal import report_summary, summary_table
+from reodsl.report.results import report_summary, summary_table
 from reodsl.report.verdict_words import sentences
 
 
