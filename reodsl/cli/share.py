@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING
 import click
 from humanize import naturalsize
 
-from reodsl.cli import completing
-from reodsl.cli.options import Place, assignments, known_store_option, spec_options
+from reodsl.cli.options import (
+    Place,
+    assignments,
+    complete_files,
+    complete_runs,
+    existing_store,
+    known_store_option,
+    spec_options,
+)
 from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
-from reodsl.cli.place import existing_store, prepare
+from reodsl.cli.place import prepare
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.render import to_json
@@ -36,7 +43,7 @@ Examples:
   reodsl fetch specs/qwen3_4b_reo_exp.reo --update    also gets what has moved on since
 """,
 )
-@click.argument("spec", shell_complete=completing.files)
+@click.argument("spec", shell_complete=complete_files)
 @spec_options
 @click.option("--dry-run", is_flag=True, help="Say what would be fetched, and fetch nothing.")
 @click.option(
@@ -141,7 +148,7 @@ Examples:
   reodsl push quickstart reo_exp me/tiny-reo --dry-run     shows the files and the card, and sends nothing
 """,
 )
-@click.argument("run", shell_complete=completing.runs)
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("arm")
 @click.argument("repo", metavar="OWNER/NAME")
 @click.option("--seed", type=int, help="Which model, where the study has several seeds.")
@@ -200,7 +207,7 @@ Examples:
   reodsl export quickstart --to inspect --arm reo_exp --out logs
 """,
 )
-@click.argument("run", shell_complete=completing.runs)
+@click.argument("run", shell_complete=complete_runs)
 @click.option("--to", required=True, type=click.Choice(["inspect"]), help="The form of the files.")
 @click.option(
     "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
@@ -226,8 +233,7 @@ def export_command(
     RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
     budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
     """
-    from reodsl.share.evaluated import gather
-    from reodsl.share.export import export
+    from reodsl.share.evaluated import export, gather
 
     store = existing_store(store_dir)
     record = pick(records(store), run)

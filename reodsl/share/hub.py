@@ -6,26 +6,37 @@ The token is the user's: `HF_TOKEN`, or what `hf auth login` keeps. It goes to h
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import httpx
 import huggingface_hub
+from huggingface_hub import ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from reodsl.diagnostics import Problem, first_line, problem
-from reodsl.ir.training import FromTraining
+from reodsl.ir import Spec
+from reodsl.ir.model import Hub, Model
+from reodsl.ir.training import Experiment, FromTraining
+from reodsl.report import notes, tables
 from reodsl.report.curve_chart import curves
 from reodsl.report.drawing import pictures
-from reodsl.report.material import bases
-from reodsl.share.card import CURVES, FOLDER, card, curve_table, sources, without_places
+from reodsl.report.main_table import markdown
+from reodsl.report.material import Material, bases, title
+from reodsl.report.page import spread_note
+from reodsl.report.provenance import rerun
+from reodsl.report.results import results
 from reodsl.share.evaluated import FinishedEvaluation, Shared
 from reodsl.store.external import TEMPLATES
 from reodsl.store.files import json_bytes
 
+FOLDER = "reodsl"
+"""The folder in a model's repository for everything but the model and the card."""
+CURVES = f"{FOLDER}/curves.png"
 SILENCE = 60.0
 """Seconds without a byte after which the hub counts as gone. huggingface_hub itself would wait for ever."""
 CHECKPOINT = (
@@ -89,15 +100,125 @@ def choose(shared: Shared, arm: str, seed: int | None) -> FinishedEvaluation:
     return one
 
 
+def write_card(material: Material, one: FinishedEvaluation, name: str, license: str | None) -> str:
+    """Return the text of `README.md`, with metadata that the hub reads. `name` is the model's, without its owner."""
+    spec, study, experiment = material.spec, material.study, _experiment(one)
+    source = experiment.model.source
+    data = ModelCardData(
+        base_model=source.repo if isinstance(source, Hub) else None,
+        license=license,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["reodsl", "reasoning", "reasoning-efficiency"],
+        model_name=name,
+    )
+    seed = "" if one.seed is None else f", seed {one.seed}"
+    parts = [
+        f"---\n{data.to_yaml().strip()}\n---",
+        f"# {name}",
+        f"{_code(one.arm.name)} of the study {_code(study.name)}{seed}: trained with "
+        "reodsl to reason with fewer tokens, after [the paper on reasoning efficiency](https://arxiv.org/abs/2506.07104).",
+        study.doc.strip(),
+        "## Results",
+        _table(material, one.arm.name),
+        f"{spread_note(material)} Tokens are the mean length of a response. REG, the Reasoning Efficiency Gap, is the area "
+        f"between the frontier and the curve: lower is better. {notes.approximate(study)}".rstrip(),
+        f"![Accuracy at every token budget]({CURVES})",
+        "## Use",
+        _use(experiment.model, one),
+        "## Training",
+        f"The spec below says everything that was done. `{FOLDER}/` has it as a file, and compiled as JSON. The same "
+        "results come from:",
+        _fence_text("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
+        f"Made with {', '.join(f'{package} {version}' for package, version in sorted(one.versions.items()))}.",
+    ]
+    parts += [_fence_text("", text) for text in sources(spec).values()]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _experiment(one: FinishedEvaluation) -> Experiment:
+    assert isinstance(one.arm.checkpoint, FromTraining)
+    return one.arm.checkpoint.experiment
+
+
+def _table(material: Material, arm: str) -> str:
+    """Return the report's numbers of an arm, a row for each benchmark and their average."""
+    score = material.study.score
+    heads = {"accuracy": "accuracy %", "length": "tokens", "reg": f"{notes.nearly(material.study)}REG"}
+    heads["difference"] = f"REG - {score.relative_to}" if score is not None else ""
+    cells = results(tables.main(material), (arm,)).rows[arm]
+    texts = {(each.place, each.column): f"{each.text} {each.around}".strip() for each in cells}
+    columns = [column for column in heads if any(each.column == column for each in cells)]
+    body = [
+        [title(place), *(texts.get((place, column), "") for column in columns)]
+        for place in dict.fromkeys(each.place for each in cells)
+    ]
+    return markdown(["benchmark", *(heads[column] for column in columns)], body)
+
+
+def sources(spec: Spec) -> dict[str, str]:
+    """Return the spec's source files by their names below its folder, without those of the standard library."""
+    folder = os.path.dirname(spec.path)
+    files: dict[str, str] = {}
+    for path, text in spec.sources.items():
+        if path.startswith("std/"):
+            continue
+        name = PurePosixPath(os.path.relpath(path, folder or "."))
+        inside = not name.is_absolute() and ".." not in name.parts
+        files[str(name) if inside else name.name] = text
+    return files
+
+
+def _use(model: Model, one: FinishedEvaluation) -> str:
+    prompt = model.prompt
+    lines = [
+        "Prompt the model as training did. "
+        + (
+            "A question goes through the tokenizer's chat template"
+            + (f", after the system message {_code(prompt.system)}" if prompt.system else "")
+            + "."
+            if prompt.kind == "chat"
+            else "A question is put into the template below, without a chat template."
+        )
+    ]
+    forcing = one.arm.suite.forcing
+    shown = {
+        "the question": prompt.template,
+        "how every response begins": prompt.prefix,
+        "reasoning begins": model.think_open,
+        "reasoning ends": model.think_close,
+        "an answer is forced by": forcing.text if forcing is not None else None,
+    }
+    lines.append(_fence_text("text", "\n".join(f"{name}: {text!r}" for name, text in shown.items() if text)))
+    return "\n\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Quote a name in the middle of a sentence; it cannot end its own marks."""
+    plain = re.sub(r"[`\s]+", " ", text).strip()
+    return f"`{plain}`"
+
+
+def _fence_text(language: str, text: str) -> str:
+    """Return a block that nothing in the text ends."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+    return f"{fence}{language}\n{text.strip()}\n{fence}"
+
+
+def without_places(spec: Spec) -> Mapping[str, object]:
+    """Return the compiled spec as JSON data, without the folders of the machine that it ran on."""
+    compiled = spec.model_dump(mode="json")
+    return {**compiled, "path": PurePosixPath(spec.path).name, "sources": sources(spec)}
+
+
 def repository(shared: Shared, one: FinishedEvaluation, name: str, license: str | None) -> list[Sent]:
-    """Yield the files of a model's repository: the checkpoint, the card, curves and the spec.
+    """Return the files of a model's repository: the checkpoint, the card, a picture of its curves, and the spec.
 
     `name` is without its owner.
     """
-    assert isinstance(one.arm.checkpoint, FromTraining)
     assert one.checkpoint is not None
     material = shared.material
-    text = card(material, one, one.arm.checkpoint.experiment, name, license)
+    text = write_card(material, one, name, license)
     weights = sorted(
         path
         for pattern in CHECKPOINT
@@ -108,7 +229,6 @@ def repository(shared: Shared, one: FinishedEvaluation, name: str, license: str 
         *(Sent(path.relative_to(one.checkpoint).as_posix(), path) for path in weights),
         Sent("README.md", text.encode()),
         Sent(CURVES, _picture(shared, one)),
-        Sent(f"{FOLDER}/curves.csv", curve_table(material, one).write_csv().encode()),
         Sent(f"{FOLDER}/spec.reo.json", json_bytes(without_places(material.spec))),
         *(Sent(f"{FOLDER}/{path}", source.encode()) for path, source in sources(material.spec).items()),
     ]

@@ -17,7 +17,7 @@ from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import score_arms
 from reodsl.numbers.reg import paper_grid
 from reodsl.numbers.responses import read_responses, score_responses
-from reodsl.share.export import export
+from reodsl.share.evaluated import export
 from runners.results.table import MOST_ROWS
 from tests.called import call
 from tests.share.evaluations import shared

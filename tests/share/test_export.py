@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.share.evaluated import Shared
-from reodsl.share.export import export
+from reodsl.share.evaluated import Shared, export
 from tests.share.evaluations import shared
 
 # Fields of the classes in inspect_ai/log/_log.py, model/_model_output.py and scorer/_metric.py of 0.3.285, as far as a

@@ -16,6 +16,7 @@ from huggingface_hub import constants
 from reodsl.diagnostics import Problem
 from reodsl.ir import Spec
 from reodsl.ir.training import FromTraining
+from reodsl.report.formats import number
 from reodsl.report.material import read
 from reodsl.report.run import write_report
 from reodsl.share import hub as share_hub
@@ -57,15 +58,11 @@ def test_model_card_curves_and_spec_arrive(hub: Hub, files: list[Sent], study: S
     assert push("me/tiny", files, "a message", True) == f"{hub.url}/me/tiny"
     assert set(hub.files) == {
         "config.json", "model.safetensors", "README.md",
-        "reodsl/curves.png", "reodsl/curves.csv", "reodsl/quickstart.reo", "reodsl/spec.reo.json",
+        "reodsl/curves.png", "reodsl/quickstart.reo", "reodsl/spec.reo.json",
     }  # fmt: skip
     assert hub.files["model.safetensors"] == bytes(range(256)) * 8
     assert (hub.private, hub.messages) == (True, ["a message"])
     assert hub.files["reodsl/curves.png"].startswith(b"\x89PNG")
-    curves = pl.read_csv(hub.files["reodsl/curves.csv"])
-    assert curves.columns == ["benchmark", "budget", "accuracy", "frontier"]
-    assert set(curves["benchmark"]) == {"easy", "hard", "mean"}
-    assert curves["frontier"].null_count() == 0
     spec = Spec.model_validate(json.loads(hub.files["reodsl/spec.reo.json"]))
     assert spec.study == study.material.spec.study
     assert "/" not in spec.path
@@ -133,14 +130,11 @@ def test_the_card_has_the_numbers_of_the_report(files: list[Sent], study: Shared
     told = yaml.safe_load(metadata)
     assert (told["license"], told["library_name"]) == ("apache-2.0", "transformers")
     assert "base_model" not in told
-    by_benchmark = {
-        each["dataset"]["name"]: {metric["type"]: metric["value"] for metric in each["metrics"]}
-        for each in told["model-index"][0]["results"]
-    }
-    scores = study.material.scores.filter(pl.col("arm") == "reo_exp")
+    scores = study.material.scores.filter((pl.col("arm") == "reo_exp") & pl.col("seed").is_null())
     for benchmark in ("easy", "hard"):
         (reg,) = scores.filter(pl.col("benchmark") == benchmark)["reg"]
-        assert by_benchmark[benchmark]["reg"] == pytest.approx(reg, abs=1e-3)
+        (row,) = (line for line in body.splitlines() if line.startswith(f"| {benchmark} |"))
+        assert f"| {number(reg)} [" in row.replace("\\", "")
     assert body.count("\n| ") == 5  # a head, a rule and three places
     assert "REG - vanilla" in body
     assert "from std.recipes import ppo" in body
@@ -164,7 +158,6 @@ def test_the_card_says_that_reg_is_approximate(study: Shared) -> None:
     )
     assert "REG is approximate (~): it is of another model." in text
     assert "| ~REG " in text
-    assert "tokens, approximate" in text
 
 
 def test_without_a_token_nothing_is_asked(
