@@ -172,7 +172,7 @@ class _Notebook:
     """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
 
     def __init__(self, loaded: Loaded, quiet: bool, trackers: Sequence[str] = ()) -> None:
-        from reodsl.cli.live import display
+        from reodsl.cli.watch import display
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
         self.loaded = loaded

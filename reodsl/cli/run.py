@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from reodsl.cli.live import LiveTable, Plain, display
 from reodsl.cli.options import Place, complete_files, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
+from reodsl.cli.watch import LiveTable, Plain, display
 from reodsl.diagnostics import Diagnostic, Problem, listed, problem
 from reodsl.diagnostics.render import to_json
 from reodsl.diff.compare import changes
@@ -55,9 +55,6 @@ Examples:
     help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
 )
 @click.option(
-    "--tensorboard", is_flag=True, help="Also write training metrics as TensorBoard logs beside the report."
-)
-@click.option(
     "--track",
     multiple=True,
     type=click.Choice(TRACKERS),
@@ -97,7 +94,6 @@ def run_command(
     local: bool,
     address: str | None,
     out: Path | None,
-    tensorboard: bool,
     track: tuple[str, ...],
     notify: tuple[str, ...],
     fetching: bool,
@@ -147,10 +143,6 @@ def run_command(
     except Problem as fault:
         watcher.call("failed", f"the run failed: {fault.diagnostics[0].message}")
         raise
-    if tensorboard:
-        from reodsl.report.export import write_tensorboard
-
-        write_tensorboard(out)
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
     watcher.call(*_summarise(outcome))
     if outcome.results.failed:

@@ -1,11 +1,11 @@
-"""`reodsl watch [RUN]`: look on while a run goes, from another terminal or machine, or at one that has ended."""
+"""`reodsl watch [RUN]`: look on while a run goes, or at one that has ended; and the display of a run by itself."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import click
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
+from reodsl.graph.job import Event, Progress
 from reodsl.store.runs import Record, alive, pick, records
 from reodsl.store.store import Store
 from reodsl.watch.draw import Pace, TaskRow, at, draw, numbers, span, wrap_pieces
@@ -22,8 +23,138 @@ from reodsl.watch.state import Ended, Going, State, read_state, to_json
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
+
 _PLAIN_EVERY = 15.0
-_FAILED = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     "}
+
+
+@dataclass(slots=True)
+class Board:
+    """The state of all tasks at a moment."""
+
+    total: int
+    clock: Callable[[], float] = time.monotonic
+    ended: int = 0
+    running: dict[str, Pace] = field(default_factory=dict)
+    last: dict[str, Progress] = field(default_factory=dict)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event."""
+        now = self.clock()
+        match event.kind:
+            case "started":
+                self.running[event.task] = Pace(now)
+            case "progress" if event.progress is not None:
+                pace = self.running.setdefault(event.task, Pace(now))
+                pace.advance(event.progress, now)
+                pace.steps.append(event.progress.numbers)
+                self.last[event.task] = event.progress
+            case "waiting":
+                self.running.setdefault(event.task, Pace(now)).waiting = True
+            case "reused" | "finished" | "failed" | "blocked":
+                self.running.pop(event.task, None)
+                self.ended += 1
+            case "rebuilding":
+                self.ended -= 1
+
+
+def ending(event: Event, last: Progress | None) -> str | None:
+    """Return the line that stays on the screen for an event, if one does."""
+    match event.kind:
+        case "finished":
+            took = "made by another run" if event.seconds is None else span(event.seconds)
+            return f"done     {event.task}  {took}  {numbers(last)}".rstrip()
+        case "failed":
+            return (
+                f"failed   {event.task}  {event.diagnostics[0].message if event.diagnostics else ''}".rstrip()
+            )
+        case "blocked":
+            return f"skipped  {event.task}"
+        case "waiting":
+            return f"waiting  {event.task}  {event.why}"
+        case "rebuilding":
+            return f"damaged  {event.task}  it is made anew"
+    return None
+
+
+class Plain:
+    """Lines for logs and pipes: starts, ends, and progress now and then."""
+
+    def __init__(self, board: Board) -> None:
+        """Lines go to stderr."""
+        self.board = board
+        self.printed: dict[str, float] = {}
+
+    def hear(self, event: Event) -> None:
+        """Write a line where there is something to say."""
+        self.board.hear(event)
+        now = self.board.clock()
+        count = f"[{self.board.ended}/{self.board.total}]"
+        if event.kind == "started":
+            click.echo(f"{count} start    {event.task}", err=True)
+        elif event.kind == "progress" and event.progress is not None:
+            if now - self.printed.setdefault(event.task, now) >= _PLAIN_EVERY:
+                self.printed[event.task] = now
+                left = self.board.running[event.task].left(now)
+                rest = f"  {span(left)} left" if left is not None else ""
+                at = f"{event.progress.done}/{event.progress.total}"
+                click.echo(f"{count} at       {event.task}  {at}  {numbers(event.progress)}{rest}", err=True)
+        else:
+            line = ending(event, self.board.last.get(event.task))
+            if line:
+                click.echo(f"{count} {line}", err=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LiveTable:
+    """A live table of the running tasks under a list of the ended ones, for terminals.
+
+    It begins once something is done: though nothing is planned, a damaged result may be made anew.
+    """
+
+    def __init__(self, board: Board, title: str) -> None:
+        """Prepare a table that is drawn on stderr a few times a second."""
+        from rich.console import Console
+        from rich.live import Live
+
+        self.board, self.title = board, title
+        self.began, self.shown = board.clock(), False
+        self.console = Console(stderr=True, highlight=False)
+        self.live = Live(
+            console=self.console, refresh_per_second=4, transient=True, get_renderable=self._draw
+        )
+
+    def hear(self, event: Event) -> None:
+        """Take in an event; the end of a task stays on the screen."""
+        if not self.shown and event.kind != "reused":
+            self.shown = True
+            self.live.start()
+        self.board.hear(event)
+        line = ending(event, self.board.last.get(event.task))
+        if line:
+            _print_end(self.console, event.kind, line[:9], line[9:].split("  "))
+
+    def close(self) -> None:
+        """Take the table away."""
+        self.live.stop()
+
+    def _draw(self) -> Group:
+        now = self.board.clock()
+        rows = [pace.row(task, now) for task, pace in list(self.board.running.items())]
+        count = f"{self.board.ended} of {self.board.total} tasks"
+        head = [(self.title, "bold"), (count, "bold"), (span(now - self.began), "bold")]
+        return draw(head, rows, self.console.width, self.console.height)
+
+
+def display(total: int, title: str, quiet: bool, terminal: bool) -> LiveTable | Plain | None:
+    """Return the display that suits: none, a live table on a terminal, or plain lines."""
+    if quiet:
+        return None
+    return LiveTable(Board(total), title) if terminal else Plain(Board(total))
+
+
+_ENDS = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     "}
 
 
 @click.command(
@@ -91,7 +222,7 @@ def _show_once(state: State) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     for each in state.ended:
         if each.kind != "finished":
-            _print_end(console, each)
+            _print_ended(console, each)
     console.print(draw_state(state, {}, console.width, 10_000))
     if state.over:
         console.print(f"{state.status} {state.record.ended or ''}".rstrip())
@@ -161,15 +292,19 @@ def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
     for each in state.ended:
         if each.task not in seen:
             seen.add(each.task)
-            _print_end(console, each)
+            _print_ended(console, each)
 
 
-def _print_end(console: Console, each: Ended) -> None:
-
-    style = {"finished": "", "failed": "red"}.get(each.kind, "dim")
-    pieces = [each.task, *([span(each.seconds)] if each.seconds is not None else []), each.said]
-    for line in wrap_pieces(_FAILED[each.kind], [(p, style) for p in pieces if p], console.width):
+def _print_end(console: Console, kind: str, label: str, words: Sequence[str]) -> None:
+    style = {"finished": "", "failed": "red"}.get(kind, "dim")
+    pieces = [(word.strip(), style) for word in words if word.strip()]
+    for line in wrap_pieces(label, pieces, console.width):
         console.print(line)
+
+
+def _print_ended(console: Console, each: Ended) -> None:
+    seconds = "" if each.seconds is None else span(each.seconds)
+    _print_end(console, each.kind, _ENDS[each.kind], (each.task, seconds, each.said))
 
 
 def _tell_progress(state: State, paces: dict[str, Pace], printed: dict[str, float]) -> None:

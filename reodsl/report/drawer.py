@@ -26,7 +26,7 @@ def main() -> None:
         out.write(vl_convert.javascript_bundle().encode())  # type: ignore[call-arg]
         return
     for line in sys.stdin.buffer:
-        svg = remove_layers(numbered(vl_convert.vegalite_to_svg(json.loads(line))))
+        svg = numbered(vl_convert.vegalite_to_svg(json.loads(line)))
         _send(out, svg.encode())
         png = sys.argv[1:] == ["png"]
         _send(
@@ -56,25 +56,6 @@ def numbered(svg: str) -> str:
         return match[1] + match[2] + numbers.setdefault(match[2] + match[3], str(len(numbers)))
 
     return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
-
-
-def remove_layers(svg: str) -> str:
-    """Return the same picture without layers, which take most of the time of its PNG.
-
-    A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke
-    looks the same with the opacity of that one, and needs no layer.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        shape = match[0]
-        painted = [
-            name for name in ("fill", "stroke") if f' {name}="' in shape and f' {name}="none"' not in shape
-        ]
-        if len(painted) != 1 or f" {painted[0]}-opacity=" in shape:
-            return shape
-        return shape.replace(' opacity="', f' {painted[0]}-opacity="', 1)
-
-    return re.sub(r'<(?:path|line) [^<>]* opacity="[^<>]*>', replace, svg)
 
 
 if __name__ == "__main__":

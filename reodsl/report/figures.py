@@ -10,17 +10,20 @@ import polars as pl
 
 from reodsl.report import tables, theme
 from reodsl.report.curve_chart import curves
-from reodsl.report.markup import Markup, dot, legible, tag
-from reodsl.report.material import MEAN, Material, title
-from reodsl.report.spread_charts import (
+from reodsl.report.line_charts import (
+    COUNTS,
     difficulty,
     difficulty_rows,
     length_rows,
     lengths,
+    metrics_of,
     reference,
+    training,
+    training_rows,
 )
+from reodsl.report.markup import Markup, dot, legible, tag
+from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
-from reodsl.report.training_chart import COUNTS, metrics_of, training, training_rows
 from reodsl.report.vega import Json
 
 

@@ -264,8 +264,7 @@ class _Worker:
             "W0806",
             f"{self.name} does not get all of this run: {self.failed[0]}",
             notes=("the run goes on without; its metrics are in the store",),
-            help=f"see that `import {self.name}` works and that it can write or log in; "
-            "afterwards, `reodsl run SPEC --tensorboard` writes what was missed",
+            help=f"see that `import {self.name}` works and that it can write or log in",
         )
 
     def end(self) -> None:

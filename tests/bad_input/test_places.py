@@ -37,7 +37,7 @@ CURVES = "out/arms/vanilla.s1/curves.json"
 COMMANDS = f"""
 check tiny.reo
 plan tiny.reo
-run tiny.reo --local --quiet --tensorboard --out out
+run tiny.reo --local --quiet --out out
 plan tiny.reo
 why tiny.reo tiny.train.s1
 graph tiny.reo

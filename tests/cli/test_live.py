@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from reodsl.cli.live import Board, LiveTable, Plain, display, ending, numbers, span
+from reodsl.cli.watch import Board, LiveTable, Plain, display, ending, numbers, span
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
 

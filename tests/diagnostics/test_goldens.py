@@ -7,15 +7,13 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
 import click
 import numpy as np
-import polars as pl
 import pytest
 
 from reodsl.cli.main import cli, main
@@ -28,7 +26,6 @@ from reodsl.numbers.budgets import explicit
 from reodsl.numbers.greedy import question_min
 from reodsl.numbers.intervals import ArmScores, score_arms
 from reodsl.plan.registry import load_registry
-from reodsl.report.export import write_scalars
 from reodsl.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,25 +155,12 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0113": lambda: replace(Path("nowhere/a.reo"), ""),
     "E0964": lambda: without_runners(load_registry),
     "E0969": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples("vanilla", 1),  # type: ignore[arg-type]
-    "E0982": lambda: lone(
-        lambda: write_scalars(pl.DataFrame(), Path()), "tensorboard.compat.proto.event_pb2"
-    ),
     "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
     "E0429": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
     "E0430": lambda: score_arms({"mine": [SCORES]}, [0, 64], ["mine"], l_max=64, confidence=95),
     "E0431": lambda: score_arms({}, [0, 64], []),
     "E0432": lambda: balance_questions({"mine": [[1, 0]]}, {"mine": [[5]]}),
 }
-
-
-def without_packages(*names: str) -> AbstractContextManager[object]:
-    """Within it, these packages are not installed."""
-    return patch.dict(sys.modules, dict.fromkeys(names))
-
-
-def lone(call: Callable[[], object], *names: str) -> object:
-    with without_packages(*names):
-        return call()
 
 
 def without_runners(call: Callable[[], object]) -> object:

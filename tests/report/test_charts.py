@@ -17,11 +17,11 @@ from reodsl.report import tables, theme
 from reodsl.report.curve_chart import HEIGHT, LINE, curve_rows, curves, frontier_rows, name_rows
 from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
+from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.material import Material
 from reodsl.report.page import page
 from reodsl.report.theme import COLOURS, UNTRAINED, colours
 from reodsl.report.tradeoff_charts import scatter, sides
-from reodsl.report.training_chart import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.vega import Rows
 
 

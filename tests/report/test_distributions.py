@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from reodsl.report.figures import Gallery, spread_group, training_groups
-from reodsl.report.material import Material
-from reodsl.report.spread_charts import (
+from reodsl.report.line_charts import (
     LENGTHS,
     LEVELS,
     difficulty_rows,
@@ -17,6 +16,7 @@ from reodsl.report.spread_charts import (
     lengths,
     reference,
 )
+from reodsl.report.material import Material
 
 
 def test_difficulty_is_the_base_models_share_of_right_responses(of_seeds: Material) -> None:

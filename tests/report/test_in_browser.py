@@ -17,9 +17,9 @@ import pytest
 from reodsl.report.compare import Run
 from reodsl.report.compare_page import draw
 from reodsl.report.figures import FOREMOST, Gallery
+from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.training_chart import LABELS
 from tests.hostile.browser import Browser, find, running
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")

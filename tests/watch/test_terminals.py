@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reodsl.cli.live import Board, LiveTable
+from reodsl.cli.watch import Board, LiveTable
 from reodsl.graph.job import Event, Progress
 from reodsl.machine import measure
 from reodsl.watch.draw import TaskRow, draw, spark, wrap_pieces
