@@ -41,7 +41,7 @@ def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(runs, comparison, scored)),
         ("curves", "Accuracy at every budget", _curves(gallery, comparison)),
-        ("lengths", "Lengths, difficulty and rewards", _lengths(gallery, comparison)),
+        ("lengths", "Lengths and difficulty", _lengths(gallery, comparison)),
         ("training", "Training", training_section(gallery, comparison.trainings)),
         ("specs", "What differs in the specs", _specs(runs)),
         ("runs", "The runs", _runs(runs)),
