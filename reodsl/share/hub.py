@@ -149,8 +149,10 @@ def _table(material: Material, arm: str) -> str:
     cells = results(tables.main(material), (arm,)).rows[arm]
     texts = {(each.place, each.column): f"{each.text} {each.around}".strip() for each in cells}
     columns = [column for column in heads if any(each.column == column for each in cells)]
+    # One benchmark is its own average.
+    alone = material.benchmarks[0] if len(material.benchmarks) == 1 else None
     body = [
-        [title(place), *(texts.get((place, column), "") for column in columns)]
+        [alone or title(place), *(texts.get((place, column), "") for column in columns)]
         for place in dict.fromkeys(each.place for each in cells)
     ]
     return markdown(["benchmark", *(heads[column] for column in columns)], body)
