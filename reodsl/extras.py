@@ -17,6 +17,7 @@ EXTRAS = {
         "orjson",
         "psutil",
         "tensorboard",
+        "zstandard",
     ),
     "report": ("numpy", "polars", "altair", "vl_convert", "rich", "latex2mathml"),
     "hub": ("huggingface_hub", "datasets"),
