@@ -22,8 +22,7 @@ from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling
 from runners.models.folder import load
-from runners.rollout.generator import Generator
-from runners.rollout.grader import GradeAhead, Grader, grade
+from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import Question
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers

@@ -15,6 +15,7 @@ from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
 from runners.models import architecture as sizes
+from runners.models.bounds import check_architecture
 from runners.models.folder import (
     LoadedModel,
     chooses_code,
@@ -25,7 +26,6 @@ from runners.models.folder import (
     save,
     select_settings,
 )
-from runners.models.names import check_architecture
 from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer

@@ -21,7 +21,7 @@ REGISTRY = Registry(
         "data": "runners.prepare:data",
         "train": "runners.train.run:train",
         "sample": "runners.evaluate.run:sample",
-        "select": "runners.select.run:select",
+        "select": "runners.select:select",
         "evaluate": "runners.evaluate.run:evaluate",
         "results": "runners.results.arm:results",
         "frontier": "runners.evaluate.frontier:frontier",

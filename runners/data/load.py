@@ -26,9 +26,16 @@ from reodsl.ir.data import (
 )
 from reodsl.ir.task import Programs
 from runners.data.draws import HELD_OUT_ONE_IN, split_of
-from runners.data.files import count_rows, file_problem, read_questions, require_head
+from runners.data.files import (
+    count_rows,
+    file_problem,
+    hub_problem,
+    local_files,
+    read_hub,
+    read_questions,
+    require_head,
+)
 from runners.data.fold import generate_questions
-from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.package import package_problem, read_package
 from runners.data.programs import generate_programs, require_tests
 from runners.data.references import doubtful_references, require_read, solutions_read

@@ -29,8 +29,7 @@ from reodsl.ir.data import (
     reader_words,
 )
 from runners.data.files import read_head
-from runners.data.records import field_paths, from_records
-from runners.data.table import SHOWN, questions_table
+from runners.data.table import SHOWN, field_paths, from_records, questions_table
 from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
 from runners.verify.checks import unread
 

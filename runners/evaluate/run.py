@@ -34,8 +34,17 @@ from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, for
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
-from runners.rollout.generator import Generator, forced_length, sampling_of
-from runners.rollout.grader import GradeAhead, GradedRollout, Grader, Rollout, RolloutGroup, grade
+from runners.rollout.grader import (
+    Generator,
+    GradeAhead,
+    GradedRollout,
+    Grader,
+    Rollout,
+    RolloutGroup,
+    forced_length,
+    grade,
+    sampling_of,
+)
 from runners.rollout.questions import Question, questions_of, read_table, render_questions
 from runners.verify import Verifier, open_verifier
 

@@ -36,8 +36,14 @@ from runners.execute.placement import (
 )
 from runners.execute.probes import ask_at, diagnose
 from runners.execute.questions import place_finding, questions
-from runners.models.bounds import require_bounded
-from runners.models.names import ADAPTER, INCOMPLETE, check_architecture, compare_tokens, explain_unread
+from runners.models.bounds import (
+    ADAPTER,
+    INCOMPLETE,
+    check_architecture,
+    compare_tokens,
+    explain_unread,
+    require_bounded,
+)
 from runners.own.function import source_problem
 from runners.sandbox import lacking as lacking_means
 from runners.sandbox.workers import PROGRAMS, cannot_confine

@@ -26,7 +26,7 @@ from reodsl.store.live import Teller, live_place
 from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
 from runners.clock import mark_peak, now, peak_memory, spent
-from runners.models.names import AGAIN
+from runners.models.bounds import AGAIN
 from runners.sandbox import lacking
 
 Status = Literal["done", "busy", "damaged", "failed", "died"]

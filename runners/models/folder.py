@@ -24,8 +24,7 @@ from transformers.utils import logging as transformers_logging
 from reodsl.diagnostics import Problem, first_line, misread, problem
 from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
-from runners.models.bounds import require_bounded, require_small_tables
-from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
+from runners.models.bounds import AGAIN, INCOMPLETE, TOGETHER, require_bounded, require_small_tables
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import Watched, report_unreadable
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, misread, problem
 from reodsl.store.files import read_plain
-from runners.models.names import AGAIN, INCOMPLETE, explain_unread
+from runners.models.bounds import AGAIN, INCOMPLETE, explain_unread
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _LARGEST_INDEX = 1 << 26

@@ -18,8 +18,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem, first_line, problem
-from runners.models.bounded import Beyond, Bounded
-from runners.models.names import AGAIN
+from runners.models.bounds import AGAIN
+from runners.models.template import Beyond, Bounded
 from runners.models.worker import MOST_GROWTH
 
 SECONDS = 60

@@ -26,7 +26,7 @@ from typing import Any
 
 from reodsl.diagnostics import misread
 from runners.sandbox import limit_memory, write_all
-from runners.sandbox.parent import lines
+from runners.sandbox.confine import lines
 
 MORE_SECONDS = 0.1
 LONGEST = 1 << 20

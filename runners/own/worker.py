@@ -31,7 +31,7 @@ from typing import Any
 from reodsl.own import Answer, Question, Response
 from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
-from runners.sandbox.parent import Tell, confinable, lines, serve
+from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.untrusted import Undecodable, decoded
 
 FULL_MARKS = 1.0 - 1e-9

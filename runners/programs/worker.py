@@ -30,8 +30,8 @@ from typing import Any
 
 from runners.programs.values import Uncarried, packed, unpacked
 from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, limit_memory, python_folders, write_all
+from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.sandbox.kernel import end_with_parent
-from runners.sandbox.parent import Tell, confinable, lines, serve
 from runners.untrusted import decoded
 
 _PIPE_STEP = 4096

@@ -29,10 +29,15 @@ from runners.engine.protocol import SharedWeights, Weights
 from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
-from runners.rollout.generator import Generator, forced_length, sampling_of
-from runners.rollout.grader import GradeAhead, Grader, grade
-from runners.rollout.questions import Question, fitting_questions, read_table, repeated_rows
-from runners.rollout.wordings import Wordings, longest_prefix
+from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
+from runners.rollout.questions import (
+    Question,
+    Wordings,
+    fitting_questions,
+    longest_prefix,
+    read_table,
+    repeated_rows,
+)
 from runners.train.batch import spread_batch
 from runners.train.gather import ROLLOUTS, StepData, make_step
 from runners.train.metrics import join_parquet, write_parquet

@@ -31,10 +31,16 @@ from runners.engine.protocol import Forced, Request, Response
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
-from runners.rollout.generator import Generator
-from runners.rollout.grader import GradeAhead, GradedRollout, Grader, Rollout, RolloutGroup, grade_later
-from runners.rollout.questions import Question, shared_numbers
-from runners.rollout.wordings import Wordings
+from runners.rollout.grader import (
+    Generator,
+    GradeAhead,
+    GradedRollout,
+    Grader,
+    Rollout,
+    RolloutGroup,
+    grade_later,
+)
+from runners.rollout.questions import Question, Wordings, shared_numbers
 from runners.verify import answer_row
 
 LEAST_ENDED = 8

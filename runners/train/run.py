@@ -27,8 +27,8 @@ from reodsl.store.live import add_step, begin_steps
 from runners.clock import peak_memory
 from runners.draws import purpose
 from runners.exhaustion import explain_training_oom
+from runners.models.bounds import require_same_tokens
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
-from runners.models.names import require_same_tokens
 from runners.models.tensors import Stored
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement

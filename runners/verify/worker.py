@@ -28,8 +28,8 @@ from typing import Any
 
 from runners.programs.values import create_dataset, entry_of, parts_of
 from runners.sandbox import CallReply, Sandbox, limit_memory, python_folders
+from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.sandbox.expressions import guard_sympy, read_literal
-from runners.sandbox.parent import Tell, confinable, lines, serve
 
 Check = Callable[[str, str, str], bool]
 

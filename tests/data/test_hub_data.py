@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import Columns, HubData
-from runners.data.hub import hub_problem, local_files, read_hub
+from runners.data.files import hub_problem, local_files, read_hub
 
 SOURCE = HubData(repo="owner/name", split="test", columns=Columns(question="problem"))
 

@@ -19,7 +19,7 @@ from reodsl.ir.reward import Group, OracleBudgets, Reward, Rollout
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
-from runners.models.names import check_architecture
+from runners.models.bounds import check_architecture
 from runners.models.tokenizer import encode, require_written, word_tokenizer
 from runners.rewards.inputs import budget_places
 from runners.rewards.interpret import interpret

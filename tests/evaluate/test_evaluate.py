@@ -23,7 +23,7 @@ from runners.evaluate import run
 from runners.evaluate.tables import Chunks
 from runners.models.folder import load, load_tokenizer
 from runners.prompts import render_prompt
-from runners.rollout.generator import forced_length
+from runners.rollout.grader import forced_length
 from runners.rollout.questions import Question
 from runners.verify import Verdict
 from tests.devices.module import NAME

@@ -9,7 +9,7 @@ import pytest
 from reodsl.ir.model import Architecture, WordTokenizer
 from runners.models.architecture import DecoderSizes as Sizes
 from runners.models.architecture import build
-from runners.models.names import check_architecture
+from runners.models.bounds import check_architecture
 
 WORDS = WordTokenizer(words=("a", "<eos>", "<pad>"), eos="<eos>", pad="<pad>")
 SIZES = {"hidden": 16, "layers": 1, "heads": 4, "kv_heads": 2, "head_dim": 6, "intermediate": 24}

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
-from runners.models import bounded, template
+from runners.models import template
 from runners.models.template import FailedTemplate, render_template, require_ending
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens
@@ -132,7 +132,7 @@ def test_a_process_that_somebody_ends_is_asked_once_more(
     assert prompt_tokens(prompt, tokenizer, ["x"]) == whole
     worker = tmp_path / "worker.py"
     worker.write_text("import os\nos.kill(os.getpid(), 9)\n")
-    monkeypatch.setattr(bounded, "WORKER", worker)
+    monkeypatch.setattr(template, "WORKER", worker)
     with pytest.raises(Problem, match="ended twice, by signal 9") as caught:
         require_ending("x", tmp_path)
     assert caught.value.diagnostics[0].code == "E0741"

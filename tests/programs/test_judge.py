@@ -314,8 +314,8 @@ def test_a_machine_that_cannot_confine_runs_no_program(
 ) -> None:
     worker = tmp_path / "old_kernel.py"
     worker.write_text(
-        "import sys\nimport runners.sandbox.parent\n"
-        "runners.sandbox.parent.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
+        "import sys\nimport runners.sandbox.confine\n"
+        "runners.sandbox.confine.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
         f"import runpy\nrunpy.run_path({str(judge_module.WORKER)!r}, run_name='__main__')\n"
     )
     monkeypatch.setattr(judge_module, "WORKER", worker)

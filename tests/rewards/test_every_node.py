@@ -31,7 +31,7 @@ from runners.rewards.inputs import Earlier
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import evaluate, vectorise_metrics
-from runners.select.run import choose
+from runners.select import choose
 from runners.train.advantages import try_reward
 from tests.called import call
 from tests.rewards.reward_groups import arrays

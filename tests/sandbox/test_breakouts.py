@@ -346,8 +346,8 @@ def test_a_machine_that_cannot_confine_is_refused(
     worker = tmp_path / "old_kernel.py"
     worker.write_text(
         "import sys\n"
-        "import runners.sandbox.parent\n"
-        "runners.sandbox.parent.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
+        "import runners.sandbox.confine\n"
+        "runners.sandbox.confine.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
         "import runpy\n"
         f"runpy.run_path({str(process_module.WORKER)!r}, run_name='__main__')\n"
     )

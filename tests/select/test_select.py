@@ -19,7 +19,7 @@ from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name
 from reodsl.ir.reward import Choice, Group, Let, Pick, Rollout, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
-from runners.select.run import choose, drop_lowest, keeps, select
+from runners.select import choose, drop_lowest, keeps, select
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
 WRONG = Unary(fn="not", value=RIGHT)

@@ -17,8 +17,7 @@ from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.rollout.questions import Question
-from runners.rollout.wordings import Wordings, longest_prefix
+from runners.rollout.questions import Question, Wordings, longest_prefix
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers

@@ -13,7 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss
 from runners.engine.protocol import Response, Sampling
-from runners.rollout.generator import Generator
+from runners.rollout.grader import Generator
 from runners.rollout.questions import Question
 from runners.train import ppo_stage
 from runners.train import rollouts as rollouts_module

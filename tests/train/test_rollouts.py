@@ -15,9 +15,8 @@ from runners.engine.protocol import Inserted, Response, Sampling
 from runners.models.tokenizer import word_tokenizer
 from runners.own.function import FailedRow
 from runners.rewards.vectorise import vectorise
-from runners.rollout import generator as generator_module
-from runners.rollout.generator import Generator
-from runners.rollout.grader import GradeAhead, Grader, grade
+from runners.rollout import grader as generator_module
+from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import Question
 from runners.train.gather import rollout_columns, score, step_metrics
 from runners.train.rollouts import Reference, RolloutSampler, sample_step

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
-from runners.models.names import TOGETHER
+from runners.models.bounds import TOGETHER
 from runners.products import HALF, computes_bfloat16, pad_rows, rounded, rounded_inputs
 
 _SHARE = 3

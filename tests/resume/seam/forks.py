@@ -19,7 +19,7 @@ import runners.evaluate.frontier
 import runners.evaluate.run
 import runners.execute.perform
 import runners.prepare
-import runners.select.run
+import runners.select
 import runners.train.run  # noqa: F401
 from reodsl.cli import main, run  # noqa: F401
 from tests.undrawn import undraw

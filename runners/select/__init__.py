@@ -1,1 +1,0 @@
-"""Select traces and pairs to train on from sampled responses."""
