@@ -118,14 +118,14 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> Reference:
 
     Of a file of several, that of the models `base`. Raises `Problem` where neither is there, naming the frontiers that are.
     """
-    from reodsl.language import named_frontier
+    from reodsl.language.chosen_reward import read_frontier_by_name
     from reodsl.numbers.curve_files import read_reference
 
     path = Path(name_or_file)
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
         return read_reference(path, base)
     with name_place(name_or_file):
-        return named_frontier(name_or_file)
+        return read_frontier_by_name(name_or_file)
 
 
 @contextmanager

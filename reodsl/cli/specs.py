@@ -244,15 +244,15 @@ def budgets_command(expression: str, frontier: str | None, as_json: bool) -> Non
 
     EXPRESSION is what a spec writes after `budgets NAME =`. The last entry of a list is the longest response.
     """
-    from reodsl.language import evaluate_budgets
+    from reodsl.language.chosen_reward import read_schedule
     from reodsl.numbers.greedy import describe_schedule
 
-    result = evaluate_budgets(expression)
-    show(result.diagnostics, result.sources)
-    if result.schedule is None:
+    schedule, diagnostics, sources = read_schedule(expression)
+    show(diagnostics, sources)
+    if schedule is None:
         raise SystemExit(1)
     with name_place(frontier):
-        facts = describe_schedule(result.schedule, None if frontier is None else frontier_of(frontier).curves)
+        facts = describe_schedule(schedule, None if frontier is None else frontier_of(frontier).curves)
     if as_json:
         print_json(facts)
         return

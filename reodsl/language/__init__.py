@@ -1,4 +1,4 @@
-"""Check and compile specs: names, types, units, checks and lowering, behind three functions."""
+"""Check and compile specs: names, types, units, checks and lowering, behind two functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from reodsl.diagnostics.model import Diagnostic
 
 if TYPE_CHECKING:
     from reodsl.ir.study import Spec
-    from reodsl.numbers.budgets import Schedule
-    from reodsl.numbers.curves import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +32,6 @@ class Checked:
     sources: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedSchedule:
-    """A schedule of budgets, or None and why not."""
-
-    schedule: Schedule | None
-    diagnostics: tuple[Diagnostic, ...]
-    sources: dict[str, str]
-
-
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
     """Stop the search for garbage: a compiler keeps nearly all objects, and the search takes a third of its time."""
@@ -55,18 +44,19 @@ def _pause_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+@_pause_garbage_collection()
 def check_file(path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}) -> Checked:
     """Return every finding on a spec. Reads the file, its imports and the library; raises nothing."""
-    with _pause_garbage_collection():
-        # These imports are a third of a check's time, and make nothing that could be collected either.
-        from reodsl.language.checks import check_program
-        from reodsl.language.program import load
+    # These imports are a third of a check's time, and make nothing that could be collected either.
+    from reodsl.language.checks import check_program
+    from reodsl.language.program import load
 
-        program = load(path, sets, amends)
-        check_program(program)
+    program = load(path, sets, amends)
+    check_program(program)
     return Checked(program.context.findings, program.context.modules.sources)
 
 
+@_pause_garbage_collection()
 def compile_file(
     path: str | Path,
     *,
@@ -79,13 +69,6 @@ def compile_file(
     `sets` are texts for params, `amends` texts for any setting by its dotted path. Raises nothing: what is wrong is
     in the diagnostics, and then there is no spec.
     """
-    with _pause_garbage_collection():
-        return _compile(path, sets, amends, target)
-
-
-def _compile(
-    path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str], target: str | None
-) -> Compiled:
     from reodsl.language.checks import check_program
     from reodsl.language.program import load, pick
 
@@ -110,30 +93,9 @@ def _compile(
     return Compiled(spec, (*program.context.findings, *large), sources)
 
 
-def evaluate_budgets(text: str) -> EvaluatedSchedule:
-    """Return the schedule that a text such as `exp(from: 1K tokens, to: 32K tokens, n: 5)` describes.
-
-    Also `linear(to:, n:)`, `greedy(FRONTIER, to:, n:)` with a frontier such as `std.paper.qwen3_4b` or a file's name
-    in quotes, and a list whose last is the longest response.
-    """
-    from reodsl.language.chosen_reward import read_schedule
-
-    return EvaluatedSchedule(*read_schedule(text))
-
-
-def named_frontier(name: str) -> Reference:
-    """Return a published frontier by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
-    from reodsl.language.chosen_reward import read_frontier_by_name as named
-
-    return named(name)
-
-
 __all__ = [
     "Checked",
     "Compiled",
-    "EvaluatedSchedule",
     "check_file",
     "compile_file",
-    "evaluate_budgets",
-    "named_frontier",
 ]

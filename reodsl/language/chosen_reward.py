@@ -21,7 +21,6 @@ from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.program import Program, load
 from reodsl.language.suggest import nearest, suggest
 from reodsl.language.values import (
-    Data,
     DeclaredExperiment,
     DeclaredFrontier,
     Definition,
@@ -69,7 +68,7 @@ def choose_reward(
     record: Record | None = None
     if program.main is not None and program.sound:
         with suppress(Enough, Failed):
-            record = _find(program, program.main, path, wanted)
+            record = _find(program, program.main, wanted)
     recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
@@ -94,7 +93,7 @@ def choose_reward(
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
-def _find(program: Program, main: ParsedFile, path: str, wanted: str | None) -> Record:
+def _find(program: Program, main: ParsedFile, wanted: str | None) -> Record:
     """Return the record of a reward or an experiment. Raises `Failed`."""
     ctx = program.context
     if wanted is None:
@@ -107,8 +106,8 @@ def _find(program: Program, main: ParsedFile, path: str, wanted: str | None) -> 
                 for name, declared_kind in declared.items()
                 if declared_kind == kind and name in program.values
             ]
-            if len(names) == 1:
-                return _check_arguments(program, path, program.values[names[0]].data)
+            if len(names) == 1 and isinstance(data := program.values[names[0]].data, Record):
+                return data
             if names:
                 break
         several = (
@@ -125,33 +124,12 @@ def _find(program: Program, main: ParsedFile, path: str, wanted: str | None) -> 
     if isinstance(value.data, DeclaredExperiment | StageRef) or (
         isinstance(value.data, Definition) and value.data.kind == "reward"
     ):
-        return _check_arguments(program, path, value.data)
+        return value.data
     ctx.fail(
         "E0123",
         f"{describe(value)} is neither a reward nor an experiment",
         parsed.expression.span,
         help="name a reward, call one, such as `reo(at: [1K tokens, 4K tokens])`, or name an experiment",
-    )
-
-
-def _check_arguments(program: Program, path: str, record: Data) -> Record:
-    """Check that a reward has all of its arguments, since no spec calls it here. Raises `Failed`."""
-    if not isinstance(record, Record):
-        raise Failed
-    if not isinstance(record, Definition):
-        return record
-    params = record.item.params or ()
-    missing = [
-        param.name.name for param in params if param.default is None and param.name.name not in record.args
-    ]
-    if not missing:
-        return record
-    call = f"{record.name}({', '.join(f'{name}: …' for name in missing)})"
-    program.context.fail(
-        "E0310",
-        f"the reward `{record.name}` needs {', '.join(f'`{name}`' for name in missing)}",
-        record.span,
-        help=f'name it with its arguments, `reodsl reward {path} "{call}"`, or name an experiment that trains with it',
     )
 
 

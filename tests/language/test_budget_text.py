@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.language import evaluate_budgets, named_frontier
+from reodsl.language.chosen_reward import read_frontier_by_name as named_frontier
+from reodsl.language.chosen_reward import read_schedule
 from reodsl.numbers.greedy import approximation_error, greedy
 
 
@@ -22,7 +23,7 @@ from reodsl.numbers.greedy import approximation_error, greedy
     ],
 )
 def test_schedules(text: str, budgets: tuple[int, ...], l_max: int) -> None:
-    schedule = evaluate_budgets(text).schedule
+    schedule = read_schedule(text)[0]
     assert schedule is not None
     assert (schedule.budgets, schedule.l_max) == (budgets, l_max)
 
@@ -35,13 +36,10 @@ def test_greedy_by_name_and_by_file_is_the_numbers(
     curves = named_frontier(f"std.paper.{name}").curves
     expected = greedy(curves, 32768, 5, 64)
     assert abs(approximation_error(curves, expected)) < 0.01
-    assert (
-        evaluate_budgets(f"greedy(std.paper.{name}, to: 32K tokens, n: 5, step: 64 tokens)").schedule
-        == expected
-    )
+    assert read_schedule(f"greedy(std.paper.{name}, to: 32K tokens, n: 5, step: 64 tokens)")[0] == expected
     data = {key: {"budgets": curve.budgets, "accuracy": curve.accuracy} for key, curve in curves.items()}
     Path("edge.json").write_text(json.dumps(data))
-    assert evaluate_budgets('greedy("edge.json", to: 32K tokens, n: 5, step: 64 tokens)').schedule == expected
+    assert read_schedule('greedy("edge.json", to: 32K tokens, n: 5, step: 64 tokens)')[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -61,10 +59,9 @@ def test_greedy_by_name_and_by_file_is_the_numbers(
     ],
 )
 def test_refused(text: str, code: str) -> None:
-    result = evaluate_budgets(text)
-    assert result.schedule is None
-    print(result.diagnostics)
-    assert code in {each.code for each in result.diagnostics}
+    schedule, diagnostics, _ = read_schedule(text)
+    assert schedule is None
+    assert code in {each.code for each in diagnostics}
 
 
 def test_an_unknown_frontier() -> None:

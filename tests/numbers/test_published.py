@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.language import named_frontier
+from reodsl.language.chosen_reward import read_frontier_by_name as named_frontier
 from reodsl.numbers.curves import PARTS, Curve, average
 from reodsl.numbers.reg import paper_grid, reg, reg_table
 
