@@ -1,4 +1,8 @@
-"""Reward expressions as data: numbers, functions of them, what is measured of a response, and statistics over its group."""
+"""Reward expressions as data: numbers, functions of them, what is measured of a response, and statistics over its group.
+
+These are plain frozen dataclasses, unlike the rest of the representation: the language types rewards straight into them,
+and `reodsl check` should not wait for pydantic. Inside pydantic models they are validated like everything else.
+"""
 
 from __future__ import annotations
 

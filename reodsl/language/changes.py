@@ -1,4 +1,7 @@
-"""Lay changes of the command line (`--set`, `--amend`) over declarations, and complete the stages of experiments."""
+"""Lay changes of the command line (`--set`, `--amend`) over declarations, and complete the stages of experiments.
+
+An `--amend` is a block, laid over what it names as if it stood last in its declaration.
+"""
 
 from __future__ import annotations
 

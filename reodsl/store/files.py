@@ -33,6 +33,10 @@ class Lockless(OSError):
     """An error of a file system that has no locks."""
 
 
+# These are record locks and not those of `filelock`: no child of the process keeps them, however it was forked; whether one
+# is held can be asked without taking it, in a store that may only be read too; and a file system without locks is an error,
+# where `filelock` goes on with files that outlive their process. Versions of reodsl that share a store have to take the same
+# locks.
 # A record lock belongs to the process: it does not shut out other threads of it, and closing any handle of the file
 # lets it go. So no file that this process holds is opened a second time.
 _OURS: dict[str, int] = {}
@@ -285,12 +289,6 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 # Libraries that write files by themselves report a full disk in words only.
 _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:

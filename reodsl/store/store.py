@@ -17,12 +17,12 @@ from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
 from reodsl.store.files import (
+    hash_plain,
     hold,
     is_held,
     json_bytes,
     read_object,
     read_plain,
-    sha256,
     storing,
     sync,
     turn,
@@ -214,7 +214,7 @@ class Store:
                 if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
                     raise self._illegal(f"`{entry.relative_to(out)}` is neither a file nor a folder")
                 if entry.is_file():
-                    files[entry.relative_to(out).as_posix()] = (entry.stat().st_size, sha256(entry))
+                    files[entry.relative_to(out).as_posix()] = (entry.stat().st_size, hash_plain(entry))
             if not files or {MATERIAL, MANIFEST} & files.keys():
                 raise self._illegal("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
             created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reodsl.store.files import sha256
+from reodsl.store.files import hash_plain
 from reodsl.store.live import add_step
 from reodsl.store.manifest import PLACE, WEIGHTS, record
 from reodsl.store.runs import events, records, save
@@ -194,7 +194,7 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     listed = table.parent / "manifest.json"
     listed.chmod(0o644)
     manifest = json.loads(listed.read_bytes())
-    manifest["files"]["metrics.parquet"]["sha256"] = sha256(table)
+    manifest["files"]["metrics.parquet"]["sha256"] = hash_plain(table)
     listed.write_text(json.dumps(manifest))
     code, out, err = output(capsys, "report", "tiny", "--out", "shown", "--json")
     assert code == 0
