@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.hostile.browser import find, running
 
 pytest.importorskip("zensical", reason="`make site` installs what builds the site")
 
+AXE = importlib.util.find_spec("axe_playwright_python")
 ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = """(function () {
   const found = [];
@@ -68,7 +70,7 @@ def test_a_link_to_a_file_leads_to_a_page_with_it(build: Any) -> None:
 
 def test_every_page_is_built_and_no_equation_is_left_over(site: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
-        assert (site / f"{page.stem}.html").exists(), page.name
+        assert page.stem == "REFERENCE" or (site / f"{page.stem}.html").exists(), page.name
     assert len(list((site / "diagnostics").glob("E*.html"))) > 100
     science = (site / "SCIENCE.html").read_text()
     assert science.count("<math ") > 20
@@ -109,3 +111,65 @@ def test_search_works_from_disk(site: Path, tmp_path: Path) -> None:
         assert any("SCIENCE.html" in link for link in links), links
         assert [url for url in browser.asked() if not url.startswith(("file:", "data:", "about:"))] == []
         assert browser.complaints() == []
+
+
+def test_the_reference_has_a_page_a_kind_and_diagnostics_lead_on(site: Path, build: Any) -> None:
+    """Links into the reference lead to the page of their heading; each page of a code names the one before and after."""
+    for name in ("suite", "optim", "exp", "std.paper", "rewards", "index"):
+        assert (site / "reference" / f"{name}.html").exists(), name
+    assert 'optim.html#optim"' in (site / "reference" / "recipe.html").read_text()
+    assert 'reference/rewards.html#rewards"' in (site / "LANGUAGE.html").read_text()
+    page = (site / "diagnostics" / "E0833.html").read_text()
+    assert "<h1" in page
+    assert "E0833: A served model" in page
+    assert 'href="./E0834.html"' in page
+    assert build.slug("exp(from: …, to: …, n: …)") == "expfrom-to-n"
+
+
+def test_pictures_are_those_of_the_pages_own_scheme(site: Path) -> None:
+    landing = (site / "index.html").read_text()
+    for name in (
+        "quickstart-curves.png#only-light",
+        "quickstart-curves-dark.png#only-dark",
+        "-dark.svg#only-dark",
+    ):
+        assert name in landing, name
+    for name in ("spec-to-report", "evaluation", "training-step", "imported-results"):
+        for scheme in ("light", "dark"):
+            assert "prefers-color-scheme" not in (site / "docs" / f"{name}-{scheme}.svg").read_text()
+
+
+@pytest.mark.skipif(find() is None or AXE is None, reason="needs Chromium and axe")
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_on_any_kind_of_page(site: Path, tmp_path: Path, dark: bool) -> None:
+    """`REODSL_EVERY_PAGE=1` looks at every page."""
+    path = find()
+    assert path is not None
+    assert AXE is not None
+    assert AXE.origin is not None
+    script = (Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0"
+    names = (
+        "index",
+        "SCIENCE",
+        "COMMANDS",
+        "reference/suite",
+        "diagnostics/E0833",
+        "diagnostics/index",
+        "COOKBOOK",
+    )
+    pages = [site / f"{name}.html" for name in names]
+    if os.environ.get("REODSL_EVERY_PAGE"):
+        pages = sorted(site.rglob("*.html"))
+    found = {}
+    with running(path, tmp_path / "profile") as browser:
+        browser.resize(1400, dark=dark)
+        for page in pages:
+            browser.open(page)
+            browser.value(script)
+            wrong = browser.value(
+                "axe.run(document, {resultTypes: ['violations']}).then((all) => all.violations.map((one) => "
+                "[one.id, one.help, one.nodes.length, one.nodes[0].html.slice(0, 200)]))"
+            )
+            if wrong:
+                found[page.name] = wrong
+    assert found == {}

@@ -13,21 +13,28 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import latex2mathml.converter
 
 from reodsl.cli.main import cli
 
+sys.path.insert(0, str(Path(__file__).parent))
+from picture import split_schemes
+
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "site"
 CONFIG = Path(__file__).with_name("zensical.toml")
 DIAGNOSTICS = ROOT / "reodsl" / "diagnostics" / "pages"
 WHOLE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
-"""Pages at the top of the repository; the README is the site's first."""
+"""Pages at the top of the repository."""
+LANDING = Path(__file__).with_name("landing.md")
+REFERENCE = ROOT / "docs" / "REFERENCE.md"
 FENCE = re.compile(r"^```.*?^```[^\S\n]*$", re.M | re.S)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-PICTURE = re.compile(r'<picture>.*?<img src="([^"]+)" alt="([^"]*)">\s*</picture>', re.S)
+PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?<img src="([^"]+)" alt="([^"]*)">\s*</picture>', re.S)
+DRAWN = re.compile(r"!\[([^\[\]]*)\]\(([^()\s]+)\.svg\)")
 LANGUAGES = {".py": "python", ".reo": "reo", ".json": "json", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
 COMMAND = "reodsl"
 FAMILIES = {
@@ -50,14 +57,16 @@ class Site:
 
     def __init__(self) -> None:
         self.places: dict[Path, str] = {ROOT / name: name for name in WHOLE}
-        self.places[ROOT / "README.md"] = "index.md"
+        self.places[LANDING] = "index.md"
         self.places |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
         self.places |= {path: f"diagnostics/{path.name}" for path in sorted(DIAGNOSTICS.glob("*.md"))}
         self.places |= {
             path: f"benchmarks/{path.name}" for path in sorted((ROOT / "benchmarks").glob("*.md"))
         }
-        self.todo = list(self.places)
+        self.todo = [REFERENCE, *(each for each in self.places if each != REFERENCE)]
         self.written: set[Path] = set()
+        self.reference: dict[str, ReferencePage] = {}
+        self.anchors: dict[str, str] = {}
 
     def place(self, path: Path) -> str:
         """Where a file or folder of the repository stands on the site; one that is linked gets a page."""
@@ -76,10 +85,18 @@ class Site:
             self.written.add(path)
             target = OUT / "pages" / self.places[path]
             target.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix in (".png", ".svg"):
+            if path.suffix == ".png":
                 shutil.copyfile(path, target)
+            elif path.suffix == ".svg":
+                for scheme, drawn in split_schemes(path.read_text()).items():
+                    target.with_stem(f"{target.stem}-{scheme}").write_text(drawn)
+            elif path == REFERENCE:
+                self.write_reference(path.read_text())
             elif path.suffix == ".md":
-                target.write_text(self.page(path.read_text(), path))
+                text = path.read_text()
+                if path.parent == DIAGNOSTICS:
+                    text = text.replace("# ", f"# {path.stem}: ", 1)
+                target.write_text(self.page(text, path))
             elif path.is_dir():
                 target.write_text(self.page(folder_page(path), path))
             else:
@@ -95,12 +112,72 @@ class Site:
             name, _, anchor = target.partition("#")
             if "://" in target or target.startswith("mailto:") or not name:
                 return match[0]
-            place = os.path.relpath(self.place((base / name).resolve()), here)
+            file = (base / name).resolve()
+            if file == REFERENCE:
+                page = self.anchors.get(anchor, "index.md")
+                return f"{mark}[{label}]({os.path.relpath(f'reference/{page}', here)}{'#' + anchor if anchor else ''})"
+            place = os.path.relpath(self.place(file), here)
             return f"{mark}[{label}]({place}{'#' + anchor if anchor else ''})"
 
-        # A picture in light and dark is one image here, on a site that is light.
-        text = PICTURE.sub(r"![\2](\1)", text)
-        return outside_fences(with_equations(text), lambda part: LINK.sub(point, part))
+        # The page's own switch chooses between the two of a picture, not what the browser prefers.
+        text = PICTURE.sub(r"![\3](\2#only-light)![\3](\1#only-dark)", text)
+        text = outside_fences(with_equations(text), lambda part: LINK.sub(point, part))
+        return DRAWN.sub(r"![\1](\2-light.svg#only-light)![\1](\2-dark.svg#only-dark)", text)
+
+    def write_reference(self, text: str) -> None:
+        """Write the reference as a page for each section, and for each kind, function and module in one."""
+        pages = split_reference(text)
+        anchors = {slug: name for name, page in pages.items() for slug in slugs(page.text)}
+
+        def point(match: re.Match[str]) -> str:
+            return f"]({anchors[match[1]]}#{match[1]})" if match[1] in anchors else match[0]
+
+        for name, page in pages.items():
+            whole = page.text + "".join(f"- [{pages[each].title}]({each})\n" for each in page.inside)
+            target = OUT / "pages" / "reference" / name
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(re.sub(r"\]\(#([^()]+)\)", point, whole))
+        self.reference, self.anchors = pages, anchors
+
+
+class ReferencePage(NamedTuple):
+    """A page of the reference: its title, its text, and the pages below it by their files."""
+
+    title: str
+    text: str
+    inside: tuple[str, ...] = ()
+
+
+def split_reference(text: str) -> dict[str, ReferencePage]:
+    """Return the reference's pages by their files: the first, each section, and each part of one, in their order."""
+    first, *sections = re.split(r"^## ", text, flags=re.M)
+    pages: dict[str, ReferencePage] = {}
+    tops = []
+    for section in sections:
+        head, *parts = re.split(r"^### ", section, flags=re.M)
+        title = head.split("\n", 1)[0]
+        top = f"{slug(title)}.md"
+        tops.append(top)
+        pages[top] = ReferencePage(title, f"# {head.strip()}\n\n")
+        names = []
+        for part in parts:
+            heading = part.split("\n", 1)[0]
+            stem = re.split(r"[(\s]", heading)[0]
+            name = next(each for n in ("", "-2", "-3") if (each := f"{stem}{n}.md") not in pages)
+            names.append(name)
+            pages[name] = ReferencePage(stem, f"# {part.strip()}\n")
+        pages[top] = pages[top]._replace(inside=tuple(names))
+    return {"index.md": ReferencePage("Reference", f"{first.strip()}\n\n", tuple(tops)), **pages}
+
+
+def slug(title: str) -> str:
+    """Return the anchor that a heading has."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower())).strip("-")
+
+
+def slugs(text: str) -> list[str]:
+    """Return the anchors of a text's headings."""
+    return [slug(each) for each in re.findall(r"^#+ (.*)$", text, flags=re.M)]
 
 
 def outside_fences(text: str, change: object) -> str:
@@ -166,19 +243,40 @@ def diagnostics_page() -> str:
             if page.name.startswith(family)
         ]
         if rows:
-            parts += [f"## {title}", "", "| code | |", "| --- | --- |", *rows, ""]
+            parts += [f"## {title}", "", "| code | title |", "| --- | --- |", *rows, ""]
     return "\n".join(parts)
+
+
+def with_navigation(config: str, reference: dict[str, ReferencePage]) -> str:
+    """Return the configuration with the pages of diagnostics and of the reference in its navigation."""
+    codes = sorted(page.stem for page in DIAGNOSTICS.glob("*.md"))
+    families = [
+        (title, [f'"diagnostics/{code}.md"' for code in codes if code.startswith(family)])
+        for family, title in FAMILIES.items()
+    ]
+    sections = [
+        (reference[top].title, [f'"reference/{each}"' for each in (top, *reference[top].inside)])
+        for top in reference["index.md"].inside
+    ]
+    for place, index, groups in (
+        ("REFERENCE", "reference/index.md", sections),
+        ("DIAGNOSTICS", "diagnostics/index.md", families),
+    ):
+        rows = "".join(f'    {{ "{title}" = [{", ".join(pages)}] }},\n' for title, pages in groups if pages)
+        config = config.replace(f'"{place}"', f'[\n    "{index}",\n{rows}  ]')
+    return config
 
 
 def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     (OUT / "pages" / "diagnostics").mkdir(parents=True)
-    Site().write()
+    site = Site()
+    site.write()
     (OUT / "pages" / "COMMANDS.md").write_text(commands_page())
     (OUT / "pages" / "diagnostics" / "index.md").write_text(diagnostics_page())
-    for name in ("site.css", "iframe-worker.js"):
+    for name in ("site.css", "labels.js", "iframe-worker.js"):
         shutil.copyfile(CONFIG.with_name(name), OUT / "pages" / name)
-    shutil.copyfile(CONFIG, OUT / "zensical.toml")
+    (OUT / "zensical.toml").write_text(with_navigation(CONFIG.read_text(), site.reference))
     command = [
         sys.executable,
         "-P",

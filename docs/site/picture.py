@@ -1,22 +1,77 @@
-"""Draw the way from a spec to its report: `python docs/site/picture.py` writes docs/spec-to-report.svg."""
+"""Draw the flows that pages explain: `python docs/site/picture.py` writes them into docs/."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-IMAGE = Path(__file__).parents[1] / "spec-to-report.svg"
-STEPS = (
-    ("spec file", "mine.reo"),
-    ("syntax tree", "syntax/"),
-    ("typed values", "language/"),
-    ("spec", "ir/"),
-    ("task graph", "graph/"),
-    ("plan, price", "plan/ price/"),
-    ("run", "runners/"),
-    ("results", "store/"),
-    ("report", "report/"),
-)
-COMMANDS = (("reodsl check", 0, 3), ("reodsl plan", 4, 5), ("reodsl run", 6, 8))
+DOCS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Boxes from left to right, each a name over a place; brackets above, and an arrow below from a box to an earlier one."""
+
+    steps: tuple[tuple[str, str], ...]
+    brackets: tuple[tuple[str, int, int], ...] = ()
+    back: tuple[int, int, str] | None = None
+
+
+FLOWS = {
+    "spec-to-report": Flow(
+        (
+            ("spec file", "mine.reo"),
+            ("syntax tree", "syntax/"),
+            ("typed values", "language/"),
+            ("spec", "ir/"),
+            ("task graph", "graph/"),
+            ("plan, price", "plan/ price/"),
+            ("run", "runners/"),
+            ("results", "store/"),
+            ("report", "report/"),
+        ),
+        (("reodsl check", 0, 3), ("reodsl plan", 4, 5), ("reodsl run", 6, 8)),
+        (7, 5, "finished results are used again"),
+    ),
+    "evaluation": Flow(
+        (
+            ("question", "benchmark"),
+            ("responses", "samples"),
+            ("cuts", "every budget"),
+            ("answers", "forced"),
+            ("right or not", "verifier"),
+            ("curve", "J(L)"),
+            ("frontier", "best of arms"),
+            ("REG", "area between"),
+        ),
+        (("one evaluation of each arm", 0, 5), ("one score", 6, 7)),
+    ),
+    "training-step": Flow(
+        (
+            ("questions", "prompts"),
+            ("responses", "rollouts"),
+            ("answers", "forced"),
+            ("right or not", "verifier"),
+            ("rewards", "a formula"),
+            ("advantages", "in groups"),
+            ("minibatches", "by FLOPs"),
+            ("update", "optim"),
+        ),
+        (("the engine", 1, 2), ("the first process", 3, 5), ("all processes", 6, 7)),
+        (7, 1, "weights; with lag, the next steps are sampled meanwhile"),
+    ),
+    "imported-results": Flow(
+        (
+            ("logs", "of other tools"),
+            ("rows", "by their form"),
+            ("one table", ".parquet"),
+            ("an arm", "results(…)"),
+            ("curve", "J or ended"),
+            ("report", "beside others"),
+        ),
+        (("reodsl import", 0, 2), ("reodsl run", 3, 5)),
+    ),
+}
 WIDTH, GAP, LEFT, TOP, HEIGHT = 92, 15, 6, 40, 52
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2430; text-anchor: middle }
@@ -40,39 +95,48 @@ def arrow(line: str, x: int, y: int, turn: int = 0) -> str:
     return f'<path d="{line}"/>{head}'
 
 
-def drawing() -> str:
+def draw_flow(flow: Flow, style: str = STYLE) -> str:
     """Return the picture as SVG, for a light and for a dark page."""
-    left = [LEFT + step * (WIDTH + GAP) for step in range(len(STEPS))]
+    left = [LEFT + step * (WIDTH + GAP) for step in range(len(flow.steps))]
     middle, bottom = TOP + HEIGHT // 2, TOP + HEIGHT
     parts = []
-    for x, (name, place) in zip(left, STEPS, strict=True):
+    for x, (name, place) in zip(left, flow.steps, strict=True):
         parts += [
             f'<rect x="{x}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" rx="7"/>',
             f'<text x="{x + WIDTH // 2}" y="{TOP + 23}">{name}</text>',
             f'<text class="code" x="{x + WIDTH // 2}" y="{TOP + 41}">{place}</text>',
         ]
     parts += [arrow(f"M{x - GAP} {middle}H{x - 3}", x, middle) for x in left[1:]]
-    for command, first, last in COMMANDS:
+    for words, first, last in flow.brackets:
         start, end = left[first], left[last] + WIDTH
         parts += [
             f'<path d="M{start} 30v-6H{end}v6"/>',
-            f'<text class="code" x="{(start + end) // 2}" y="17">{command}</text>',
+            f'<text class="code" x="{(start + end) // 2}" y="17">{words}</text>',
         ]
-    back, plan = left[7] + WIDTH // 2, left[5] + WIDTH // 2
-    parts += [
-        arrow(f"M{back} {bottom}v20H{plan}v-17", plan, bottom, -90),
-        f'<text x="{(back + plan) // 2}" y="{bottom + 38}">finished results are used again</text>',
-    ]
-    size = f"{left[-1] + WIDTH + LEFT} {bottom + 48}"
+    if flow.back is not None:
+        start, end = (left[place] + WIDTH // 2 for place in flow.back[:2])
+        parts += [
+            arrow(f"M{start} {bottom}v20H{end}v-17", end, bottom, -90),
+            f'<text x="{(start + end) // 2}" y="{bottom + 38}">{flow.back[2]}</text>',
+        ]
+    size = f"{left[-1] + WIDTH + LEFT} {bottom + (48 if flow.back else 8)}"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}">',
-            f"<style>{STYLE}</style>",
+            f"<style>{style}</style>",
             *parts,
             "</svg>\n",
         ]
     )
 
 
+def split_schemes(picture: str) -> dict[str, str]:
+    """Return a picture as it is on a light page and on a dark one, whatever the browser prefers."""
+    before, _, rest = picture.partition("@media (prefers-color-scheme: dark) {")
+    dark, _, after = rest.partition("\n}\n")
+    return {"light": before + after, "dark": before + dark + "\n" + after}
+
+
 if __name__ == "__main__":
-    IMAGE.write_text(drawing())
+    for name, flow in FLOWS.items():
+        (DOCS / f"{name}.svg").write_text(draw_flow(flow))

@@ -203,7 +203,7 @@ def _call(kind: Kind) -> str:
 def _table(fields: Iterable[tuple[str, Setting]]) -> str:
     rows = [f"| `{name}` | {_type(field)} | {default_words(field)} | {field.doc} |" for name, field in fields]
     return (
-        "\n| setting | type | default | |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        "\n| setting | type | default | meaning |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
         if rows
         else ""
     )
