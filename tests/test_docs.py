@@ -19,6 +19,7 @@ from reodsl.syntax.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES.append(ROOT / "docs" / "site" / "landing.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 

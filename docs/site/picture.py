@@ -10,7 +10,7 @@ DOCS = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Boxes from left to right, each a name over a place; brackets above, and an arrow below from a box to an earlier one."""
+    """Boxes from left to right, each a name over a place; brackets above, and an arrow below back to an earlier box."""
 
     steps: tuple[tuple[str, str], ...]
     brackets: tuple[tuple[str, int, int], ...] = ()
