@@ -137,8 +137,8 @@ def _first(gallery: figures.Gallery, material: Material, line: Markup | None) ->
         about += "The dashed line is the frontier, the best accuracy at each budget of the arms marked so. "
     if score is not None and score.relative_to is not None:
         about += (
-            f"Filled is the gap of {score.relative_to} to it. Summed over budgets, a gap is an arm's REG in tokens: smaller is "
-            "better. Point at another arm to see its gap."
+            f"Filled is the gap of {score.relative_to} to it. Summed over budgets, a gap is an arm's REG in "
+            "tokens: smaller is better. Point at another arm to see its gap."
         )
     drawn = figures.curve_group(gallery, material, wanted[0][0], [MEAN], keys=line)
     return [tag("div", drawn, class_="first"), tag("p", about.strip(), class_="note")]
