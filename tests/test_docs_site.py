@@ -155,11 +155,13 @@ def test_axe_finds_nothing_on_any_kind_of_page(site: Path, tmp_path: Path, dark:
         "reference/suite",
         "diagnostics/E0833",
         "diagnostics/index",
+        "LANGUAGE",
         "COOKBOOK",
     )
     pages = [site / f"{name}.html" for name in names]
     if os.environ.get("REODSL_EVERY_PAGE"):
-        pages = sorted(site.rglob("*.html"))
+        # A page that is not there is the theme's own, and no link leads to it.
+        pages = [each for each in sorted(site.rglob("*.html")) if each.name != "404.html"]
     found = {}
     with running(path, tmp_path / "profile") as browser:
         browser.resize(1400, dark=dark)
