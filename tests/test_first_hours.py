@@ -25,9 +25,6 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "batch normalisation goes together with dynamic sampling": (
         "train/test_gather.py::test_a_batch_of_several_rounds_is_normalised_as_one",
     ),
-    "a budget that a model has no word for is found by check": (
-        "language/test_beginners.py::test_every_budget_of_a_wording_is_a_word_that_the_model_knows",
-    ),
     "a reward is tried on a group made by hand": ("cli/test_reward.py::test_numbers_by_hand",),
     "the help of a message can be followed": (
         "language/test_messages_that_lead_on.py::test_a_number_of_a_param_leads_to_the_type_that_it_lacks",
@@ -68,7 +65,6 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "a study sweeps over values": ("language/test_sweeps.py::test_an_arm_for_each_combination",),
     "the paper's notes and settings stay with the paper's specs": (
         "language/test_whole_suites.py::test_a_suite_needs_no_grid",
-        "language/test_recipes.py::test_settings_apart_from_the_paper_matter_beside_its_numbers",
     ),
     "why shows both sides of a reward": ("plan/test_changes.py::test_a_reward_is_shown_before_and_after",),
     "rollouts have their text": (
