@@ -106,6 +106,7 @@ UNSOUND = [
     ("correct(answer(y[:5]))", "E0302"),
     ("trapezoid(y)", "E0301"),
     ("lenn(y)", "E0213"),
+    ("x.mode * correct(y)", "E0301"),
     ("len(y, y)", "E0310"),
     ("clip(1, 2)", "E0310"),
     ("gamma * correct(y)", "E0201"),

@@ -141,6 +141,15 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
             fail(body, "E0301", "a selection knows no number of a question", expr, helps)
         case tree.Attribute(value=tree.Name("x")) if body.track is None:
+            if expr.name.name == "mode":
+                helps = "write `mode(y)`; a column of the data needs another name"
+                fail(
+                    body,
+                    "E0301",
+                    "`mode` is the number of the wording that a response was asked by",
+                    expr,
+                    helps,
+                )
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             body.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
