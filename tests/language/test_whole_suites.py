@@ -93,6 +93,15 @@ def test_a_chart_of_rules_has_their_axes_and_their_lines(
     ).spec
 
 
+def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Compiled]) -> None:
+    scored = "score = reg(against: qwen3_4b, to: 16K tokens)"
+    text = RULES.replace("X", "count").replace("Y", "error").replace("LINES", "five").replace("SCORE", scored)
+    assert compiled(text).spec
+    (fault,) = compiled(text.replace("32K", "64K")).diagnostics
+    assert "on 0 to 65,536 tokens, and the frontier `qwen3_4b` covers 0 to 32,768" in fault.message
+    assert fault.help == "take budgets `to: 32768 tokens`"
+
+
 def test_a_study_without_arms_has_a_chart(compiled: Callable[..., Compiled]) -> None:
     (fault,) = compiled("study it { }").diagnostics
     assert (fault.code, fault.message) == ("E0313", "the study `it` has no arm")

@@ -332,6 +332,27 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
             message = f"the chart `{chart.name}` shows errors on a frontier, and the study has no score"
             helps = "add `score = reg(against: …, to: 16K tokens)`"
             yield view["y"].error("E0609", message, "`error`", help=helps)
+        elif chart.data("y") == "error":
+            yield from _check_rules_reach(case.against, lines)
+
+
+def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diagnostic]:
+    """Report E0609: budgets past the frontier on which their errors are, or below its first."""
+    envelope = against.envelope if isinstance(against, DeclaredFrontier) else None
+    budgets = [0, envelope.data("to")] if envelope is not None else against.data("budgets")
+    first, last = min(budgets), max(budgets)
+    for each in rules:
+        rule = each.data
+        if isinstance(rule, WrittenBudgets) and (first > 0 or rule.schedule.l_max > last):
+            yield error(
+                "E0609",
+                f"errors of `{rule.name}` are on 0 to {rule.schedule.l_max:,} tokens, and the frontier `{against.name}` "
+                f"covers {first:,} to {last:,}",
+                each.span,
+                help=f"take budgets `to: {last} tokens`"
+                if first == 0
+                else "take a frontier that begins at 0 tokens",
+            )
 
 
 @study_check
