@@ -104,7 +104,7 @@ class Plain:
                 click.echo(f"{count} {line}", err=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Begin with nothing open."""
 
 
 class LiveTable:

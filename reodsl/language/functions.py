@@ -282,13 +282,13 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
     """Return the budgets that a rule chooses if it may have one, two, and so on up to its own; a list has its own alone."""
-    rule = getattr(record.called and record.called.function, "name", None)
     count = len(record.schedule.budgets)
     frontier = record.sub("frontier")
     if isinstance(frontier, DeclaredFrontier):
         step = _take_number(record.fields, "step")
         chosen = [each.budget for each in picks(read_curves(frontier), record.schedule.l_max, count, step)]
         return tuple(tuple(sorted(chosen[:n])) for n in range(1, count + 1))
+    rule = getattr(record.called and record.called.function, "name", None)
     if rule not in ("exp", "linear"):
         return (record.schedule.budgets,)
     fewer = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))

@@ -29,7 +29,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `start` up to and without `end`."""
+    """A stretch of a text, from `start` up to and without `end`."""
 
     start: Position
     end: Position

@@ -74,7 +74,7 @@ LONGEST_KEPT = 2_000
 
 
 class VerdictCache(OrderedDict[Answer, Verdict]):
-    """At most `entries` verdicts; a hit makes an entry young again."""
+    """Verdicts, at most `entries` of them; a hit makes an entry young again."""
 
     def __init__(self, entries: int) -> None:
         super().__init__()

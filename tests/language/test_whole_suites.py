@@ -102,6 +102,16 @@ def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Co
     assert fault.help == "take budgets `to: 32768 tokens`"
 
 
+def test_rules_of_many_budgets_are_bounded_as_all_checking_is(compiled: Callable[..., Compiled]) -> None:
+    """4,096 budgets are 8 million in the schedules of one, of two, and so on."""
+    text = RULES.replace("X", "count").replace("Y", "budget").replace("LINES", "five").replace("SCORE", "")
+    found = compiled(
+        text.replace("exp(from: 1K tokens, to: 32K tokens, n: 5)", "linear(to: 32K tokens, n: 4096)")
+    )
+    assert found.spec is None
+    assert [each.code for each in found.diagnostics] == ["E0216"]
+
+
 def test_a_study_without_arms_has_a_chart(compiled: Callable[..., Compiled]) -> None:
     (fault,) = compiled("study it { }").diagnostics
     assert (fault.code, fault.message) == ("E0313", "the study `it` has no arm")

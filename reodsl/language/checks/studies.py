@@ -312,6 +312,11 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0609: a chart of budgets with lines that choose none, or the other way round; errors on no frontier."""
     for chart in case.study.charts:
         view, lines = View(chart), list_items(chart, "lines")
+        for each in lines:
+            if isinstance(each.data, WrittenBudgets):
+                # A line has the schedules of one budget, of two, and so on.
+                most = len(each.data.schedule.budgets)
+                case.ctx.spend("schedules", each.span, most * (most + 1) // 2)
         counted = chart.data("x") == "count"
         if counted != (chart.data("y") in ("budget", "error")):
             message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"

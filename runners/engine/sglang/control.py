@@ -100,7 +100,7 @@ class Hung(Lost):
 
 
 class Ear:
-    """When something last came from a server."""
+    """The time at which something last came from a server."""
 
     def __init__(self, address: Address, reads: int = 0) -> None:
         """Begin now; `reads` are the bytes of files that the server has to read."""
