@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 from reodsl.cli.options import existing_store, token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import MEMORY, STEP, Aggregate, Given, Name
+from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, Name
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -179,6 +179,7 @@ def sample_group(
             _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
             _Verdicts(dict(zip(row["bare_cuts"], row["bare"], strict=True)), missing["bare"], since=True),
             {name: float(row[name]) for name in ("mode", "budget") if row[name] is not None}
+            | {"ended": float(row["finish"] == "stop")}
             | {name: values[i] for name, values in numbers.items()},
         )
         for i, row in enumerate(chosen.iter_rows(named=True))
@@ -269,7 +270,7 @@ def _read(reward: Reward, name: str) -> str:
     """Return how a reward reads a number that it is given."""
     if name in reward.functions:
         return f"python({json.dumps(name)}, y)"
-    return "mode(y)" if name == "mode" else f"x.{name}"
+    return f"{name}(y)" if name in READINGS else f"x.{name}"
 
 
 def _whence(split: Split) -> str:

@@ -111,6 +111,48 @@ FUNCTIONS: dict[Function, Signature] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A word that reads a number of a response: what it means, its range, and the kinds of body that know it.
+
+    `call` is for readers, `NAME(y)` where it is empty. A `condition` is 1 or 0, and a number in `tokens` has that unit. One
+    with `votes` takes a whole number beside the response.
+    """
+
+    means: str
+    high: float = math.inf
+    low: float = 0.0
+    call: str = ""
+    condition: bool = False
+    tokens: bool = False
+    votes: bool = False
+    known: frozenset[str] = frozenset({"a reward"})
+
+
+READINGS: dict[str, Reading] = {
+    "mode": Reading(
+        "the position, from 0, of the wording that it was asked in",
+        known=frozenset({"a reward", "a track", "a selection", "`batch`"}),
+    ),
+    "ended": Reading(
+        "1 where it was not cut off, else 0",
+        1.0,
+        condition=True,
+        known=frozenset({"a reward", "a measure", "`batch`"}),
+    ),
+    "majority": Reading(
+        "how often the most frequent answer of 4 responses to its question is right, over all draws of 4",
+        1.0,
+        call="majority(z, 4)",
+        votes=True,
+        known=frozenset({"a measure"}),
+    ),
+}
+"""The words by which a body reads a number of a response, as a `Given`. No column of the data is read by one of them.
+
+`runners.train.rollouts` has the number of each that a reward knows.
+"""
+
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reodsl.ir.expression import (
+    READINGS,
     TRACK,
     Aggregate,
     Bare,
@@ -118,9 +119,9 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
         case Given():
             name, _, count = value.field.partition("@")
-            if name in ("mode", "ended"):
-                return f"{name}({value.of})", _ATOM
-            return (f"{name}({value.of}, {count})" if count else f"x.{name}"), _ATOM
+            if name not in READINGS:
+                return f"x.{name}", _ATOM
+            return f"{name}({value.of}{f', {count}' if count else ''})", _ATOM
         case Own():
             units = {"batch": "", "seconds": " seconds", "memory": " GiB"}
             limits = [f"{name}: {each:g}{units[name]}" for name, each in value.limits.items()]

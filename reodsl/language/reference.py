@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reodsl.ir.expression import FUNCTIONS, MEMORY
+from reodsl.ir.expression import FUNCTIONS, MEMORY, READINGS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.fitting import describe_type
@@ -28,10 +28,18 @@ that the compiler checks against (`python -P -m reodsl.language.reference`).
 A file holds imports, `param`s and declarations. `KIND NAME = PARENT { … }` begins as its parent is and changes what is in
 the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` adds to it.
 """
+
+
+def list_readings(body: str, response: str) -> list[tuple[str, str]]:
+    """Return the calls and meanings of the words that read a number of a response in such a body."""
+    known = {name: each for name, each in READINGS.items() if body in each.known}
+    return [(f"`{each.call or f'{name}({response})'}`", each.means) for name, each in known.items()]
+
+
 REWARD_WORDS = (
     ("`y`", "the response; `x.FIELD` a number that belongs to its question or to how it was sampled"),
     ("`len(y)`", "its length in tokens, at least 1"),
-    ("`mode(y)`", "the position, from 0, of the wording that it was asked in"),
+    *list_readings("a reward", "y"),
     ("`correct(y)`", "1 where it is right, else 0"),
     (
         "`correct(answer(y[:L]))`",
@@ -111,11 +119,7 @@ MEASURE_WORDS = (
         "`min(L for L in grid if correct(answer(z[:L])), empty: len(z))`",
         "inside such a mean: over the suite's budgets",
     ),
-    ("`ended(z)`", "1 where a response was not cut off, else 0"),
-    (
-        "`majority(z, 4)`",
-        "how often the most frequent answer of 4 responses to the question of `z` is right, over all draws of 4",
-    ),
+    *list_readings("a measure", "z"),
 )
 """The parts of a measure's expressions, with their meanings."""
 REWARDS = f"""

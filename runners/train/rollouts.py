@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from reodsl.diagnostics import Problem
+from reodsl.ir.base import walk
+from reodsl.ir.expression import Given
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -43,6 +45,10 @@ from runners.rollout.grader import (
 from runners.rollout.questions import Question, Wordings, shared_numbers
 from runners.verify import answer_row
 
+READ: Mapping[str, Callable[[Response, Callable[[], str]], float]] = {
+    "ended": lambda response, text: float(response.finish == "stop"),
+}
+"""The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's."""
 LEAST_ENDED = 8
 REWARD = "reward"
 """The start of the reason of a response at which Python of the reward failed."""
@@ -217,6 +223,9 @@ def reward_inputs(
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
     places, present = _places(sampler, questions, responses)
     given = {name: np.array(values).reshape(shape) for name, values in shared_numbers(asked).items()}
+    for name in READ.keys() & {each.field for each in walk(sampler.reward) if isinstance(each, Given)}:
+        read = [READ[name](each, partial(sampler.grader.text, each.sequence())) for each in responses]
+        given[name] = np.array(read).reshape(shape)
     # What the user's functions give is known once all is graded.
     given.update((name, np.zeros(length.shape)) for name in sampler.reward.functions)
     references = [sampler.references[q.id] for q in questions] if sampler.references else []

@@ -288,7 +288,7 @@ def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) 
             "mean(correct(answer(z[:len(z) / 2])) for z in arm)",
             "E0301 an evaluation forces answers at its budgets",
         ),
-        ("mean(mode(z) for z in arm)", "one wording"),
+        ("mean(mode(z) for z in arm)", "a measure does not know `mode`"),
         ("mean(majority(z, 1.5) for z in arm)", "whole number"),
         ("mean(correct(z) for z in arm if len(z) > 4 tokens)", "E0306"),
         ("12", "measures no responses"),

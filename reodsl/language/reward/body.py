@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from reodsl.diagnostics.model import Label, Span, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import (
+    READINGS,
     TRACK,
     Bare,
     Correct,
@@ -616,7 +617,7 @@ def differs(data: Expression, lets: Lets) -> bool:
     return any(
         isinstance(each, (Length, Correct, Forced, Bare, Given, Own))
         and each.of == "y"
-        and not (isinstance(each, Given) and each.field != "mode")
+        and not (isinstance(each, Given) and each.field not in READINGS)
         for each in _all(data, lets)
     )
 

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, get_args
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.expression import TRACK, Expression, Function, Name, Number, Own, Statistic, WeightRule
+from reodsl.ir.expression import (
+    READINGS,
+    TRACK,
+    Expression,
+    Function,
+    Name,
+    Number,
+    Own,
+    Statistic,
+    WeightRule,
+)
 from reodsl.language.context import Context
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
 from reodsl.language.values import Record, Scope, Value
@@ -314,7 +324,7 @@ def _suggest_units(one: Typed, two: Typed) -> str:
 WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 NUMERIC: tuple[Function, ...] = get_args(Function)
-RESPONSE = ("len", "correct", "answer", "mode", "python", "ended", "majority")
+RESPONSE = ("len", "correct", "answer", "python", *READINGS)
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
 
 MEASURES = ("arm", "base", "grid")

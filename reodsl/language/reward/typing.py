@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NoReturn, TypeAlias
 
-from reodsl.diagnostics.model import Edit, Label, Span
+from reodsl.diagnostics.model import Edit, Label, Span, listed
 from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
+    READINGS,
     STEP,
     Aggregate,
     Bare,
@@ -141,21 +142,17 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
             fail(body, "E0301", "a selection knows no number of a question", expr, helps)
         case tree.Attribute(value=tree.Name("x")) if body.track is None:
-            if expr.name.name == "mode":
-                helps = "write `mode(y)`; a column of the data needs another name"
-                fail(
-                    body,
-                    "E0301",
-                    "`mode` is the number of the wording that a response was asked by",
-                    expr,
-                    helps,
-                )
+            if expr.name.name in READINGS:
+                message = f"`{expr.name.name}` is a number of a response, and of no question"
+                helps = f"write `{expr.name.name}(y)`; a column of the data needs another name"
+                fail(body, "E0301", message, expr, helps)
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             body.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
         case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
-            measure = {"correct": "correct", "reward": "correct", "accuracy": "correct", "mode": "mode"}
-            hint = f"{measure.get(expr.name.name, 'len')}({response})"
+            measure = {"correct": "correct", "reward": "correct", "accuracy": "correct"}
+            named = expr.name.name if expr.name.name in READINGS else measure.get(expr.name.name, "len")
+            hint = f"{named}({response})"
             fail(body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`")
         case tree.Slice():
             fail(
@@ -210,7 +207,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     if declared is None and name == "pi" and name not in body.scope.module.imports:
         return make_constant(math.pi, PLAIN)
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
-        near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
+        near = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
         body.ctx.fail(
             "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
         )
@@ -445,48 +442,45 @@ def _place(body: Body) -> str:
     return "a measure" if body.measures else "a selection" if body.selects else "a track"
 
 
-def _type_of_evaluation(body: Body, expr: tree.Call, name: str) -> Typed:
-    """Return what an evaluation alone knows: whether a response ended, and how often a vote is right."""
-    if not body.measures:
-        helps = f"use it in a measure: `measure NAME {{ mean({name}(z{', 4' * (name == 'majority')}) for z in arm) }}`"
-        fail(body, "E0301", f"`{name}` is known of an evaluation's responses alone", expr, helps)
-    if name == "ended":
-        of = _find_response(body, _take_only(body, expr, name, "ended(z)"))
-        return Typed(Given(of=of, field=name), PLAIN, 0.0, 1.0, True)
-    first, second = expr.args if len(expr.args) == 2 else (None, None)
-    if first is None or second is None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
-        fail(
-            body, "E0310", "`majority` takes a response and a number of votes", expr, "write `majority(z, 4)`"
-        )
-    of = _find_response(body, first.value)
-    if isinstance(second.value, (tree.Binding, tree.Comprehension)):
-        raise Failed
-    votes = type_expression(body, second.value)
-    if votes.unit != PLAIN or not (votes.open or (votes.constant and votes.low >= 1 and votes.low % 1 == 0)):
-        fail(body, "E0301", "a vote is of a whole number of responses", second, "write `majority(z, 4)`")
-    count = int(votes.low) if votes.constant else 1
-    return Typed(Given(of=of, field=f"{name}@{count}"), PLAIN, 0.0, 1.0)
+def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
+    """Return a number of a response that a word of `READINGS` reads."""
+    reading, place = READINGS[name], "a reward" if body.track is None and not body.selects else _place(body)
+    example = f"{name}({'z, 4' if reading.votes else 'z' if body.track is not None else 'y'})"
+    if place not in reading.known:
+        knows = listed(sorted(each for each in reading.known if each != "`batch`"), 4)
+        helps = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
+        fail(body, "E0301", f"{place} does not know `{name}` of a response", expr, helps)
+    args = [arg.value for arg in expr.args if arg.name is None]
+    values = [each for each in args if not isinstance(each, (tree.Binding, tree.Comprehension))]
+    if not len(expr.args) == len(values) == 1 + reading.votes:
+        takes = "a response and a number of votes" if reading.votes else "one argument"
+        fail(body, "E0310", f"`{name}` takes {takes}", expr, f"write `{example}`")
+    first, *more = values
+    of, field = _find_response(body, first), name
+    for each in more:
+        votes = type_expression(body, each)
+        if votes.unit != PLAIN or not (
+            votes.open or (votes.constant and votes.low >= 1 and votes.low % 1 == 0)
+        ):
+            fail(body, "E0301", "a vote is of a whole number of responses", each, f"write `{example}`")
+        field = f"{name}@{int(votes.low) if votes.constant else 1}"
+    body.uses.add(name)
+    if of in body.env.sampled:
+        helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
+        fail(body, "E0301", f"`{name}` of responses of `ref` and of `{HISTORY}` is not kept", expr, helps)
+    high = body.limits.wordings - 1 if name == "mode" else reading.high
+    unit = TOKENS if reading.tokens else PLAIN
+    return Typed(Given(of=of, field=field), unit, reading.low, high, reading.condition)
 
 
 def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
     if name == "python":
         return _type_own_code(body, expr)
-    if name in ("ended", "majority"):
-        return _type_of_evaluation(body, expr, name)
-    argument = _take_only(
-        body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))"
-    )
+    if name in READINGS:
+        return _type_reading(body, expr, name)
+    argument = _take_only(body, expr, name, "len(y)" if name == "len" else "correct(answer(y[:L]))")
     if name == "answer":
         fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
-    if name == "mode":
-        of = _find_response(body, argument)
-        if body.measures:
-            fail(body, "E0301", "an evaluation asks in one wording", expr, "measure `len(z)` or `correct(z)`")
-        body.uses.add("mode")
-        if of in body.env.sampled:
-            helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
-            fail(body, "E0301", f"the mode of responses of `ref` and of `{HISTORY}` is not kept", expr, helps)
-        return Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
     if name == "len":
         return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (

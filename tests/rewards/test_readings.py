@@ -1,0 +1,91 @@
+"""Words that read a number of a response: a new one goes through its two rows, from a spec to a step of training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reodsl.diagnostics.model import Diagnostic
+from reodsl.ir.expression import READINGS, Given, Reading
+from reodsl.ir.reward import Reward
+from reodsl.ir.reward_text import expression_text
+from reodsl.language import compile_file
+from reodsl.language.reference import REWARD_WORDS, list_readings
+from reodsl.language.reward import typing
+from reodsl.language.reward.body import differs
+from runners.train.rollouts import READ, reward_inputs
+from tests.called import call
+from tests.train.test_rollouts import QUESTION, RESPONSES, ScriptedEngine, sampler
+
+WAITS = "reward waits {\n correct(y) - 0.1 * waits(y)\n}\n"
+
+
+def findings(text: str, folder: Path) -> list[Diagnostic]:
+    path = folder / "spec.reo"
+    path.write_text(text)
+    return list(compile_file(path).diagnostics)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word for how often a response says `wait`, in no file of the language."""
+    monkeypatch.setitem(READINGS, "waits", Reading("how often it waits"))
+    monkeypatch.setitem(READ, "waits", lambda response, text: float(text().count("wait")))
+    monkeypatch.setattr(typing, "RESPONSE", (*typing.RESPONSE, "waits"))
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> None:
+    value = Given(of="y", field="waits")
+    assert [each.code for each in findings(WAITS, tmp_path)] == ["E0215"]
+    (hidden,) = [
+        each for each in findings(WAITS.replace("waits(y)", "x.waits"), tmp_path) if each.code == "E0301"
+    ]
+    assert "write `waits(y)`" in str(hidden.help)
+    (elsewhere,) = [
+        each
+        for each in findings("measure m {\n mean(waits(z) for z in arm)\n}\n", tmp_path)
+        if each.code == "E0301"
+    ]
+    assert "a measure does not know `waits`" in elsewhere.message
+    assert expression_text(value) == "waits(y)"
+    assert ("`waits(y)`", "how often it waits") in list_readings("a reward", "y")
+    assert differs(value, {})
+    engine = ScriptedEngine(RESPONSES, {})
+    made = sampler(engine, Reward(name="r", outcome=value), (20,))
+    inputs = reward_inputs(made, [QUESTION] * 2, engine.generate([], None))
+    assert inputs.given["waits"].tolist() == [[0, 1]]
+    made.ahead.close()
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_new_word_is_given_by_hand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("waits.reo").write_text(WAITS)
+    hand = ("reward", "waits.reo", "waits", "--length", "10,20", "--correct", "yes,no")
+    assert call(*hand) == 1
+    assert "reads `waits(y)`" in capsys.readouterr().err
+    assert call(*hand, "--given", "waits=2,3", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["sections"][0]["reward"] for each in told["responses"]] == [0.8, pytest.approx(-0.3)]
+
+
+def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
+    engine = ScriptedEngine(RESPONSES, {})
+    made = sampler(engine, Reward(name="r", outcome=Given(of="y", field="ended")), (20,))
+    one, other = engine.generate([], None)
+    inputs = reward_inputs(made, [QUESTION] * 2, [one, other.unfinished()])
+    assert inputs.given["ended"].tolist() == [[1, 0]]
+    made.ahead.close()
+    spec = "reward r {\n correct(y) if ended(y) else 0\n}\n"
+    assert [each.code for each in findings(spec, tmp_path)] == ["E0215"]
+
+
+def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
+    known = {name for name, each in READINGS.items() if "a reward" in each.known}
+    assert known == {*READ, "mode"}
+    assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)
