@@ -462,10 +462,11 @@ class Ppo(IR):
         later=True,
     )
     importance_cap: float | None = setting(
-        Num(low=1),
-        "weigh each token by the trainer's probability over the engine's, at most this; 2 in Yao et al."
-        " 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training; left out, no"
-        " weights",
+        Either((OneOf(("none",)), Num(low=1))),
+        "weigh each token by the trainer's probability over the engine's, at most this (Yao et al. 2025,"
+        " Your Efficient RL Framework Secretly Brings You Off-Policy RL Training), or `none`; left out, 2"
+        " where GPUs sample and train with other kernels and ratios divide by the trainer's own, else"
+        " none",
         default=None,
         later=True,
     )

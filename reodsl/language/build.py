@@ -90,7 +90,7 @@ from reodsl.ir.training import (
 from reodsl.language import values
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
-from reodsl.language.resolve import are_same, sort_grid, walk_ancestry
+from reodsl.language.resolve import are_same, cap_importance, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.units import PLAIN, Quantity, describe_unit
@@ -103,11 +103,13 @@ T = TypeVar("T", bound=IR)
 class Lowering:
     """The state of one lowering: the evaluation, the study's cluster, names of arms by experiment, and values built so far.
 
-    `shared` are the experiments whose first stages are trained once for all seeds, each with the number of these stages.
+    `on_gpus` says that servers on the cluster sample. `shared` are the experiments whose first stages are trained once for
+    all seeds, each with the number of these stages.
     """
 
     ctx: Context
     cluster: Cluster | None = None
+    on_gpus: bool = False
     shared: tuple[tuple[values.DeclaredExperiment, int], ...] = ()
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -395,6 +397,7 @@ def method(low: Lowering, record: Record) -> Method:
         reward=NOTHING if earned is None else reward(low, earned, sampling.max_tokens),
         advantage=low.alike(Advantage, record.part("advantage"), credit=record.data("credit")),
         teacher=None if teacher is None else start(low, teacher),
+        importance_cap=cap_importance(record, low.on_gpus),
     )
 
 

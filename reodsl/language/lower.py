@@ -32,7 +32,7 @@ from reodsl.language.checks.published import find_unfit
 from reodsl.language.functions import list_smaller
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
-from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry, walk_starts
+from reodsl.language.resolve import find_arm_suite, find_suite, samples_on_gpus, walk_ancestry, walk_starts
 from reodsl.language.values import (
     Compound,
     DeclaredExperiment,
@@ -86,6 +86,7 @@ def _changes(program: Program) -> tuple[Change, ...]:
 def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
+    low.on_gpus = samples_on_gpus(record)
     low.shared = tuple(_list_shared(low, record))
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
@@ -141,6 +142,7 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
+    low.on_gpus = samples_on_gpus(record)
     lowered = suite(find_suite(record) or first.part("eval"))
     arms = []
     if record.is_trained:

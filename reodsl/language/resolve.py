@@ -50,6 +50,26 @@ def name_model(model: Record) -> str:
     return f"{source.kind}({', '.join(write_value(slot.value) for slot in source.fields.values())})"
 
 
+def samples_on_gpus(whole: Record) -> bool:
+    """Return whether servers on a cluster's GPUs draw the responses of a study, or of an experiment that is run alone."""
+    return whole.sub("cluster") is not None and whole.data("engine") in (None, "sglang")
+
+
+def cap_importance(stage: Record, on_gpus: bool) -> float | None:
+    """Return the cap of a stage's weights of trainer over engine, None without weights.
+
+    By default it is 2 (Yao et al. 2025) if servers `on_gpus` draw with other kernels than training has and nothing else
+    corrects for that: ratios that divide by the engine's log-probabilities contain the difference already.
+    """
+    written = stage.data("importance_cap")
+    if written is not None:
+        return None if written == "none" else float(written)
+    corrected = (
+        stage.data("old_logprobs") == "engine" or bool(stage.data("lag")) or stage.data("loss.decoupled")
+    )
+    return 2.0 if on_gpus and not corrected else None
+
+
 def walk_starts(experiment: Record) -> Iterator[DeclaredExperiment]:
     """Yield the experiments whose checkpoints one starts from, the nearest first."""
     for source, _ in walk_ancestry(experiment.sub("base")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,17 +68,32 @@ def schedules(study: Study) -> tuple[Trained, ...]:
     )
 
 
-def remembering(study: Study) -> tuple[str, ...]:
-    """Return the arms whose rewards read a question's own earlier responses."""
+def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
+    """Return the arms with a stage of PPO for which something holds."""
     return tuple(
         arm.name
         for arm in study.arms
         if isinstance(arm.checkpoint, FromTraining)
         and any(
-            isinstance(stage.method, Ppo) and stage.method.reward.remembers
+            isinstance(stage.method, Ppo) and holds(stage.method)
             for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
         )
     )
+
+
+def describe_corrections(study: Study) -> list[str]:
+    """Return lines that say what corrects for servers on GPUs, whose kernels are not those of training."""
+    if study.cluster is None or study.engine != "sglang":
+        return []
+    weighed = find_trained(study, lambda method: method.importance_cap is not None)
+    plain = find_trained(
+        study, lambda method: not (method.weighs or method.lag or method.old_logprobs == "engine")
+    )
+    words = {
+        "are weighed by trainer over engine (importance_cap)": weighed,
+        "are not weighed by trainer over engine (importance_cap = none)": plain,
+    }
+    return [f"    tokens of {listed(arms, 4)} {what}" for what, arms in words.items() if arms]
 
 
 def schedule_text(row: Trained) -> list[str]:
@@ -197,10 +212,11 @@ def _beneath(
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
         lines += schedule_text(schedule)
-    if arms := remembering(plan.spec.study):
+    if arms := find_trained(plan.spec.study, lambda method: method.reward.remembers):
         lines.append(
             f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"
         )
+    lines += describe_corrections(plan.spec.study)
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _estimate_elapsed(plan, prices))

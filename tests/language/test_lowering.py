@@ -13,6 +13,7 @@ from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Spec
 from reodsl.ir.training import Dpo, Experiment, FromTraining, Loss, Ppo, Sft
 from reodsl.language import compile_file
+from reodsl.plan.render import describe_corrections
 from tests.language.conftest import HEAD, MINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,6 +139,33 @@ def test_how_a_trainer_computes_is_lowered() -> None:
     method = stage.method
     assert (method.old_logprobs, method.importance_cap, method.mismatch_limit) == ("trainer", 2.0, 1.05)
     assert method.entropy == 0.01
+
+
+@pytest.mark.parametrize(
+    ("said", "cap"),
+    [
+        ("", None),
+        ("cluster = h800_16x8", 2.0),
+        ("cluster = h800_16x8\n engine = embedded", None),
+        ("cluster = h800_16x8\n importance_cap = none", None),
+        ("cluster = h800_16x8\n importance_cap = 5", 5.0),
+        ("importance_cap = 5", 5.0),
+        # What corrects already.
+        ("cluster = h800_16x8\n old_logprobs = engine", None),
+        ("cluster = h800_16x8\n lag = 1 step", None),
+        ("cluster = h800_16x8\n lag = 1 step\n loss { decoupled = true }", None),
+        # A setting of the weights needs no cap beside it.
+        ("cluster = h800_16x8\n loss { importance = sequence, past_cap = drop }", 2.0),
+    ],
+)
+def test_tokens_are_weighed_by_default_where_servers_on_gpus_sample(said: str, cap: float | None) -> None:
+    imports = "from std.clusters import h800_16x8\n" if "cluster" in said else ""
+    spec = compiled_text(imports + HEAD + MINE.replace("\n}", "\n" + said + "\n}"))
+    assert ppo(spec, "mine").importance_cap == cap
+    warned = f"tokens of mine are{'' if cap else ' not'} weighed by trainer over engine"
+    corrected = "old_logprobs" in said or "lag" in said
+    on_gpus = "cluster" in said and "embedded" not in said
+    assert any(warned in line for line in describe_corrections(spec.study)) == (on_gpus and not corrected)
 
 
 def test_how_far_rollouts_lag_is_lowered() -> None:

@@ -17,6 +17,7 @@ from reodsl.language.checks.cases import (
     ppo_check,
     strip_names,
 )
+from reodsl.language.resolve import cap_importance, samples_on_gpus
 
 NEEDS = {
     "loss.cap": (
@@ -57,7 +58,7 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if old.word != "engine":
         return
     weighing = {
-        "importance_cap": stage.record.data("importance_cap") is not None,
+        "importance_cap": cap_importance(stage.record, on_gpus=False) is not None,
         "loss.decoupled": stage["loss.decoupled"].is_true,
     }
     for path, weighs in weighing.items():
@@ -75,7 +76,8 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
-    weighed = stage.record.data("importance_cap") is not None or stage["loss.decoupled"].is_true
+    capped = cap_importance(stage.record, samples_on_gpus(case.study or case.record)) is not None
+    weighed = capped or stage["loss.decoupled"].is_true
     diverges = bool(stage.record.data("kl"))
     used = {
         "loss.cap": clip.word == "dual",
@@ -85,7 +87,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         "loss.entropy_share": bool(stage.record.data("entropy")),
         **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
-        "loss.past_cap": stage.record.data("importance_cap") is not None,
+        "loss.past_cap": capped,
         "advantage.equal": stage["advantage.batch"].is_true,
     }
     for path, (needed, why) in NEEDS.items():
@@ -249,7 +251,7 @@ def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             sampled,
             help="take `old_logprobs` out, or write `loss { decoupled = true }`, which corrects for it",
         )
-    elif stage.record.data("importance_cap") is not None:
+    elif cap_importance(stage.record, on_gpus=False) is not None:
         yield stage["importance_cap"].error(
             "E0527",
             "`importance_cap` bounds the weight of the trainer over the engine, and here ratios divide by the engine's",
