@@ -787,8 +787,14 @@ def _unlettered(text: str, other: str) -> str:
     point = _POINT.fullmatch(text)
     if point is not None:
         return point[1] if "," in point[1] else text
-    parts = {axis: f"{sign}{size.strip(' ') or 1}" for sign, size, axis in _AXES.findall(text)}
-    if "j" not in parts or _AXES.sub("", text).strip(" "):
+    parts: dict[str, str] = {}
+    rest = text
+    # Part after part from the start: a search would try a long text anew at each letter.
+    while part := _AXES.match(rest):
+        sign, size, axis = part.groups()
+        parts[axis] = f"{sign}{size.strip(' ') or 1}"
+        rest = rest[part.end() :].strip(" ")
+    if "j" not in parts or rest:
         return text
     return f"({', '.join(parts.get(axis, '0') for axis in 'ijk'[: max(2, other.count(',') + 1)])})"
 

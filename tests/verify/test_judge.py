@@ -229,14 +229,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("gold", ["1", "\\{1,2,3\\}", "(0,1]", "\\text{Evelyn}", "4.5e33", "x=3", "C"])
 def test_hostile_answers_are_taken_apart_in_moments(gold: str) -> None:
-    """A bound with a huge margin: a quadratic pass over one of these takes minutes."""
-    began = time.process_time()
-    for piece in HOSTILE.values():
+    """A bound with a huge margin: most take a tenth of a second, and a quadratic pass over one takes ten and more."""
+    for name, piece in HOSTILE.items():
         long = piece * (19_000 // len(piece))
+        began = time.process_time()
         judge(gold, f"5 {long}!", 1e-4)
         if gold == "1":
             judge(gold, long, 1e-4)
-    assert time.process_time() - began < 60
+        assert time.process_time() - began < 6, name
 
 
 @pytest.mark.parametrize(
