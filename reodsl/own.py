@@ -63,3 +63,50 @@ class Answer:
     references: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     turns: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A question's responses, for `def advantage(group: Group) -> list`, or of `groups: list[Group]` a list of lists.
+
+    The result has for each response its advantage, or a list with one for each section. `rewards` has those of each response
+    at its splits, which end its sections: one for an outcome. `sections` has how many tokens each section has, and 0 where a
+    response lacks it. `lengths` are all tokens of a response, and `correct` is what the verifier said.
+    """
+
+    rewards: Sequence[Sequence[float]]
+    sections: Sequence[Sequence[int]]
+    lengths: Sequence[int]
+    correct: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The trained tokens of whole responses, one after another, for `def loss(tokens: Tokens) -> Tensor`: [tokens] as well.
+
+    All tensors are torch's, on the trainer's device, without padding, and float32 of the shape [tokens] where nothing else
+    is said. Those with a gradient are `logprobs`, `entropies` and `divergences`. Log-probabilities are of the tokens, at the
+    temperature of the rollouts.
+
+    - `logprobs` are the policy's now, and `old` those that ratios divide by; `rollout` are the engine's.
+    - `advantages` are the tokens' own. `drawn`, of booleans, is false for tokens that a wording put before a response.
+    - `lengths` [responses] are whole numbers, and `responses` [tokens] says which response a token is of, from 0 on.
+    - `low` and `high` are the spec's `clip`, and `kl` and `entropy` its weights.
+    - `reference` are those of the frozen model, where `kl` is above 0, and `entropies` the policy's, where `entropy` is.
+      `divergences` are there where `kl` compares whole distributions. Elsewhere each is None.
+    """
+
+    logprobs: Any
+    old: Any
+    rollout: Any
+    advantages: Any
+    drawn: Any
+    lengths: Any
+    responses: Any
+    low: float
+    high: float
+    kl: float = 0.0
+    entropy: float = 0.0
+    reference: Any = None
+    entropies: Any = None
+    divergences: Any = None

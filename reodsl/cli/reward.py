@@ -180,7 +180,10 @@ def _facts(
         "step": asked.step,
         "questions": asked.questions,
         "tracks": dict(zip((each.name for each in reward.tracks), every[0].tracks, strict=True)),
-        "advantage": {name: getattr(rule, name) for name in rules},
+        "advantage": {
+            **{name: getattr(rule, name) for name in rules},
+            "own": None if rule.own is None else rule.own.function,
+        },
         "responses": responses,
     }
 
@@ -269,7 +272,9 @@ def _rule(facts: dict[str, Any], reward: Reward) -> str:
     """Return in words how advantages are made."""
     rule = facts["advantage"]
     words = [
-        {
+        f"of `{rule['own']}`, which is not run here"
+        if rule["own"]
+        else {
             "group": f"z-scored over the group ({rule['std']} deviation)",
             "center": "less the group's mean",
             "leave_one_out": "less the mean of the others",

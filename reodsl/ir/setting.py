@@ -107,9 +107,13 @@ class A:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A nested block of settings, `name { … }`, of a kind."""
+    """A nested block of settings, `name { … }`, of a kind.
+
+    A value in its place, `name = …`, is that of its setting `alone`.
+    """
 
     kind: str
+    alone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Data
+from reodsl.ir.data import Data, Python
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -145,6 +145,9 @@ class Lora(IR):
     )
 
 
+OWN = A(("python",), '`python("FILE.py:FUNCTION")`')
+
+
 @kind("advantage", form="block")
 class Advantage(IR):
     """The rule that makes advantages from rewards at splits.
@@ -178,6 +181,14 @@ class Advantage(IR):
         default="left_out",
         later=True,
     )
+    own: Python | None = setting(
+        OWN,
+        "a function of yours that makes the advantages of a question's responses from their rewards; `advantage ="
+        " python(…)` says the same",
+        'own = python("mine.py:advantage")',
+        default=None,
+        later=True,
+    )
     bound: float | None = setting(
         POSITIVE,
         "cut advantages at this size on both sides, after every normalisation; left out, they stay",
@@ -203,6 +214,14 @@ WHOLE = ("reverse", "forward", "jsd")
 class Loss(IR):
     """The parts of PPO's loss; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
 
+    own: Python | None = setting(
+        OWN,
+        "a function of yours that gives the whole loss of each token, the divergence and the entropy too; `loss ="
+        " python(…)` says the same. It runs in the trainer's process, with all that this one may do",
+        'own = python("mine.py:loss")',
+        default=None,
+        later=True,
+    )
     ratio: Literal["token", "sequence", "none"] = setting(
         WORDS,
         "what is compared with the policy that sampled: each token's probability, the geometric mean over"
@@ -358,7 +377,7 @@ class Ppo(IR):
         "reward = outcome",
         unless=("teacher", "teacher_wording"),
     )
-    advantage: Advantage = setting(Block("advantage"), "how rewards become advantages", required=False)
+    advantage: Advantage = setting(Block("advantage", "own"), "how rewards become advantages", required=False)
     batch: Batch
     rollout: Sampling = setting(Block("rollout"), "how responses are sampled", required=False)
     wordings: tuple[Wording, ...] = setting(
@@ -420,7 +439,7 @@ class Ppo(IR):
         later=True,
     )
     loss: Loss = setting(
-        Block("loss"),
+        Block("loss", "own"),
         "what the loss is made of",
         required=False,
         default=Loss.model_construct(),
@@ -486,7 +505,8 @@ class Ppo(IR):
     @property
     def crops(self) -> bool:
         """Return whether tokens after a response's last advantage have no part in the loss."""
-        return not (self.frozen or self.entropy or self.loss.sorts or self.loss.ratio == "sequence")
+        whole = self.loss.ratio == "sequence" or self.loss.own is not None
+        return not (self.frozen or self.entropy or self.loss.sorts or whole)
 
     @property
     def learns_prefix(self) -> bool:

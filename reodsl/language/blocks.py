@@ -146,6 +146,12 @@ def _lay_setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc:
         deeper = any(name in KINDS[block].fields for block in blocks)
         meant = None if deeper else nearest(name, kind.fields)
         return record if meant is None else replace(record, broken=record.broken | {meant})
+    if isinstance(field.type, Block) and field.type.alone and isinstance(item.value, tree.Call):
+        # Nothing stays of the block that a recipe has.
+        inside = KINDS[field.type.kind]
+        part = replace(item, name=replace(item.name, name=field.type.alone), op="=")
+        alone = _lay_setting(ctx, Section(inside.name, {}, item.name.span, name), part, scope, doc, inside)
+        return record.with_field(name, Slot(Value(alone, item.name.span), item.name.span, doc))
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.error(
             "E0301",
@@ -298,6 +304,8 @@ def _find_lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> 
         path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
         return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
     if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Setting):
+        if field.type.alone and isinstance(item.value, tree.Call):
+            return None
         settings, inner = KINDS[field.type.kind].fields, record.sub(name)
         helps = list_names(settings, "name one of them; its settings are")
         if not settings:

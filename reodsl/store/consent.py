@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from reodsl.store.files import read_plain
 GROUP = "reodsl.python"
 LIBRARY = "verifiers"
 """The library whose environments can be named without an entry point, as `MODULE:verifiers`."""
+LOSS = "loss"
+"""The setting whose function runs where training does, because it needs gradients."""
 _REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
@@ -41,7 +43,7 @@ class FunctionCode:
     """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a file.
 
     `checksum` is the SHA-256 of `source`, with the version of the package if it is of one. `beside` is that of the
-    package's other Python files, and `others` their number.
+    package's other Python files, and `others` their number. What is `free` runs in the trainer's process, unconfined.
     """
 
     name: str
@@ -51,6 +53,7 @@ class FunctionCode:
     version: str = ""
     beside: str = ""
     others: int = 0
+    free: bool = False
 
     @property
     def file(self) -> str:
@@ -90,8 +93,8 @@ def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, A
     if isinstance(payload, Mapping):
         yield setting, payload
         for name, each in payload.items():
-            # The parts of a verifier by chance are verifiers as well.
-            yield from parts(each, setting if payload.get("kind") == "chance" else name)
+            # The parts of a verifier by chance are verifiers as well, and an own loss is what holds it.
+            yield from parts(each, setting if payload.get("kind") == "chance" or name == "own" else name)
     elif isinstance(payload, (list, tuple)):
         for each in payload:
             yield from parts(each, setting)
@@ -111,7 +114,7 @@ def read_all(
     )
     for setting, name in dict.fromkeys(uses):
         try:
-            codes.append((setting, read_code(name, folder)))
+            codes.append((setting, replace(read_code(name, folder), free=setting == LOSS)))
         except Problem as caught:
             wrong += caught.diagnostics
     return codes, wrong
@@ -309,19 +312,20 @@ def report_unapproved(
     codes: Iterable[FunctionCode], judges: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
     """Report E0746 for code and E0749 for addresses that are new to this machine: which, and what to type."""
-    code = list({each.checksum: each for each in codes if not is_allowed(each)}.values())
+    code = list({(each.checksum, each.free): each for each in codes if not is_allowed(each)}.values())
     if code:
         yield error(
             "E0746",
-            f"the spec runs Python that is new to this machine: {', '.join(f'`{each.file}`' for each in code)}",
+            f"the spec runs Python that is new to this machine: {', '.join({f'`{each.file}`': 0 for each in code})}",
             where=str(code[0].path),
             notes=[
                 f"{each.path}{f', with {each.others} more of its package,' if each.others else ''} has the content "
                 f"sha256:{each.checksum}"
+                + ("; it is a loss, and runs unconfined: it may do what you may" if each.free else "")
                 for each in code
             ],
-            help=f"read {'it' if len(code) == 1 else 'them'}, and give the same command with --allow-python: it asks once"
-            " for each content",
+            help=f"read {'them' if len({each.path for each in code}) > 1 else 'it'}, and give the same command with "
+            "--allow-python: it asks once for each content",
         )
     new = [each for each in judges if not is_allowed(each)]
     taken = ", ".join(f"`{each.address}`" for each in new if each.kind == "weights")
@@ -361,7 +365,8 @@ def consent_folder(kind: str) -> Path:
 def _place(item: FunctionCode | Destination) -> Path:
     """Return the file of an approval: of code by its content, of an address by itself and the variable of its key."""
     if isinstance(item, FunctionCode):
-        return consent_folder("python") / item.checksum
+        # Who allowed a file in its sandbox has not allowed it without.
+        return consent_folder("python") / f"{item.checksum}{'.free' if item.free else ''}"
     use = "\0weights" if item.kind == "weights" else ""
     name = f"{item.address}\0{item.key or ''}{use}"
     return consent_folder("judges") / hashlib.sha256(name.encode()).hexdigest()

@@ -21,7 +21,7 @@ from reodsl.ir.training import Experiment, FromResults, Ppo
 from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
-from reodsl.store.consent import ADDRESS, is_code, read_all
+from reodsl.store.consent import ADDRESS, LOSS, is_code, parts, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.files import NotPlain, open_plain
 from runners.execute.placement import (
@@ -143,18 +143,13 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 def _scorers(payload: Any) -> Iterator[str]:
     """Yield what a payload has to have confined: a package's scorer, and the user's functions."""
-    if isinstance(payload, dict):
-        if "package" in (payload.get("verifier"), payload.get("kind") == "chance" and payload["of"]):
+    for setting, part in parts(payload):
+        if "package" in (part.get("verifier"), part.get("kind") == "chance" and part["of"]):
             yield "verifier `package`"
-        if payload.get("kind") == "tests":
+        if part.get("kind") == "tests":
             yield PROGRAMS
-        if is_code(payload):
-            yield f"`{payload['function']}`"
-        for each in payload.values():
-            yield from _scorers(each)
-    elif isinstance(payload, list | tuple):
-        for each in payload:
-            yield from _scorers(each)
+        if is_code(part) and setting != LOSS:
+            yield f"`{part['function']}`"
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:

@@ -106,6 +106,8 @@ LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
 """Bytes of what is said of a batch, and more of each row of it."""
 LONGEST_SAID, LONGEST_STATE = 2**17, 2**16
 """Characters of what a tool says, which its process has cut to half of that, and bytes of what tools remember."""
+MOST_QUESTIONS = 4096
+"""Questions of a step that a function of advantages is given together."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -183,6 +185,14 @@ class OwnFunction:
         if failed and not self._worked:
             raise failed[0].problem
         return [value if isinstance(value, FailedRow) else float(value) for value in values]
+
+    def advantages(self, rows: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:
+        """Return the advantages of each question's responses, one for each of their rewards. Raises as `call` does."""
+        values: list[list[list[float]]] = self._all_of(rows, _is_table)
+        for table, row in zip(values, rows, strict=True):
+            if [*map(len, table)] != [*map(len, row["rewards"])]:
+                raise self._unfit("its values are not of the form that is asked for")
+        return values
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
         """Return the questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
@@ -320,8 +330,8 @@ def open_function(
     return OwnFunction(
         opened(chosen.function, folder, resources.python),
         role,
-        # Each conversation alone: what one makes its tools do is no other's loss.
-        batch=1 if role == "tools" else chosen.batch,
+        # Each conversation alone: what one makes its tools do is no other's loss. All of a step's questions together.
+        batch={"tools": 1, "advantage": MOST_QUESTIONS}.get(role, chosen.batch),
         seconds=chosen.seconds,
         memory_mib=round(chosen.memory * 1024),
         workers=workers,
@@ -348,6 +358,11 @@ def _inside_of(said: Mapping[str, Any]) -> str:
 def _is_number(value: object) -> bool:
     # No finite float is as large as some whole numbers are, and NaN compares with none.
     return isinstance(value, (bool, int, float)) and abs(value) <= sys.float_info.max
+
+
+def _is_table(value: object) -> bool:
+    rows = value if isinstance(value, list) else [None]
+    return all(isinstance(row, list) and all(map(_is_number, row)) for row in rows)
 
 
 def _is_question(value: object) -> bool:

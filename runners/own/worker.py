@@ -28,7 +28,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from reodsl.own import Answer, Question, Response
+from reodsl.own import Answer, Group, Question, Response, Tokens
 from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
@@ -45,6 +45,8 @@ ROWS: dict[str, tuple[str, str, type]] = {
     "reward": ("response", "responses", Response),
     "task": ("random", "random", Random),
     "tools": ("calls", "calls", list),
+    "advantage": ("group", "groups", Group),
+    "loss": ("tokens", "tokens", Tokens),
 }
 """Each role's name of the parameter for one at a time, its name for a list, and the type of each."""
 
@@ -114,19 +116,39 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
         return [question_of(function(Random(f"{row['seed']} {row['draw']}"))) for row in rows]
     given = [kind(**row) for row in rows]
     if name == many:
-        values = function(given)
-        # A set is in no order, and an array may be of no dimension.
-        ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
-        if isinstance(values, (str, bytes, dict, set, frozenset)) or not ordered:
-            raise Misuse(f"it gave {_shown(values)}, and not a list of {len(rows)} values")
-        values = list(values)
-        if len(values) != len(rows):
-            raise Misuse(f"it was given {len(rows)} {many} and gave {len(values)} values")
+        values = list_of(function(given), len(rows), many)
     elif name == one:
         values = [function(row) for row in given]
     else:
         raise Misuse(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
+    if said["role"] == "advantage":
+        return [advantages_of(value, row["rewards"]) for value, row in zip(values, rows, strict=True)]
     return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+
+
+def list_of(values: Any, count: int, what: str) -> list[Any]:
+    """Return what a function gave for so many things as a list of as many values."""
+    if not _is_ordered(values):
+        raise Misuse(f"it gave {_shown(values)}, and not a list of {count} values")
+    listed = list(values)
+    if len(listed) != count:
+        raise Misuse(f"it was given {count} {what} and gave {len(listed)} values")
+    return listed
+
+
+def _is_ordered(values: Any) -> bool:
+    # A set is in no order, and an array may be of no dimension.
+    ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
+    return ordered and not isinstance(values, (str, bytes, dict, set, frozenset))
+
+
+def advantages_of(given: Any, rewards: list[list[float]]) -> list[list[float]]:
+    """Return the advantages of a question's responses, one for each section; a number is that of all sections."""
+    table = []
+    for each, earned in zip(list_of(given, len(rewards), "responses"), rewards, strict=True):
+        row = list_of(each, len(earned), "sections") if _is_ordered(each) else [each] * len(earned)
+        table.append([number_of(value, "advantage", {"text": f"rewards of {earned}"}) for value in row])
+    return table
 
 
 def takes_one(said: dict[str, Any]) -> bytes:

@@ -7,9 +7,9 @@ with group normalisation for each i; weights c_j are part of the rewards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -106,13 +106,52 @@ def batch_normalised(
     return np.where(trained, (advantages - mean) / deviation, 0.0)
 
 
+Own = Callable[[Sequence[Mapping[str, Any]]], list[list[list[float]]]]
+"""A function of the user's: of each question's rewards and responses to advantages, [responses, sections]."""
+
+
 def advantages_of(
-    rewards: Floats, places: Floats, present: Bools, length: Floats, rule: Advantage
+    rewards: Floats,
+    places: Floats,
+    present: Bools,
+    length: Floats,
+    rule: Advantage,
+    own: Own | None = None,
+    correct: Floats | None = None,
 ) -> tuple[Floats, Ints]:
-    """Return each section's advantage before any normalisation over the batch, and how many tokens it has."""
+    """Return each section's advantage before any normalisation over the batch, and how many tokens it has.
+
+    An `own` function makes them in the place of the rule; it reads too which responses are `correct`.
+    """
     present = np.broadcast_to(present, rewards.shape)
-    scored = section_advantages(rewards, present, rule)
-    return _bounded_alone(scored, rule), section_tokens(places, present, length)
+    tokens = section_tokens(places, present, length)
+    if own is None:
+        scored = section_advantages(rewards, present, rule)
+    else:
+        earned = np.where(present, rewards, 0.0)
+        lengths, right = length.astype(int), np.zeros_like(length) if correct is None else correct
+        columns = (earned, tokens, lengths, right.astype(bool))
+        groups = zip(*(each.tolist() for each in columns), strict=True)
+        rows = [dict(zip(("rewards", "sections", "lengths", "correct"), one, strict=True)) for one in groups]
+        scored = np.where(present, np.array(own(rows)), 0.0)
+    return _bounded_alone(scored, rule), tokens
+
+
+TRIED = (
+    {
+        "rewards": [[1.0], [0.0], [0.5]],
+        "sections": [[7], [3], [1]],
+        "lengths": [7, 3, 1],
+        "correct": [True, False, True],
+    },
+    {
+        "rewards": [[1.0], [1.0], [1.0]],
+        "sections": [[2], [5], [1]],
+        "lengths": [2, 5, 1],
+        "correct": [True, True, True],
+    },
+)
+"""Questions that a function of advantages is tried on before a stage spends anything: one with equal rewards."""
 
 
 def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
@@ -181,6 +220,9 @@ def try_reward(
             advantages, tokens = advantages_of(rewards, length[:, :, None], present, length, rule)
         if not reward.parts:
             advantages = over_batch(advantages, tokens, rule)
+        if rule.own is not None:
+            # No Python of the user's is run here.
+            advantages = np.full(advantages.shape, np.nan)
     return tuple(
         Tried(
             lets=_measured(reward, group, index, splits[index])[: len(reward.lets)],

@@ -21,7 +21,7 @@ from reodsl.ir.training import Advantage, Ppo
 from runners.engine.protocol import Response
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
-from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
+from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
 from runners.train.rollouts import REWARD, GradedStep, OpenQuestions
 
@@ -69,11 +69,14 @@ class ScoredStep:
         object.__setattr__(self, "logprobs", logprobs)
 
 
-def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> StepData:
+def make_step(
+    sample: Callable[[int], GradedStep], method: Ppo, number: int, own: Own | None = None
+) -> StepData:
     """Make step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
 
     Draws are numbered so that no two rounds of any steps share one. The batch has `batch.prompts` questions with a
-    gradient, or those that `resample` further rounds gave; without any, the first round as it is.
+    gradient, or those that `resample` further rounds gave; without any, the first round as it is. An `own` function makes
+    advantages of each round's rewards.
     """
     rounds = 1 + method.resample
     parts: list[tuple[TrainBatch, Floats, Ints]] = []
@@ -83,7 +86,7 @@ def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> 
     wanted = method.batch.prompts
     for round_ in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        scored = score(sample(number * rounds + round_), method)
+        scored = score(sample(number * rounds + round_), method, own)
         every = (batch_of(scored), scored.advantages, scored.sections)
         groups = with_gradient(scored)[:wanted]
         if round_ == 0:
@@ -105,7 +108,7 @@ def make_step(sample: Callable[[int], GradedStep], method: Ppo, number: int) -> 
     return StepData(batch, metrics, pl.concat(tables), combine_rounds(seconds, tuple(seconds[0])))
 
 
-def score(graded: GradedStep, method: Ppo) -> ScoredStep:
+def score(graded: GradedStep, method: Ppo, own: Own | None = None) -> ScoredStep:
     """Return the step with its rewards and advantages. Raises E0920 where a reward is not finite.
 
     A response at which a function of the user's fails is paid least: failing gains nothing, whatever the sign of its term.
@@ -123,7 +126,8 @@ def score(graded: GradedStep, method: Ppo) -> ScoredStep:
     dense = method.reward.dense is not None
     places = inputs.places if dense else length[:, :, None]
     present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
-    advantages, sections = advantages_of(rewards, places, present, length, method.advantage)
+    rule = method.advantage
+    advantages, sections = advantages_of(rewards, places, present, length, rule, own, inputs.correct)
     # A prefix that is trained earns what the first section does.
     sections[:, :, 0] += prefixes
     return ScoredStep(graded, np.where(present, rewards, 0.0), advantages, sections, _equal(advantages))

@@ -14,7 +14,7 @@ from reodsl.ir.training import Ppo
 from runners.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
-from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
+from runners.train.losses import Clipped, divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, Teacher, take_step
 
 
@@ -26,12 +26,14 @@ def update(
     number: int,
     same_numbers: bool = True,
     reference: Learner | None = None,
+    own: Loss | None = None,
 ) -> dict[str, float]:
     """Run all epochs and minibatches of one step; return its numbers for `metrics.parquet`.
 
     A response is only run as far as its last token with an advantage, and not at all without one: the rest has no
     gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
-    loss, or of the advantages; so is the mean entropy, where `method.entropy` weighs it. `same_numbers` says that the
+    loss, or of the advantages; so is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for all
+    of it. `same_numbers` says that the
     engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
     differ too much.
     """
@@ -79,7 +81,7 @@ def update(
             part, rows = weighed, members
             if method.loss.sorts:
                 part, rows = _sorted(learner, weighed.select(members), method, temperature), None
-            loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
+            loss = _loss(method, seen, first=not stepped, diverges=reference is not None, own=own)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
             bonus = method.entropy > 0
             stepped.append(take_step(learner, part, loss, temperature, at, check, bonus, rows, teacher))
@@ -144,15 +146,11 @@ class _Seen:
         return learner.ranks.join(moved.float()).numpy()
 
 
-def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
+def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | None = None) -> Loss:
     """Return the policy's loss with the weighed divergence and entropy; `first` before anything has changed."""
 
-    def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
-        logprobs = scores[0] if scores.ndim > 1 else scores
-        if first:
-            moved = logprobs.detach() - batch.old
-            # A mode's first token was not drawn from the policy.
-            seen.moved.append(moved[batch.drawn] if method.loss.mode_tokens == "shares" else moved)
+    def whole(batch: TrainBatch, scores: Tensor, logprobs: Tensor, apart: Tensor) -> Clipped:
+        """Return the loss that the settings say."""
         clipped = policy_loss(
             logprobs,
             batch.old,
@@ -163,16 +161,26 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
             batch.trained,
             method.loss,
         )
-        total, apart = clipped.loss, torch.zeros_like(clipped.loss)
-        if diverges:
-            apart = _diverge(method.loss, batch, scores, logprobs)
-            # In the advantages it has been counted.
-            total = total if method.loss.estimator == "advantage" else total + method.kl * apart
+        total = clipped.loss
+        # In the advantages it has been counted.
+        if diverges and method.loss.estimator != "advantage":
+            total = total + method.kl * apart
         if method.entropy:
             bonus = batch.bonus if len(batch.bonus) else batch.weights
             total = total - method.entropy * (bonus * scores[1]).sum()
-        seen.counted.append(_numbers(clipped.clipped, (batch.advantages != 0).sum(), apart))
-        return total
+        return Clipped(total, clipped.clipped)
+
+    def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
+        logprobs = scores[0] if scores.ndim > 1 else scores
+        if first:
+            moved = logprobs.detach() - batch.old
+            # A mode's first token was not drawn from the policy.
+            seen.moved.append(moved[batch.drawn] if method.loss.mode_tokens == "shares" else moved)
+        apart = _diverge(method.loss, batch, scores, logprobs) if diverges else logprobs.new_zeros(())
+        uncut = logprobs.new_zeros(())
+        made = Clipped(own(batch, scores), uncut) if own else whole(batch, scores, logprobs, apart)
+        seen.counted.append(_numbers(made.clipped, (batch.advantages != 0).sum(), apart))
+        return made.loss
 
     return loss
 

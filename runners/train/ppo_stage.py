@@ -38,7 +38,8 @@ from runners.rollout.questions import (
     read_table,
     repeated_rows,
 )
-from runners.train.batch import spread_batch
+from runners.train.advantages import TRIED, Own
+from runners.train.batch import TrainBatch, spread_batch
 from runners.train.gather import ROLLOUTS, StepData, make_step
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
@@ -253,7 +254,7 @@ class PpoStage(StageRunner):
         row = {**step.metrics, **(_ages(step.table, number) if lag else {})}
         batch = spread_batch(self.learner.ranks, step.batch)
         same = _same_numbers(context)
-        row |= update(self.learner, batch, self.method, context.seed, number, same, context.reference)
+        row |= _update(context, batch, self.method, number, same)
         write_parquet(step.table, self._file(number))
         # It is on the disk before any standing counts this step as done.
         sync(self._file(number))
@@ -287,7 +288,7 @@ class PpoStage(StageRunner):
             graded, under_way = sample_segments(sampler, self._draw, segment, under_way)
             return graded
 
-        step = make_step(sample, self.method, number)
+        step = make_step(sample, self.method, number, self.advantages)
         self.tracks.keep(number, step.table)
         return replace(
             step,
@@ -325,6 +326,12 @@ class PpoStage(StageRunner):
             python = Python(function=term.function, **term.limits)
             functions[term.function] = open_function(python, "reward", job.folder, job.resources)
             opening.callback(functions[term.function].close)
+        self.advantages: Own | None = None
+        if method.advantage.own is not None:
+            made = open_function(method.advantage.own, "advantage", job.folder, job.resources, workers=1)
+            opening.callback(made.close)
+            made.advantages(TRIED)
+            self.advantages = made.advantages
         talk = _open_talk(context, method, stop, self.pool)
         if talk is not None:
             opening.callback(talk.function.close)
@@ -385,7 +392,15 @@ class PpoFollower(StageRunner):
         context = self.context
         await_value(context.learner)
         batch, same = spread_batch(context.learner.ranks, None), _same_numbers(context)
-        return update(context.learner, batch, self.method, context.seed, number, same, context.reference), {}
+        return _update(context, batch, self.method, number, same), {}
+
+
+def _update(
+    context: StageContext, batch: TrainBatch, method: Ppo, number: int, same: bool
+) -> dict[str, float]:
+    """Do this process's part of a step's update."""
+    learner, frozen, own = context.learner, context.reference, context.loss
+    return update(learner, batch, method, context.seed, number, same, frozen, own)
 
 
 def _same_numbers(context: StageContext) -> bool:

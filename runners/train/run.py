@@ -50,6 +50,7 @@ from runners.train.optimizers import (
     set_learning_rate,
     whole_optimizer_state,
 )
+from runners.train.own_loss import open_loss
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, keep_little, whole_state
@@ -88,13 +89,15 @@ def train_among(job: Job, ranks: Ranks) -> None:
     index = int(job.task.payload["index"])
     seed = purpose(int(job.task.payload["seed"]), "stage", index)
     start = job.inputs["start"] / "checkpoint"
+    own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
     learner = _learner(stage, job, ranks)
     loaded = LoadedModel(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_state(job.work, learner.model, learner.optimizers, ranks)
     frozen = _freeze(stage, job, learner) if stage.method.frozen else None
-    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, tuple(standing.rows)))
+    rows = tuple(standing.rows)
+    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, rows, own))
     stage = _limit_steps(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps)

@@ -26,7 +26,7 @@ from runners.rollout.questions import read_table, repeated_rows
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import Row
 from runners.train.losses import pair_loss
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, Loss, take_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class StageContext:
     """The settings and parts that every stage is opened with.
 
     `rows` are the metrics of the steps that are done already, `begun` of them. `reference` is the frozen start, where the
-    method compares with one.
+    method compares with one, and `loss` the user's own, where it names one.
     """
 
     stage: Stage
@@ -133,6 +133,7 @@ class StageContext:
     seed: int
     reference: Learner | None = None
     rows: tuple[Row, ...] = ()
+    loss: Loss | None = None
 
     @property
     def begun(self) -> int:

@@ -98,6 +98,8 @@ def _value(note: Any) -> Any:
         return tuple(_value(item) for item in (inside[:1] * 2 if inside[-1] is Ellipsis else inside))
     if origin is dict:
         return {"a": _value(inside[1])}
+    if note is Python:
+        return filled(Python, function=f"own{next(_number)}.py:made")
     if isinstance(note, type) and issubclass(note, (IR, Node)):
         return filled(note)
     number = next(_number)

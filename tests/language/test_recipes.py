@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.diagnostics.render import render
+from reodsl.ir.data import Python
+from reodsl.ir.training import Advantage, Loss
 from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE
 
@@ -170,6 +172,43 @@ experiment alone = ppo {
 )
 def test_a_teacher(codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]) -> None:
     assert codes(changed(*lines, above=TAUGHT), target="other") == found
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (('loss = python("mine.py:loss")', "kl = 1"), []),
+        (('loss { own = python("mine.py:loss"), mode_tokens = rewarded }',), []),
+        (('loss = python("mine.py:loss", seconds: 9 seconds, memory: 1 GiB)',), ["E0521", "E0521"]),
+        (('loss { own = python("mine.py:loss"), clip = dual }',), ["E0521"]),
+        (("loss { clip = gate }", 'loss = python("mine.py:loss")'), ["E0208"]),
+        (('loss = python("../mine.py:loss")',), ["E0317"]),
+        (("loss = whole()",), ["E0213"]),
+        (("loss = 3",), ["E0301"]),
+        (('advantage = python("mine.py:made")', "batch { rollouts = 1 }"), []),
+        (('advantage { own = python("mine.py:made"), batch = true, bound = 9 }',), []),
+        (('advantage { own = python("mine.py:made"), std = sample }',), ["E0521"]),
+        (('advantage = python("mine.py:made")', "credit = own"), ["E0521"]),
+        (('advantage = python("mine.py:made", batch: 9)',), ["E0521"]),
+        (('advantage = python("mine.py:made")', "reward = parted"), ["E0521"]),
+    ],
+)
+def test_a_function_for_the_loss_and_for_advantages(
+    codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]
+) -> None:
+    above = "reward parted {\n  z(correct(y)) + z(len(y) / 1K tokens)\n}\n"
+    assert codes(changed(*lines, above=above), target="other") == found
+
+
+def test_a_function_replaces_the_loss_of_a_recipe(compiled: Callable[..., Compiled]) -> None:
+    above = "recipe gated = ppo { loss { clip = gate }, advantage { std = sample } }\n"
+    lines = ('loss = python("mine.py:loss")', 'advantage = python("mine.py:made")')
+    text = changed(*lines, above=above).replace("experiment mine = ppo", "experiment mine = gated")
+    spec = compiled(text, target="other").spec
+    assert spec is not None
+    (stage,) = next(arm.checkpoint.experiment.stages for arm in spec.study.arms if arm.trained)
+    assert stage.method.loss == Loss(own=Python(function="mine.py:loss"))
+    assert stage.method.advantage == Advantage(own=Python(function="mine.py:made"))
 
 
 def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> None:

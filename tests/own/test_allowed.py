@@ -324,3 +324,96 @@ def test_the_spec_with_code_of_its_own_runs_and_runs_again_where_that_changes(pl
     place.write("def score(response):\n    while True:\n        pass\n", "style.py")
     told = place.call(*run, "--allow-python")
     refused(told, "E0744", "style.py:", "more than its 0.05 s", 'python("style.py:score", y, batch: 32')
+
+
+TRAINED = """
+import torch
+
+
+def loss(tokens):
+    ratio = (tokens.logprobs - tokens.old).exp()
+    within = ratio.clamp(1 - tokens.low, 1 + tokens.high)
+    return -torch.minimum(ratio * tokens.advantages, within * tokens.advantages)
+"""
+SCORED = """
+def advantage(group):
+    rewards = [each for (each,) in group.rewards]
+    mean = sum(rewards) / len(rewards)
+    deviation = (sum((each - mean) ** 2 for each in rewards) / len(rewards)) ** 0.5
+    return [(each - mean) / deviation if deviation > 1e-9 else 0.0 for each in rewards]
+"""
+PAID = (
+    SPEC.replace("reward      = outcome", "reward      = short")
+    .replace("from std.rewards   import outcome\n", "")
+    .replace("rollouts = 2", "rollouts = 8")
+    .replace("param length", "reward short { correct(y) - len(y) / 16 tokens }\n\nparam length")
+)
+DOORS = PAID.replace(
+    "  batch ",
+    '  loss        = python("mine.py:loss")\n  advantage   = python("scored.py:advantage")\n  batch ',
+)
+
+
+def weights(place: Place) -> set[bytes]:
+    return {path.read_bytes() for path in place.folder.rglob(".reodsl/**/checkpoint/model.safetensors")}
+
+
+@confined
+def test_a_loss_and_an_advantage_that_repeat_the_settings_train_to_the_same_bytes(place: Place) -> None:
+    place.write(PAID)
+    assert place.run().code == 0
+    before = weights(place)
+    assert len(before) == 2
+    place.write(DOORS)
+    place.write(TRAINED, "mine.py")
+    place.write(SCORED, "scored.py")
+    refused(place.run(), "E0746", "scored.py", "`scored.py`, `mine.py`", "it is a loss, and runs unconfined")
+    rehearsed = place.call("rehearse", "tiny.reo", "--quiet", "--allow-python")
+    assert rehearsed.code == 0, rehearsed.err
+    assert place.run("--allow-python").code == 0
+    assert weights(place) == before
+    assert "Nothing to do" in place.call("run", "tiny.reo", "--local").out
+    place.write(TRAINED + "\n", "mine.py")
+    assert {task for task, verdict in reodsl.load("tiny.reo").plan().items() if verdict != "reuse"} == {
+        "tiny.train.s1",
+        "tiny.eval.s1",
+        "report",
+    }
+
+
+@confined
+@pytest.mark.parametrize(
+    ("name", "text", "code", "words"),
+    [
+        ("mine.py", "def lost(tokens):\n    return 0\n", "E0743", "there is `lost`"),
+        ("mine.py", "def loss(logprobs, old):\n    return 0\n", "E0743", "and not `tokens` alone"),
+        ("mine.py", TRAINED.replace("tokens.old", "tokens.older"), "E0744", "has no attribute 'older'"),
+        ("mine.py", TRAINED.replace("return -", "return -0 *"), "E0745", "no gradient reaches"),
+        ("scored.py", SCORED.replace("> 1e-9", "> 0 or 1 / 0"), "E0744", "ZeroDivisionError"),
+        (
+            "scored.py",
+            SCORED.replace("return [", "return [0.0 for _ in '']\n    ["),
+            "E0745",
+            "gave 0 values",
+        ),
+    ],
+)
+def test_what_is_wrong_with_them_is_told_before_anything_is_sampled(
+    place: Place, name: str, text: str, code: str, words: str
+) -> None:
+    place.write(DOORS)
+    place.write(TRAINED, "mine.py")
+    place.write(SCORED, "scored.py")
+    place.write(text, name)
+    refused(place.run("--allow-python"), code, name, words)
+    assert not [*place.folder.rglob(".reodsl/**/rollouts/*.parquet")]
+
+
+def test_a_file_that_may_run_in_the_sandbox_may_not_run_outside(place: Place) -> None:
+    place.write(TRAINED, "mine.py")
+    code = read_code("mine.py:loss", place.folder)
+    allow(code)
+    assert is_allowed(code)
+    assert not is_allowed(replace(code, free=True))
+    allow(replace(code, free=True))
+    assert [*report_unapproved([code, replace(code, free=True)])] == []

@@ -12,13 +12,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 
 from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.ir.data import Python
+from reodsl.ir.training import Loss
 from reodsl.store.consent import read_code
 from runners.own import function as function_module
 from runners.own.function import FailedRow, OwnFunction, source_problem
+from runners.own.worker import ROWS as ROWS_OF
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
+from runners.train.own_loss import OwnLoss
+from tests.train.test_update import method
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +33,7 @@ ROWS = [
     for text in ("4", "5", "")
 ]
 Made = Callable[..., OwnFunction]
-NAMES = {"verifier": "check", "reward": "score", "task": "make"}
+NAMES = {"verifier": "check", "reward": "score", "task": "make", "advantage": "advantage"}
 
 
 @pytest.fixture
@@ -80,6 +86,46 @@ def test_a_reward_gives_any_finite_number(made: Made) -> None:
 def test_a_reward_that_gives_an_infinity_is_refused(made: Made) -> None:
     with pytest.raises(Problem, match="gave inf for 'so 4'"):
         made("def score(response):\n    return float('inf')\n", "reward").call(WHOLE)
+
+
+GROUPS = [
+    {
+        "rewards": [[1.0, 2.0], [0.0, 4.0]],
+        "sections": [[3, 2], [4, 0]],
+        "lengths": [5, 4],
+        "correct": [True, False],
+    },
+    {"rewards": [[1.0, 2.0]], "sections": [[3, 2]], "lengths": [5], "correct": [True]},
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def advantage(group):\n    return [sum(each) for each in group.rewards]\n",
+        "import numpy as np\n\ndef advantage(groups):\n"
+        "    return [np.array(each.rewards).sum(1)[:, None].repeat(2, 1) for each in groups]\n",
+    ],
+    ids=["one", "many"],
+)
+def test_advantages_are_of_responses_or_of_their_sections(made: Made, text: str) -> None:
+    assert made(text, "advantage").advantages(GROUPS) == [[[3.0, 3.0], [4.0, 4.0]], [[3.0, 3.0]]]
+
+
+NO_ADVANTAGES = {
+    "was given 2 responses and gave 1 values": "return [0.0]",
+    "was given 2 sections and gave 3 values": "return [[0.0] * 3 for _ in group.rewards]",
+    "gave nan for 'rewards of": "return [float('nan') for _ in group.rewards]",
+    "gave 3.0, and not a list of 2 values": "return 3.0",
+    "gave None for": "return [None, None]",
+}
+
+
+@pytest.mark.parametrize("words", NO_ADVANTAGES)
+def test_what_are_no_advantages_is_refused(made: Made, words: str) -> None:
+    with pytest.raises(Problem, match=words) as caught:
+        made(f"def advantage(group):\n    {NO_ADVANTAGES[words]}\n", "advantage").advantages(GROUPS)
+    assert caught.value.diagnostics[0].code == "E0745"
 
 
 TASK = """from random import Random
@@ -286,7 +332,7 @@ def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyP
     (tmp_path / "checks.py").write_text(text)
     code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
     function = OwnFunction(code, role, batch=8, seconds=5.0, memory_mib=2048)
-    rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}]}[role]
+    rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}], "advantage": GROUPS}[role]
     said = json.loads(reply_for(json.loads(function._pool._settings), rows))
     with pytest.raises(Problem) as caught:
         function._values(said, len(rows), lambda value: True)
@@ -300,7 +346,7 @@ def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyP
 def test_a_value_that_is_not_what_is_asked_is_one_message(
     tmp_path: Path, role: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    param = {"verifier": "answer", "reward": "response", "task": "random"}[role]
+    param = ROWS_OF[role][0]
     text = f"import numpy as np\n{QUESTION}def {NAMES[role]}({param}):\n    return {value}\n"
     found = problem_of(tmp_path, text, role, monkeypatch)
     assert found.code == "E0745"
@@ -440,7 +486,7 @@ def test_an_answers_time_is_its_own(made: Made) -> None:
 def test_what_fails_is_one_message_with_its_line_in_every_role(
     tmp_path: Path, role: str, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    param = {"verifier": "answer", "reward": "response", "task": "random"}[role]
+    param = ROWS_OF[role][0]
     found = problem_of(tmp_path, f"def {NAMES[role]}({param}):\n    {body}\n", role, monkeypatch)
     assert (found.code, found.where) == ("E0744", f"{tmp_path / 'checks.py'}:2")
     assert FAILS[body] in found.message
@@ -519,6 +565,21 @@ def test_the_documents_verifiers_run(made: Made, text: str) -> None:
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "def score" in text])
 def test_the_documents_rewards_run(made: Made, text: str) -> None:
     assert made(text, "reward").call([{**WHOLE[0], "text": "a b a a"}]) == [0.5]
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "def advantage" in text])
+def test_the_documents_advantages_run(made: Made, text: str) -> None:
+    (pair, alone) = made(text, "advantage").advantages(GROUPS)
+    assert (pair, alone) == ([[-1.0, -1.0], [1.0, 1.0]], [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "def loss" in text])
+def test_the_documents_losses_can_be_tried(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    ours = method(kl=0.1, loss=Loss(own=Python(function="mine.py:loss")))
+    code = read_code("mine.py:loss", tmp_path)
+    assert source_problem(code, "loss") is None
+    OwnLoss(code, ours).try_it(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "def make" in text])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
+from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
+from reodsl.store.consent import read_code
 from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
+from runners.train.own_loss import OwnLoss
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
 from runners.train.sharding import keep_little, local, shard
@@ -29,8 +33,9 @@ PAIRS = [(TRACES[1], TRACES[4]), (TRACES[3], TRACES[0]), (TRACES[2], TRACES[6])]
 RULE = Simpo(batch=3, max_tokens=64, beta=2.0, gamma=0.5)
 ADAM = Optimizer(algorithm="adamw", lr=1e-3, weight_decay=0.05, grad_norm=0.5)
 MUON = Optimizer(algorithm="muon", lr=1e-3, grad_norm=0.5)
-CASES = ("muon", "simpo", "ppo", "ppo_held", "checkpointed")
+CASES = ("muon", "simpo", "ppo", "ppo_held", "ppo_own", "checkpointed")
 """Of what differs between processes: `checkpointed` is `sft` with less kept, and a temperature is within one process."""
+MINIATURE = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 BOUND = 40
 """Tokens of a micro-batch: some hold one row, some several."""
 
@@ -60,7 +65,11 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy, loss=form)
             # What the first process has drawn, the others are handed.
             batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
-            rows.append(update(learner, batch, ours, 5, number, reference=frozen))
+            own = None
+            if case == "ppo_own":
+                ours = ours.model_copy(update={"loss": Loss(own=Python(function="topr.py:loss"))})
+                own = OwnLoss(read_code("topr.py:loss", MINIATURE), ours)
+            rows.append(update(learner, batch, ours, 5, number, reference=frozen, own=own))
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
     return learner, rows

@@ -169,7 +169,7 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
         tokens = [[[3], [1]]] if number == 0 else [[[1, 2], [4, 0]]]
         made.append((np.zeros((1, 2, 1)), np.array(sections), np.array(tokens), 0.0))
     waiting = iter(made)
-    monkeypatch.setattr(module, "score", lambda graded, rule: ScoredStep(graded, *next(waiting)))
+    monkeypatch.setattr(module, "score", lambda graded, rule, own: ScoredStep(graded, *next(waiting)))
     base = experience(small_model())
     few = tuple(
         replace(

@@ -120,6 +120,45 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             )
 
 
+REPLACED = {
+    "loss": ("loss.ratio", "loss.clip", "loss.cap", "loss.gate_up", "loss.gate_down", "loss.entropy_share"),
+    "advantage": ("advantage.normalise", "advantage.std", "advantage.absent", "credit"),
+}
+"""Settings that a function of the user's stands for, where one is named."""
+UNMET = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",)}
+"""The limits that it does not have."""
+
+
+@ppo_check
+def check_own(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0521: what a function of the user's stands for, limits that it does not have, and rewards in parts."""
+    for block, replaced in REPLACED.items():
+        own = stage[f"{block}.own"]
+        if own.slot is None:
+            continue
+        named = own.label("the function gives it")
+        for path in replaced:
+            # What a recipe has, on which an experiment builds, is not taken back.
+            if stage[path].given and stage[path].file == own.file:
+                words = f"`{path}` is of the language's own {block}, and a function of yours stands for it"
+                yield stage[path].error(
+                    "E0521", words, "has no effect", named, help="take one of the two out"
+                )
+        for limit in (stage[f"{block}.own.{each}"] for each in UNMET[block]):
+            if limit.given:
+                words = f"`{limit.path.rpartition('.')[2]}` bounds what a {block} is not given"
+                if block == "loss":
+                    words = (
+                        f"`{limit.path.rpartition('.')[2]}` bounds a process of its own, and a loss has none"
+                    )
+                yield limit.error("E0521", words, "has no effect", help="take it out")
+        if block == "advantage" and stage.reward is not None and stage.reward.parts:
+            words = "the parts of a reward are normalised each by itself, and a function of advantages reads their sum"
+            yield own.error(
+                "E0521", words, "has no such sum", help="write one reward, or take the function out"
+            )
+
+
 @ppo_check
 def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0311, E0501, E0514: a teacher whose weights are elsewhere, or that cannot read the policy's responses."""
@@ -222,7 +261,7 @@ def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     bound, rollouts = stage["advantage.bound"], stage["batch.rollouts"]
     cut, count = bound.number, rollouts.number
     grouped = stage["advantage.normalise"].word == "group" and not stage["advantage.batch"].is_true
-    if stage.typed.parts or not grouped or count < 2:
+    if stage.typed.parts or not grouped or count < 2 or "advantage.own" in stage:
         return
     most = (count - 1) / math.sqrt(count) if stage["advantage.std"].word == "sample" else math.sqrt(count - 1)
     if cut >= most:

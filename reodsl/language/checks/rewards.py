@@ -38,7 +38,8 @@ TRAINS_ON = {
 def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0309: statistics of a question's responses need more than one."""
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.typed.uses
-    if rollouts.number != 1 or not (grouped or stage["advantage.normalise"].word not in ("", "none")):
+    normalises = stage["advantage.normalise"].word not in ("", "none") and "advantage.own" not in stage
+    if rollouts.number != 1 or not (grouped or normalises):
         return
     why = "its reward compares" if grouped else "rewards are normalised over"
     yield rollouts.error(
@@ -111,7 +112,7 @@ def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     Wordings, taken in turn, make prompts that differ.
     """
     rule = stage["advantage.normalise"]
-    if rule.word in ("", "none") or list_wordings(stage.record.sub("rollout")):
+    if rule.word in ("", "none") or "advantage.own" in stage or list_wordings(stage.record.sub("rollout")):
         return
     for name, same, text, helps in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),

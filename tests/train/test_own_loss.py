@@ -1,0 +1,214 @@
+"""A loss of the user's: equal to the settings that it repeats, in parts as in one, and a message for all that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.data import Python
+from reodsl.ir.training import Loss, Optimizer, Ppo
+from reodsl.store.consent import read_code
+from runners.train.gather import batch_of, score
+from runners.train.optimizers import build_optimizers
+from runners.train.own_loss import OwnLoss, _tokens
+from runners.train.ppo import update
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_update import experience, method
+
+TOPR = Path(__file__).resolve().parents[2] / "specs" / "miniature"
+CLIPPED = """
+    ratio = (tokens.logprobs - tokens.old).exp()
+    within = ratio.clamp(1 - tokens.low, 1 + tokens.high)
+    return -torch.minimum(ratio * tokens.advantages, within * tokens.advantages)
+"""
+SEQUENCE = """
+    sums = torch.zeros_like(tokens.lengths, dtype=torch.float32)
+    change = sums.index_add(0, tokens.responses, tokens.logprobs - tokens.old) / tokens.lengths
+    ratio = change.exp()[tokens.responses]
+    within = ratio.clamp(1 - tokens.low, 1 + tokens.high)
+    return -torch.minimum(ratio * tokens.advantages, within * tokens.advantages)
+"""
+HELD = """
+    gap = tokens.reference - tokens.logprobs
+    return -tokens.advantages * tokens.logprobs + tokens.kl * (gap.exp() - 1 - gap) - tokens.entropy * tokens.entropies
+"""
+COMPARED = """
+    return -tokens.advantages * tokens.logprobs + tokens.kl * tokens.divergences
+"""
+PLAIN = Loss(ratio="none", clip="none")
+
+
+def own_loss(folder, body, ours=None):
+    (folder / "mine.py").write_text(f"import torch\n\n\ndef loss(tokens):{body}")
+    ours = ours or method()
+    named = ours.loss.model_copy(update={"own": Python(function="mine.py:loss")})
+    ours = ours.model_copy(update={"loss": named})
+    return OwnLoss(read_code("mine.py:loss", folder), ours), ours
+
+
+def trained(ours, own=None, bound=None, frozen=False):
+    """The weights after two steps, and the numbers of the last."""
+    found, model = experience(small_model()), small_model()
+    learner = Learner.of(
+        model, build_optimizers(model, Optimizer(algorithm="adamw", lr=1e-2)), 1.0, microbatch=bound
+    )
+    other = Learner.of(small_model(seed=1), (), 0.0) if frozen else None
+    for number in range(2):
+        row = update(learner, batch_of(score(found, ours)), ours, 5, number, reference=other, own=own)
+    return model.state_dict(), row
+
+
+def apart(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def test_a_loss_that_repeats_the_clip_gives_its_bytes(tmp_path, monkeypatch):
+    # A loss of one's own may be one of tokens without an advantage, which shorter rows are rid of.
+    monkeypatch.setattr(Ppo, "crops", False)
+    ours = method(old_logprobs="trainer")
+    own, named = own_loss(tmp_path, CLIPPED, ours)
+    own.try_it(torch.device("cpu"))
+    with_setting, row = trained(ours)
+    without, told = trained(named, own)
+    assert apart(without, small_model().state_dict()) > 1e-3
+    assert apart(without, with_setting) == 0
+    assert told["loss"] == row["loss"]
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "frozen"),
+    [
+        (SEQUENCE, {"loss": Loss(ratio="sequence"), "loss_mean": "response"}, False),
+        (HELD, {"loss": PLAIN, "kl": 0.3, "entropy": 0.1}, True),
+        (COMPARED, {"loss": PLAIN.model_copy(update={"estimator": "reverse"}), "kl": 0.3}, True),
+        (COMPARED, {"loss": PLAIN.model_copy(update={"estimator": "jsd", "top_k": 3}), "kl": 0.3}, True),
+    ],
+    ids=["sequence", "held", "reverse", "top_k"],
+)
+def test_a_loss_that_repeats_settings_trains_alike_in_small_parts_too(tmp_path, body, settings, frozen):
+    ours = method(**settings)
+    forms = {"estimator": ours.loss.estimator, "top_k": ours.loss.top_k}
+    own, named = own_loss(tmp_path, body, method(**settings | {"loss": Loss(**forms)}))
+    own.try_it(torch.device("cpu"))
+    expected, row = trained(ours, frozen=frozen)
+    for bound in (None, 24):
+        weights, told = trained(named, own, bound, frozen)
+        assert apart(weights, expected) < 5e-6, bound
+        assert told["loss"] == pytest.approx(row["loss"], rel=1e-5, abs=1e-6)
+        assert told.get("kl", 0) == pytest.approx(row.get("kl", 0), rel=1e-5)
+
+
+def test_topr_is_its_papers_gradient(tmp_path):
+    """Le Roux et al. 2025: R d log pi for a right response, and [pi/mu] from 0 to 1 times that for a wrong one."""
+    ours = method(loss=Loss(own=Python(function="topr.py:loss")), loss_mean="constant")
+    own = OwnLoss(read_code("topr.py:loss", TOPR), ours)
+    own.try_it(torch.device("cpu"))
+    batch = batch_of(score(experience(small_model()), ours))
+    draw = torch.Generator().manual_seed(3)
+    now = (batch.logprobs + 0.3 * torch.randn(len(batch.logprobs), generator=draw)).requires_grad_()
+    batch = replace(batch, old=batch.logprobs, weights=torch.full_like(now, 0.5).detach())
+    own(batch, now).backward()
+    slopes, start = [], 0
+    for length in batch.trained.tolist():
+        part = slice(start, start + length)
+        start += length
+        ratio = float((now.detach()[part] - batch.old[part]).double().sum().exp())
+        for reward in batch.advantages[part].tolist():
+            slopes.append(-0.5 * reward * (min(ratio, 1.0) if reward < 0 else 1.0))
+    assert now.grad.tolist() == pytest.approx(slopes, rel=1e-5)
+    assert len({round(each, 6) for each in slopes}) > 5
+
+
+WRONG = {
+    "\n    return tokens.logprobs / 0 * 0": (
+        "E0745",
+        "8 of 8 losses are no finite numbers, the first is nan",
+    ),
+    "\n    return (tokens.logprobs * 0).sqrt() - tokens.logprobs": (
+        "E0745",
+        "8 of 8 gradients are no finite numbers",
+    ),
+    "\n    return (tokens.logprobs * tokens.advantages).mean()": (
+        "E0745",
+        r"of shape \[\] for 8 tokens, and not \[8\]",
+    ),
+    "\n    return tokens.logprobs[:, None]": ("E0745", r"of shape \[8, 1\] for 8 tokens"),
+    "\n    return tokens.logprobs.detach()": ("E0745", "its losses are detached"),
+    "\n    return torch.zeros_like(tokens.old, requires_grad=True) + 1": (
+        "E0745",
+        "no gradient reaches `tokens.logprobs`",
+    ),
+    "\n    return tokens.logprobs * 0": ("E0745", "no gradient reaches `tokens.logprobs`"),
+    "\n    return tokens.logprobs.tolist()": ("E0745", "it gave list, and not a tensor of 8 losses"),
+    "\n    return tokens.responses": ("E0745", "of torch.int64"),
+    "\n    return -tokens.logprobs * (tokens.advantages - tokens.advantages.mean())": (
+        "E0745",
+        "beside others",
+    ),
+    "\n    return tokens.logprobs * torch.rand(8 if len(tokens.old) == 8 else 1)": ("E0745", "called again"),
+    "\n    x = tokens.logprobs\n    return x * tokens.nothing": (
+        "E0744",
+        "AttributeError: 'Tokens' object has no",
+    ),
+    "\n    x = tokens.logprobs.exp()\n    y = x * 1\n    x.add_(1)\n    return y": (
+        "E0744",
+        "RuntimeError: .*inplace",
+    ),
+    "\n    raise SystemExit(3)": ("E0744", "SystemExit: 3"),
+    "\n    import beside_it": ("E0744", "No module named 'beside_it'"),
+}
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_what_is_no_loss_is_told_at_its_place_before_anything_is_trained(tmp_path, body):
+    code, words = WRONG[body]
+    with pytest.raises(Problem, match=words) as caught:
+        own_loss(tmp_path, body)[0].try_it(torch.device("cpu"))
+    (told,) = caught.value.diagnostics
+    assert told.code == code
+    assert "mine.py" in told.where
+    assert told.help
+    if code == "E0744" and "inplace" not in words:
+        assert told.where.endswith(f"mine.py:{4 + body.count(chr(10))}")
+
+
+def test_a_file_that_fails_as_it_is_loaded_is_told_at_its_line(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nBOUND = 1 / 0\n\n\ndef loss(tokens):\n    return tokens.logprobs\n"
+    )
+    with pytest.raises(Problem, match="ZeroDivisionError") as caught:
+        OwnLoss(read_code("mine.py:loss", tmp_path), method())
+    assert caught.value.diagnostics[0].where.endswith("mine.py:2")
+
+
+def test_numbers_that_stop_being_finite_in_training_are_told(tmp_path):
+    own, named = own_loss(tmp_path, "\n    return -tokens.advantages * tokens.logprobs / (tokens.old > -2.5)")
+    with pytest.raises(Problem, match="losses are no finite numbers"):
+        trained(named, own)
+
+
+def test_what_a_loss_changes_in_place_is_its_own(tmp_path):
+    own, named = own_loss(
+        tmp_path, "\n    tokens.advantages.clamp_(max=0)\n    return -tokens.advantages * tokens.logprobs"
+    )
+    batch = batch_of(score(experience(small_model()), named))
+    batch = replace(batch, old=batch.logprobs)
+    before = batch.advantages.clone()
+    own(batch, batch.logprobs.clone().requires_grad_())
+    assert torch.equal(batch.advantages, before)
+
+
+def test_the_tensors_are_those_of_whole_responses(tmp_path):
+    _, ours = own_loss(tmp_path, CLIPPED)
+    batch = batch_of(score(experience(small_model()), ours))
+    tokens = _tokens(ours, replace(batch, old=batch.logprobs), batch.logprobs)
+    assert tokens.responses.bincount().tolist() == tokens.lengths.tolist() == batch.trained.tolist()
+    assert {len(each) for each in (tokens.old, tokens.rollout, tokens.advantages, tokens.drawn)} == {
+        len(batch.logprobs)
+    }
+    assert (tokens.reference, tokens.entropies, tokens.divergences) == (None, None, None)
