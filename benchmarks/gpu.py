@@ -17,6 +17,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.gpu_train import name_of, numbered
@@ -278,6 +280,11 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
         elif not one.code:
             command = one.part.smaller if one.part.missing else one.part.command
             blocks.append(f"`{' '.join(('python', *command[1:]))}`: {one.words or 'done'}")
+    trained = [line for one in outcomes if one.part.name.startswith("training") for line in one.lines]
+    if reached := fit_hardware(trained):
+        blocks.append("## For prices")
+        blocks.append("`hardware` in stdlib/clusters.reo has these for such a device; a test compares them.")
+        blocks.append("\n".join(f"- `{name} = {share:.0%}`" for name, share in reached.items()))
     codes = {one.part.name: one.code for one in outcomes}
     rest = [
         f"- {name}: {'cut off' if name in codes else _unbegun(part)}"
@@ -288,6 +295,30 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
     blocks.append("## Not run")
     blocks.append("\n".join((*rest, *lacking)))
     return "\n\n".join(blocks) + "\n"
+
+
+def fit_hardware(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the shares of the peak that products and attention reached: least squares over trainings at several lengths.
+
+    Each line has the `seconds_a_step` and, in `at_peak`, those that either would take at the peak of the device. Empty where
+    there are fewer than three such lines, or no shares fit.
+    """
+    known = [line for line in lines if "at_peak" in line and line["optimizer"] == "device"]
+    terms = [[line["at_peak"][name] for name in ("products", "attention")] for line in known]
+    if len(known) < 3:
+        return {}
+    slower, *_ = np.linalg.lstsq(
+        np.array(terms), np.array([line["seconds_a_step"] for line in known]), rcond=None
+    )
+    shares = dict(zip(("mfu_train", "mfu_attention"), 1 / np.maximum(slower, 1e-9), strict=True))
+    return {name: round(share, 2) for name, share in shares.items()} if max(shares.values()) <= 1 else {}
+
+
+def read_hardware(page: str) -> dict[str, float]:
+    """Return what a page says that prices take."""
+    return {
+        name: int(share) / 100 for name, share in re.findall(r"^- `(mfu_\w+) = (\d+)%`", page, re.MULTILINE)
+    }
 
 
 BEGINS = "not begun"

@@ -99,6 +99,14 @@ def measure(
         seconds = time.perf_counter() - began
         figures |= learner.tally.empty(seconds, sizes, 1, peak_flops(device))
         figures["seconds_a_step"] = seconds / steps
+        # A backward pass costs two forward ones; each token attends to half of its sequence on average.
+        attended = sum((len(row) - 1) ** 2 / 2 for row in ids)
+        trained = sum(len(row) - 1 for row in ids)
+        if sizes is not None and (peak := peak_flops(device)) is not None:
+            figures["at_peak"] = {
+                "products": 3 * sizes.forward_flops(trained, 0) / peak,
+                "attention": 3 * sizes.attention_flops(attended) / peak,
+            }
         if device.type != "cpu":
             figures["peak_gib"] = torch.get_device_module(device).max_memory_allocated(device) / 2**30
     return figures

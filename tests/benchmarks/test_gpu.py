@@ -14,6 +14,8 @@ import torch
 from benchmarks import carried, gpu, gpu_engine, gpu_forcing, gpu_train
 from benchmarks.gpu import Found, Part, page, parts
 from reodsl.language import compile_file
+from reodsl.language.program import load
+from reodsl.language.values import Record
 from reodsl.price.machine import generating_and_training
 from tests.engine.sglang.conftest import python as python
 
@@ -72,6 +74,45 @@ def test_another_process_reads_all_weights(device: str, capsys: pytest.CaptureFi
     assert line["gib_lost"] < 0.1
     part = parts(torch.device(device), True, SPEC, Path("there"))["sync to another process"]
     assert "| tiny, receiver | handles |" in page("here", [Found(part, 0, (line,), "")])
+
+
+def hardware_of(name: str) -> dict[str, float]:
+    """What `std.clusters` says of a device, as the first of its clusters that names it."""
+    program = load("stdlib/clusters.reo", {}, {})
+    for record in program.list_type(Record, "cluster").values():
+        if record.data("gpu") in name:
+            return {key: record.data(f"hardware.{key}") for key in ("mfu_train", "mfu_attention")}
+    return {}
+
+
+def test_prices_take_what_was_measured() -> None:
+    """A page of measurements overrides what `std.clusters` assumes: whoever commits one changes both."""
+    written = Path("benchmarks/GPU.md")
+    text = written.read_text("utf-8") if written.is_file() else ""
+    found, device = gpu.read_hardware(text), text.partition("\n")[0]
+    assert not found or hardware_of(device) == found
+    assert hardware_of("NVIDIA H100 80GB HBM3") == {"mfu_train": 0.28, "mfu_attention": 0.23} or found
+
+
+def test_shares_of_the_peak_are_those_behind_the_seconds() -> None:
+    at_peak = [(1.0, 0.1), (1.0, 0.4), (2.0, 0.9), (0.5, 0.6)]
+    lines = [
+        {
+            "at_peak": {"products": products, "attention": attention},
+            "optimizer": "device",
+            "seconds_a_step": products / 0.31 + attention / 0.24,
+            **dict.fromkeys(("shape", "tokens"), 1),
+            "train_tokens_per_second": 1.0,
+        }
+        for products, attention in at_peak
+    ]
+    assert gpu.fit_hardware(lines) == {"mfu_train": 0.31, "mfu_attention": 0.24}
+    part = parts(torch.device("cpu"), True, SPEC, Path("there"))["training tiny"]
+    told = page("an H100", [Found(part, 0, tuple(lines), "")])
+    assert gpu.read_hardware(told) == {"mfu_train": 0.31, "mfu_attention": 0.24}
+    # Two lengths say nothing of what is left over, and the host's optimizer is no part of it.
+    assert gpu.fit_hardware(lines[:2]) == {}
+    assert gpu.fit_hardware([line | {"optimizer": "host"} for line in lines]) == {}
 
 
 def test_passes_are_full_of_mixed_lengths() -> None:
