@@ -14,7 +14,7 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.job import Event
 from reodsl.graph.payload import engine_of
 from reodsl.machine import measure
-from reodsl.plan.registry import Execution, Machine, Results, load_registry
+from reodsl.plan.registry import Execution, Machine, RunResults, load_registry
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
@@ -56,7 +56,7 @@ class Listener(Protocol):
 class RunOutcome:
     """The outcome of a run: its results, and the report's page, which is None if no report was made."""
 
-    results: Results
+    results: RunResults
     page: Path | None
 
 

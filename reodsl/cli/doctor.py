@@ -19,7 +19,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.language import compile_file
 from reodsl.machine import Measures, measure
-from reodsl.plan.registry import Machine, Part, Registry, load_registry
+from reodsl.plan.registry import Machine, MachinePart, Registry, load_registry
 from reodsl.plan.verdict import Keys
 from reodsl.price import price, sizes_at_hand
 from reodsl.price.memory import process_bytes
@@ -100,28 +100,28 @@ def _probe(store: Path, address: str | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _survey() -> tuple[Registry | None, Sequence[Part]]:
+def _survey() -> tuple[Registry | None, Sequence[MachinePart]]:
     """Return the runners and what they find; where they cannot be loaded, that."""
     try:
         registry = load_registry()
     except Problem as caught:
         diagnostic = caught.diagnostics[0]
-        return None, (Part("runners", "missing", diagnostic.message, diagnostic.help),)
+        return None, (MachinePart("runners", "missing", diagnostic.message, diagnostic.help),)
     return registry, registry.survey()
 
 
-def _list_core_parts(measures: Measures) -> tuple[Part, ...]:
+def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
     """Return the parts that are known without a runner."""
     cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
     return (
-        Part("python", "ok", platform.python_version()),
-        Part("processor", "ok", f"{cores}, {platform.machine()}"),
-        Part("memory", "ok", memory(measures.memory)),
-        Part("disk", "ok", f"{size(measures.disk)} free"),
+        MachinePart("python", "ok", platform.python_version()),
+        MachinePart("processor", "ok", f"{cores}, {platform.machine()}"),
+        MachinePart("memory", "ok", memory(measures.memory)),
+        MachinePart("disk", "ok", f"{size(measures.disk)} free"),
     )
 
 
-def _text(parts: Sequence[Part], fits: Sequence[Fit], named: bool) -> str:
+def _text(parts: Sequence[MachinePart], fits: Sequence[Fit], named: bool) -> str:
     width = max(len(part.name) for part in parts)
     lines = ["This machine"]
     lines += [f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
@@ -177,7 +177,7 @@ def _reason(lack: Diagnostic) -> str:
     )
 
 
-def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:
+def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, list[str]]:
     """Map each remedy to its purposes: the name of a part, or specs."""
     remedies: dict[str, list[str]] = {}
     for part in parts:
@@ -200,7 +200,7 @@ def _for(users: Sequence[str], parts: Collection[str]) -> str:
     return f"  (for {', '.join(words)})"
 
 
-def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
+def _json(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
     return {
         "ready": ready,
         "parts": list(map(_describe, parts)),
@@ -208,7 +208,7 @@ def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, 
     }
 
 
-def _describe(part: Part) -> dict[str, Any]:
+def _describe(part: MachinePart) -> dict[str, Any]:
     return {name: getattr(part, name) for name in ("name", "state", "says", "help", "needed")}
 
 

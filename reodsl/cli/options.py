@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.numbers.curves import Reference
+from reodsl.numbers.curves import ReferenceFrontier
 
 if TYPE_CHECKING:
     from reodsl.store.store import Store
@@ -113,7 +113,7 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
     return assigned
 
 
-def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> Reference:
+def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontier:
     """Return a published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
 
     Of a file of several, that of the models `base`. Raises `Problem` where neither is there, naming the frontiers that are.

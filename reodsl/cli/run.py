@@ -19,7 +19,7 @@ from reodsl.diagnostics.render import to_json
 from reodsl.diff.compare import changes
 from reodsl.graph.job import Event
 from reodsl.plan.places import locate_failures
-from reodsl.plan.registry import Machine, Results
+from reodsl.plan.registry import Machine, RunResults
 from reodsl.plan.render import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import RunOutcome, run
@@ -310,7 +310,7 @@ def _print_table(folder: Path) -> None:
     console.print(report_summary(folder, average_only=True, width=console.width))
 
 
-def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
+def _json(ready: Ready, plan: Plan, results: RunResults, page: Path | None, doubts: Doubts) -> dict[str, Any]:
     from reodsl.report.verdict_words import read_verdict
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
@@ -407,7 +407,7 @@ class Doubts:
 
         return self._at_lines(find_unanswered(self.ready.graph, folders))
 
-    def all(self, results: Results, page: Path) -> list[Diagnostic]:
+    def all(self, results: RunResults, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
         from reodsl.doubts.answers import find_inexact, find_unended, unlearnt
         from reodsl.doubts.left_out import list_left_out
@@ -433,6 +433,6 @@ class Doubts:
             *self._at_lines(doubtful(self.ready.graph, folders)),
         ]
 
-    def rest(self, results: Results, page: Path) -> list[Diagnostic]:
+    def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:
         """List the doubts not shown yet."""
         return [each for each in self.all(results, page) if each not in self.shown]

@@ -25,7 +25,7 @@ from reodsl.cli.place import prepare
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.excerpt import visible
 from reodsl.diagnostics.render import to_json
-from reodsl.numbers.responses import COLUMNS, Found, Import
+from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.plan.registry import load_registry
 from reodsl.plan.verdict import Ready
 from reodsl.report.formats import plural
@@ -365,7 +365,7 @@ def import_command(
         )
     given = tuple(zip(files, named, strict=True))
     found = bring(
-        Import(given, place, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
+        ResultFiles(given, place, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
     )
     if as_json:
         print_json({"out": str(out), "models": [asdict(each) | {"kind": each.kind} for each in found]})

@@ -17,7 +17,7 @@ from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.render import ago
 from reodsl.report.formats import plural
 from reodsl.store.layout import models
-from reodsl.store.runs import Record, alive, began, find_repeated, pick, records, select
+from reodsl.store.runs import RunRecord, alive, began, find_repeated, pick, records, select
 from reodsl.store.store import Store, acceptances
 from reodsl.store.sweep import find_garbage, sweep
 from reodsl.watch.draw import named_numbers
@@ -78,7 +78,7 @@ def ls_command(
         raise SystemExit(1)
 
 
-def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
+def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]:
 
     status = "stopped" if record.status == "running" and not alive(store, record) else record.status
     return {
@@ -98,7 +98,7 @@ def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
     }
 
 
-def _verdict(store: Store, record: Record) -> tuple[str, ...]:
+def _verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
     """Return the verdict of a run's report, in sentences."""
     from reodsl.report.verdict_words import said
 
@@ -106,7 +106,7 @@ def _verdict(store: Store, record: Record) -> tuple[str, ...]:
     return () if key is None else said(store.path(key))
 
 
-def _list_going(store: Store, record: Record | None) -> list[dict[str, Any]]:
+def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
     """Return the tasks that a run is at now, with how far they are."""
     if record is None or not alive(store, record):
         return []

@@ -15,7 +15,7 @@ from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Event, Progress
-from reodsl.store.runs import Record, alive, pick, records
+from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
 from reodsl.watch.draw import Pace, TaskRow, at, draw, numbers, span, wrap_pieces
 from reodsl.watch.state import Ended, Going, State, read_state, to_json
@@ -205,7 +205,7 @@ def watch_command(run: str | None, store_dir: Path | None, once: bool, every: fl
     raise SystemExit(0 if state.status == "finished" else 2 if state.status == "running" else 1)
 
 
-def _choose_run(store: Store, run: str | None) -> Record:
+def _choose_run(store: Store, run: str | None) -> RunRecord:
     """Return the run that is named; else the latest that goes on, else the latest."""
     runs = records(store)
     if run is not None:

@@ -33,7 +33,7 @@ from reodsl.language.values import (
 )
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curve_files import read_frontier
-from reodsl.numbers.curves import Reference
+from reodsl.numbers.curves import ReferenceFrontier
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 
@@ -198,7 +198,7 @@ def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Val
     return replace(expr, args=tuple(args)), files
 
 
-def read_frontier_by_name(name: str) -> Reference:
+def read_frontier_by_name(name: str) -> ReferenceFrontier:
     """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
     modules = Modules(Path())
     paper = modules.library(PAPER)

@@ -39,7 +39,7 @@ from reodsl.language.values import (
     plain,
 )
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
-from reodsl.numbers.curves import Curve, Curves, Reference
+from reodsl.numbers.curves import Curve, Curves, ReferenceFrontier
 from reodsl.numbers.greedy import greedy, picks
 from reodsl.syntax import tree
 
@@ -367,6 +367,6 @@ def read_curves(frontier: DeclaredFrontier) -> Curves:
     return {each.name: Curve(budgets, tuple(map(float, each.data("accuracy")))) for each in frontier.parts}
 
 
-def read_reference(frontier: DeclaredFrontier) -> Reference:
+def read_reference(frontier: DeclaredFrontier) -> ReferenceFrontier:
     """Return a published frontier with the names of its models. Raises `Problem` where its curves are none."""
-    return Reference(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))
+    return ReferenceFrontier(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

@@ -28,7 +28,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TextRange:
     """A stretch of a text, from `start` up to and without `end`."""
 
     start: Position
@@ -59,21 +59,21 @@ def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, in
     return position.line + 1, len(line) + 1
 
 
-def range_of(text: str, span: Span | None, encoding: str = UTF16) -> Range:
+def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
     """Return the range of a span in its text; the start of the text without a span."""
     if span is None:
-        return Range(Position(0, 0), Position(0, 0))
+        return TextRange(Position(0, 0), Position(0, 0))
     lines = lines_of(text)
-    return Range(
+    return TextRange(
         _position(lines, span.line, span.column, encoding),
         _position(lines, span.end_line, span.end_column, encoding),
     )
 
 
-def whole(text: str, encoding: str = UTF16) -> Range:
+def whole(text: str, encoding: str = UTF16) -> TextRange:
     """Return the range of a whole text."""
     lines = lines_of(text)
-    return Range(Position(0, 0), Position(len(lines) - 1, units(lines[-1], encoding)))
+    return TextRange(Position(0, 0), Position(len(lines) - 1, units(lines[-1], encoding)))
 
 
 def units(text: str, encoding: str = UTF16) -> int:

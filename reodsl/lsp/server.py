@@ -27,7 +27,7 @@ from reodsl.lsp.analysis import (
     Analysis,
     Finding,
     Position,
-    Range,
+    TextRange,
     analyse,
     list_findings,
     place,
@@ -398,7 +398,7 @@ def _range(server: LanguageServer, text: str, span: Span | None) -> types.Range:
     return _wire(range_of(text, span, _encoding(server)))
 
 
-def _wire(range_: Range) -> types.Range:
+def _wire(range_: TextRange) -> types.Range:
     start, end = range_.start, range_.end
     return types.Range(types.Position(start.line, start.character), types.Position(end.line, end.character))
 

@@ -14,7 +14,7 @@ from reodsl.numbers.curves import (
     KINDS,
     Curve,
     Curves,
-    Reference,
+    ReferenceFrontier,
     check_benchmarks,
     check_curve,
     format_value,
@@ -34,7 +34,7 @@ def read_frontier(path: str | Path) -> Curves:
     return read_reference(path).curves
 
 
-def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
+def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFrontier:
     """Read a frontier and the base models that its file names. Bad files raise `Problem`.
 
     A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the curves alone; a curve is
@@ -69,7 +69,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> Reference:
             where=str(path),
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         )
-    return Reference(benchmarks(data, str(path)), models)
+    return ReferenceFrontier(benchmarks(data, str(path)), models)
 
 
 def read_models(

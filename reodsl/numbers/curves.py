@@ -322,7 +322,7 @@ differ by at most 65 tokens of 16K from all points (0.4%), and by 239 of 32K (0.
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceFrontier:
     """A frontier: the curve of each benchmark, and `base`, the models from which all that it is over was made."""
 
     curves: Curves
@@ -338,7 +338,7 @@ def same_model(one: str, other: str) -> bool:
 
 
 def check_base(
-    reference: Reference, base: Sequence[str], go_back: str, name: str = "FILE"
+    reference: ReferenceFrontier, base: Sequence[str], go_back: str, name: str = "FILE"
 ) -> Diagnostic | None:
     """Return E0433 where `base`, the models that some curves go back to, are not those of the frontier `name`.
 
@@ -426,7 +426,7 @@ def mean_only(frontier: Curves) -> bool:
 
 
 def misfits(
-    reference: Reference,
+    reference: ReferenceFrontier,
     models: Mapping[str, Curves],
     base: Sequence[str],
     points: Sequence[int],

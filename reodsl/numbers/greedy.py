@@ -20,7 +20,7 @@ TIE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class PickedBudget:
     """A budget in the order of picking, and the relative, signed error (f - S) / S once it is in."""
 
     budget: int
@@ -37,7 +37,7 @@ def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
     return Schedule(tuple(sorted(pick.budget for pick in picks(frontier, l_max, n, step))), l_max)
 
 
-def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ...]:
+def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBudget, ...]:
     """Yield the picks behind `greedy` in their order, with the error after each."""
     check_l_max(l_max)
     check_count(n, l_max)
@@ -55,12 +55,12 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ..
     candidates = array("q", range(step, l_max, step))
     gains = gains_of(j, candidates, 0, l_max)
     points = [0, l_max]
-    picked: list[Pick] = []
+    picked: list[PickedBudget] = []
     for _ in range(n):
         missing = total - area(j, points[1:])
         close = min(map(abs, map(missing.__rsub__, gains))) + TIE * total
         at = next(place for place, gain in enumerate(gains) if abs(gain - missing) <= close)
-        picked.append(Pick(candidates[at], (gains[at] - missing) / total))
+        picked.append(PickedBudget(candidates[at], (gains[at] - missing) / total))
         budget = candidates.pop(at)
         del gains[at]
         insort(points, budget)

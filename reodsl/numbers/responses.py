@@ -33,7 +33,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
+class ResultFiles:
     """Files with the model that each is of, where the command names one, and the table to write.
 
     `columns` are paths of fields by our columns, in place of those of a file's form. A score is right from `right_from` up;

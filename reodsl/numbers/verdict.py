@@ -79,7 +79,7 @@ class PairDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StudyVerdict:
     """The verdict of a study about its arms, by REG on the mean over benchmarks.
 
     `arms` are all of them, best first, members of the frontier too. `leaders` are the best and those that are not apart
@@ -125,7 +125,7 @@ def judge(
     confidence: float = 0.95,
     common: Mapping[frozenset[str], Common] | None = None,
     rows: Sequence[Scores] = (),
-) -> Verdict:
+) -> StudyVerdict:
     """Return the verdict on arms whose scores are those that `score_arms` takes.
 
     `baseline_reg` is the REG of `relative_to` and the lower end of its interval, which say what margin is worth naming.
@@ -156,7 +156,7 @@ def judge(
         pair if (known := table.get(pair.one)) is None else replace(pair, p_holm=known.p, apart=known.starred)
         for pair in star_pairs(against, confidence)
     ]
-    return Verdict(
+    return StudyVerdict(
         tuple(order),
         leaders,
         tuple(pair for pair in pairs if pair.one in leaders and pair.two in leaders),
@@ -234,12 +234,12 @@ VERDICT = "verdict.json"
 """The file of a score or a report that holds it."""
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
+def to_json(verdict: StudyVerdict) -> dict[str, Any]:
     """Return a verdict as JSON data."""
     return asdict(verdict)
 
 
-def from_json(data: Any, called: Mapping[str, str] | None = None) -> Verdict:
+def from_json(data: Any, called: Mapping[str, str] | None = None) -> StudyVerdict:
     """Return the verdict of JSON data, with the arms that `called` names under those names. Raises ValueError."""
     names = called or {}
 
@@ -260,7 +260,7 @@ def from_json(data: Any, called: Mapping[str, str] | None = None) -> Verdict:
         )
 
     try:
-        return Verdict(
+        return StudyVerdict(
             **{
                 **{key: value for key, value in data.items() if key != "sentences"},
                 **{key: pairs(data[key]) for key in ("tied", "pairs", "against_baseline")},

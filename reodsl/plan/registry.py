@@ -15,7 +15,7 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.reward import Group, Reward, Tried
 from reodsl.ir.training import Advantage
-from reodsl.numbers.responses import Found, Import
+from reodsl.numbers.responses import Found, ResultFiles
 from reodsl.plan.verdict import Keys
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
@@ -71,7 +71,7 @@ class Execution:
 
 
 @dataclass(slots=True)
-class Results:
+class RunResults:
     """Results of an execution: keys of finished tasks, failures, blocked tasks, and rebuilt ones that were damaged."""
 
     keys: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MachinePart:
     """A part of this machine that runs need or can use.
 
     `says` is its version and what is worth knowing of it; `help`, if it is not `ok`, how to get it. Without one
@@ -113,13 +113,13 @@ class Registry:
 
     runners: Mapping[Kind, str]
     check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
-    execute: Callable[[Execution], Results]
-    survey: Callable[[], tuple[Part, ...]] = tuple
-    probe: Callable[[Path, str | None], Mapping[str, Sequence[Part]]] | None = None
+    execute: Callable[[Execution], RunResults]
+    survey: Callable[[], tuple[MachinePart, ...]] = tuple
+    probe: Callable[[Path, str | None], Mapping[str, Sequence[MachinePart]]] | None = None
     try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
-    import_results: Callable[[Import], tuple[Found, ...]] | None = None
+    import_results: Callable[[ResultFiles], tuple[Found, ...]] | None = None
 
 
 def load_registry() -> Registry:

@@ -16,7 +16,7 @@ from reodsl.plan.places import CHOSEN, Difference, Places, compare_roles, explai
 from reodsl.store.external import MOST_READ, Fingerprints, absent, is_unread, resolve_sources
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
-from reodsl.store.runs import Record, previous, records
+from reodsl.store.runs import RunRecord, previous, records
 from reodsl.store.store import Store, acceptances, add_acceptances, adopt
 
 
@@ -127,7 +127,7 @@ def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
 
 
 class _Planner:
-    def __init__(self, spec: Spec, store: Store, keys: Keys, past: tuple[Record, ...]) -> None:
+    def __init__(self, spec: Spec, store: Store, keys: Keys, past: tuple[RunRecord, ...]) -> None:
         self.spec, self.store, self.keys, self.records = spec, store, keys, past
         self.places = Places(spec)
         self.done: dict[str, Manifest] = {}

@@ -1,8 +1,8 @@
 """Prices: what a spec's tasks are expected to cost, from a written-down model that past runs correct."""
 
-from reodsl.price.history import History, read_history
+from reodsl.price.history import PastResults, read_history
 from reodsl.price.memory import sizes_at_hand
 from reodsl.price.prices import price
 from reodsl.price.value import Price, Prices
 
-__all__ = ["History", "Price", "Prices", "price", "read_history", "sizes_at_hand"]
+__all__ = ["PastResults", "Price", "Prices", "price", "read_history", "sizes_at_hand"]

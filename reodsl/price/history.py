@@ -15,7 +15,7 @@ from reodsl.price.memory import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain, write_atomic
 from reodsl.store.manifest import WEIGHTS, Manifest
-from reodsl.store.runs import Record
+from reodsl.store.runs import RunRecord
 from reodsl.store.store import Store, acceptances
 
 PROMPT = 150.0
@@ -118,7 +118,7 @@ _PARTS: Mapping[str, Term] = {
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PastResults:
     """Past results, newest first, and how many questions a `data` task found, by its id.
 
     `light` are the median seconds of tasks that compute on no device, by kind. `rehearsed` are results of rehearsals with
@@ -131,13 +131,13 @@ class History:
     rehearsed: tuple[Past, ...] = ()
 
 
-def read_history(store: Store, records: tuple[Record, ...]) -> History:
+def read_history(store: Store, records: tuple[RunRecord, ...]) -> PastResults:
     """Read the newest results of the store's runs; results that cannot be read are skipped.
 
     Without the extra `report` no table can be read, and only rehearsals count.
     """
     if importlib.util.find_spec("polars") is None:
-        return History(rehearsed=read_rehearsals(store.root))
+        return PastResults(rehearsed=read_rehearsals(store.root))
     results: list[Past] = []
     light: dict[str, dict[bool, list[float]]] = {}
     for task, key in _newest(records):
@@ -157,10 +157,10 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
         if past is not None:
             results.append(past)
     medians = {kind: median(seconds.get(True) or seconds[False]) for kind, seconds in light.items()}
-    return History(tuple(results), _questions(store, records), medians, read_rehearsals(store.root))
+    return PastResults(tuple(results), _questions(store, records), medians, read_rehearsals(store.root))
 
 
-def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
+def _newest(records: tuple[RunRecord, ...]) -> Iterator[tuple[str, str]]:
     """Yield the last result of every task of every study, as (task, key), newest runs first."""
     seen: set[tuple[str, str]] = set()
     for record in reversed(records):
@@ -170,7 +170,7 @@ def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
                 yield task, key
 
 
-def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
+def _questions(store: Store, records: tuple[RunRecord, ...]) -> dict[str, int]:
     """Count the rows of data whose payload has no number of questions."""
     rows_by_task: dict[str, int] = {}
     for record in reversed(records[-8:]):
@@ -362,7 +362,7 @@ def read_rehearsals(root: Path) -> tuple[Past, ...]:
 class Known:
     """Facts of the tasks of one graph."""
 
-    def __init__(self, graph: Graph, history: History) -> None:
+    def __init__(self, graph: Graph, history: PastResults) -> None:
         """Index the results of `history`, which are newest first."""
         self.graph, self.history = graph, history
         self.last: dict[str, Past] = {}

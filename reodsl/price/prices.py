@@ -14,11 +14,11 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.model import Architecture, Model
-from reodsl.price.history import COMPUTES, History, Known, Past
+from reodsl.price.history import COMPUTES, Known, Past, PastResults
 from reodsl.price.machine import COMPILES, Devices, devices_of, label_cluster
 from reodsl.price.memory import Sizes, process_bytes, sizes_of
 from reodsl.price.tasks import price_served, price_task
-from reodsl.price.value import Measured, Price, Prices, Term
+from reodsl.price.value import Calibration, Price, Prices, Term
 
 LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 0.2, "report": 8.0}
 """The seconds of tasks that need no device; the rest take a moment."""
@@ -28,7 +28,7 @@ LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
 def price(
     graph: Graph,
     spec: Spec,
-    history: History | None = None,
+    history: PastResults | None = None,
     sizes: Mapping[str, Sizes] | None = None,
     cores: int = 1,
 ) -> Prices:
@@ -38,7 +38,7 @@ def price(
     `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not
     declare. `cores` are those that this machine has for tasks.
     """
-    history = history or History()
+    history = history or PastResults()
     study = spec.study
     pricer = _Pricer(graph, spec, history, sizes or {})
     devices, measured = pricer.place(study.cluster)
@@ -57,7 +57,7 @@ def price(
     )
 
 
-def calibrate(history: History, devices: Devices) -> Measured | None:
+def calibrate(history: PastResults, devices: Devices) -> Calibration | None:
     """Return how much longer than priced each term took on such devices, the median of past results; None without any.
 
     Each is priced on as many devices as it was made on. Results with the time of processors are preferred to those
@@ -93,7 +93,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     factors = {name: median(each) for name, each in ratios.items()}
     mfu = median(reached) if reached else None
     apart = [past.mismatch for past in comparable if past.mismatch is not None]
-    return Measured(
+    return Calibration(
         len(comparable),
         factors,
         start,
@@ -130,11 +130,11 @@ class _Pricer:
         self,
         graph: Graph,
         spec: Spec,
-        history: History,
+        history: PastResults,
         sizes: Mapping[str, Sizes],
     ) -> None:
         self.graph, self.history = graph, history
-        self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
+        self.places: dict[Cluster | None, tuple[Devices | None, Calibration | None]] = {}
         self.models = {
             canonical_json(model_payload(model, 0)["model"]): (
                 model,
@@ -148,7 +148,7 @@ class _Pricer:
         self.contents: dict[int, str] = {}
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
-    def place(self, cluster: Cluster | None) -> tuple[Devices | None, Measured | None]:
+    def place(self, cluster: Cluster | None) -> tuple[Devices | None, Calibration | None]:
         """Return the devices of a cluster, and the calibration by past results on like ones."""
         if cluster not in self.places:
             devices = devices_of(cluster)
@@ -208,7 +208,7 @@ class _Pricer:
         here = devices is not None and devices.unit == "seconds"
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
 
-    def _calibrated(self, task: Task, estimate: Price, measured: Measured) -> Price:
+    def _calibrated(self, task: Task, estimate: Price, measured: Calibration) -> Price:
         seconds: dict[Term, float] = {}
         for term, value in estimate.seconds.items():
             if term == "start":

@@ -138,7 +138,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Forcing:
+class ForcedRound:
     """Answers forced in one round.
 
     `answers` in all; `tokens` are those of forcing texts and answers; `read_again` those of prefixes that no
@@ -279,7 +279,7 @@ def force(
     devices: Devices,
     *,
     soon: bool = False,
-) -> Forcing:
+) -> ForcedRound:
     """Force answers at each of `cuts` tokens, from every response that is longer.
 
     `text` and `answer` are tokens of the forcing text and of the answer. If engines keep what they have read, a
@@ -290,7 +290,7 @@ def force(
     counts = [load.responses * load.lengths.beyond(cut) for cut in cuts]
     answers = sum(counts)
     if not answers:
-        return Forcing(0.0, 0.0, 0.0, 0.0)
+        return ForcedRound(0.0, 0.0, 0.0, 0.0)
     hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
     before = [load.prompt + cut for cut in cuts]
     cached = load.responses / engines * (load.prompt + load.lengths.mean)
@@ -306,7 +306,7 @@ def force(
     moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.width)
     flops = sizes.forward_flops(answers * answer, context) / engines
     seconds = devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
-    return Forcing(answers, answers * (text + answer), again, seconds)
+    return ForcedRound(answers, answers * (text + answer), again, seconds)
 
 
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:

@@ -83,7 +83,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Calibration:
     """Calibration by past results on like devices: how many there were, and their seconds over priced ones.
 
     `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
@@ -117,7 +117,7 @@ class Prices:
     unit: Literal["gpu_hours", "seconds"]
     devices: str
     limit: float | None
-    measured: Measured | None
+    measured: Calibration | None
     room: int
 
     @property

@@ -34,7 +34,7 @@ from reodsl.numbers.intervals import (
     typical_of,
 )
 from reodsl.numbers.reg import integration_grid
-from reodsl.numbers.verdict import Verdict, common_of, judge
+from reodsl.numbers.verdict import StudyVerdict, common_of, judge
 from reodsl.report.material import MEAN, Made, Material, read_json, reading
 from reodsl.report.notes import misfits
 from reodsl.report.standing import MOST
@@ -375,7 +375,7 @@ def _read(
 
 def _verdict(
     read: _Read, budgets: Sequence[int], folders: Mapping[tuple[str, int | None], Path], to: int
-) -> Verdict | None:
+) -> StudyVerdict | None:
     """Return the verdict on all arms over their common seeds; None without any, or with whole responses alone."""
     seeded = [set(of_seeds) for of_seeds in read.values() if None not in of_seeds]
     seeds = sorted(set.intersection(*seeded) if seeded else {None}, key=lambda seed: seed or 0)

@@ -14,7 +14,7 @@ from reodsl.diagnostics import listed
 from reodsl.diff.compare import compare as compare_specs
 from reodsl.diff.render import tables as difference_tables
 from reodsl.graph.lower import lower
-from reodsl.numbers.verdict import VERDICT, Verdict
+from reodsl.numbers.verdict import VERDICT, StudyVerdict
 from reodsl.report import export, figures, formats, main_table, notes, provenance, standing, tables
 from reodsl.report.compare import ComparableArms, Comparison, Run, compare
 from reodsl.report.markup import Child, Markup, data_table, tag
@@ -30,7 +30,7 @@ class Drawn:
 
     html: str
     tables: dict[str, pl.DataFrame]
-    verdict: Verdict | None
+    verdict: StudyVerdict | None
 
 
 def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.ir.base import dumped
-from reodsl.numbers.verdict import Verdict
+from reodsl.numbers.verdict import StudyVerdict
 from reodsl.report import gap, schedules, tables, theme, verdict_words
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
@@ -104,7 +104,7 @@ def _lay_legends(value: Any) -> Any:
     }
 
 
-def write_verdict(path: Path, verdict: Verdict | None, mark: str = "") -> None:
+def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> None:
     """Write the verdict and its sentences as JSON, `null` if there is none, over an earlier report's.
 
     `mark` goes before the first sentence, which `ls` and `view` show: that of an approximate REG.

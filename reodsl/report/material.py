@@ -25,7 +25,7 @@ from reodsl.ir.data import File
 from reodsl.ir.model import Folder
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromModel, FromTraining, Stage
-from reodsl.numbers.verdict import VERDICT, Verdict, from_json
+from reodsl.numbers.verdict import VERDICT, StudyVerdict, from_json
 from reodsl.report import theme
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.manifest import MANIFEST, arm_labels
@@ -148,7 +148,7 @@ class Material:
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
     foremost: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
-    verdict: Verdict | None = None
+    verdict: StudyVerdict | None = None
     measures: pl.DataFrame = field(default_factory=pl.DataFrame)
     bases: tuple[str, ...] = field(init=False)
 
@@ -335,7 +335,7 @@ def _scores(
     return table if "seed" in table.columns else table.with_columns(pl.lit(seed, pl.Int64).alias("seed"))
 
 
-def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -> Verdict | None:
+def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -> StudyVerdict | None:
     """Return the verdict of a score; None in results of versions that gave none."""
     path = folder / VERDICT
     if not path.is_file():

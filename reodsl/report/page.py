@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.study import Table
-from reodsl.numbers.verdict import Verdict
+from reodsl.numbers.verdict import StudyVerdict
 from reodsl.report import (
     all_responses,
     drawing,
@@ -179,7 +179,7 @@ def _top(material: Material, table: pl.DataFrame, first: Child) -> Markup:
     )
 
 
-def verdict(said: Verdict | None) -> Markup | None:
+def verdict(said: StudyVerdict | None) -> Markup | None:
     """Return a verdict as the first lines of a page: the headline large, then what it rests on; nothing without one."""
     lines = verdict_words.sentences(said)
     if not lines:

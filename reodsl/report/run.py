@@ -27,7 +27,7 @@ from reodsl.report.notes import misfits
 from reodsl.report.page import page
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
-from reodsl.store.runs import Record, alive, events, require_spec
+from reodsl.store.runs import RunRecord, alive, events, require_spec
 from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
@@ -74,7 +74,7 @@ class _Gathered:
     under_way: dict[str, int]
 
 
-def redraw(store: Store, record: Record, out: Path, pictures: bool = False) -> Redrawn:
+def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> Redrawn:
     """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
 
     What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
@@ -89,7 +89,7 @@ def redraw(store: Store, record: Record, out: Path, pictures: bool = False) -> R
     return Redrawn(out / "report.html", findings)
 
 
-def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redrawn:
+def redraw_together(store: Store, records: Sequence[RunRecord], out: Path) -> Redrawn:
     """Draws one page of several runs into `out`, each as far as it is there.
 
     Raises E0976 where a run is named twice, and else as `redraw` does.
@@ -117,7 +117,7 @@ def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redra
     return Redrawn(out / "report.html", tuple(findings))
 
 
-def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnostic, ...]]:
+def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagnostic, ...]]:
     """Return a run's material as far as it exists, and findings on the rest. Raises as `redraw` does."""
     graph = lower(require_spec(store, record))
     task = graph["report"]
@@ -142,7 +142,7 @@ def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnosti
     return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
 
 
-def _approximate(record: Record, spec: Spec) -> Iterator[Diagnostic]:
+def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
     """W0616: the run's frontier is not one of its arms, which its spec allows."""
     reasons = misfits(spec.study)
     if reasons:
@@ -155,7 +155,7 @@ def _approximate(record: Record, spec: Spec) -> Iterator[Diagnostic]:
         )
 
 
-def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered:
+def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathered:
     begun = {each["task"]: str(each["key"]) for each in events(store, record) if each["kind"] == "started"}
     inputs: dict[str, Path] = {}
     missing: dict[str, None] = {}
@@ -197,7 +197,7 @@ def _read(
 
 
 def _findings(
-    record: Record, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
+    record: RunRecord, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
 ) -> tuple[Diagnostic, ...]:
     warnings = []
     if gathered.missing:

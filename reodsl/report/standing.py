@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from reodsl.numbers.verdict import PairDifference, Verdict
+from reodsl.numbers.verdict import PairDifference, StudyVerdict
 from reodsl.report import formats, notes, theme
 from reodsl.report.markup import Markup, data_table, dot, tag
 from reodsl.report.material import MEAN, Material
@@ -125,7 +125,7 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     return tag("div", tag("p", head), tag("ol", items), class_="standing")
 
 
-def matrix(verdict: Verdict | None) -> Markup | None:
+def matrix(verdict: StudyVerdict | None) -> Markup | None:
     """Return every two arms' difference as a folded table: REG of the row's arm minus that of the column's."""
     if verdict is None or len(verdict.arms) < 2:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reodsl.numbers.verdict import VERDICT, PairDifference, Verdict, to_json
+from reodsl.numbers.verdict import VERDICT, PairDifference, StudyVerdict, to_json
 from reodsl.report import formats
 from reodsl.store.files import LARGEST_RECORD, read_plain
 
@@ -17,7 +17,7 @@ ALIKE = 0.5
 """The share of equal responses from which two arms that lead are said to have them in common."""
 
 
-def sentences(verdict: Verdict | None) -> tuple[str, ...]:
+def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
     """Return the verdict in sentences, the headline first; nothing of fewer than two arms."""
     if verdict is None or len(verdict.arms) < 2:
         return ()
@@ -27,7 +27,7 @@ def sentences(verdict: Verdict | None) -> tuple[str, ...]:
     return (_lead(verdict), *_widest(verdict), *_same(verdict), *_common(verdict), _rests(verdict))
 
 
-def outcome(verdict: Verdict | None) -> dict[str, Any] | None:
+def outcome(verdict: StudyVerdict | None) -> dict[str, Any] | None:
     """Return a verdict with its sentences as JSON data; None without one."""
     return None if verdict is None else {"sentences": list(sentences(verdict)), **to_json(verdict)}
 
@@ -48,7 +48,7 @@ def said(folder: Path) -> tuple[str, ...]:
     return ()
 
 
-def _lead(verdict: Verdict) -> str:
+def _lead(verdict: StudyVerdict) -> str:
     """Return who beats the baseline and by how much, and whether a difference between those who lead is certain."""
     base, leaders = verdict.baseline, verdict.leaders
     if base is None or base in leaders:
@@ -69,14 +69,14 @@ def _lead(verdict: Verdict) -> str:
     return f"{join_arms(ahead)} beat{'s' if one else ''} {base} by {gains} tokens of REG; {_tie(verdict, among)}."
 
 
-def _tie(verdict: Verdict, among: Sequence[str]) -> str:
+def _tie(verdict: StudyVerdict, among: Sequence[str]) -> str:
     """Return whether those who lead tie, with the difference where they are two."""
     state = "there is a tie" if is_tie(verdict) else "no difference is certain"
     shown = f" ({format_pair(verdict.tied[0])})" if len(verdict.tied) == 1 else ""
     return f"{state} {'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}{shown}"
 
 
-def is_tie(verdict: Verdict) -> bool:
+def is_tie(verdict: StudyVerdict) -> bool:
     """Return whether those who lead tie: each difference between them may be chance by itself.
 
     A pair that is only open because all pairs are counted is no tie.
@@ -84,7 +84,7 @@ def is_tie(verdict: Verdict) -> bool:
     return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
 
 
-def _widest(verdict: Verdict) -> list[str]:
+def _widest(verdict: StudyVerdict) -> list[str]:
     """Return which two of those who lead differ most, where they are more than two or their difference looks certain."""
     if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and is_tie(verdict)):
         return []
@@ -93,7 +93,7 @@ def _widest(verdict: Verdict) -> list[str]:
     return [f"{pair.one} and {pair.two} differ most, by {format_gain(pair)} tokens{end}."]
 
 
-def _same(verdict: Verdict) -> list[str]:
+def _same(verdict: StudyVerdict) -> list[str]:
     """Return which leaders are the same within a margin that is worth naming."""
     pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
     said = [
@@ -107,7 +107,7 @@ def _same(verdict: Verdict) -> list[str]:
     return [f"{'; '.join(said)}{more}."] if said else []
 
 
-def _common(verdict: Verdict) -> list[str]:
+def _common(verdict: StudyVerdict) -> list[str]:
     """Return how many responses of leaders are the same text, where it is most of them."""
     shares = sorted(
         pair.common.same / pair.common.compared
@@ -126,13 +126,13 @@ def _common(verdict: Verdict) -> list[str]:
     ]
 
 
-def _rests(verdict: Verdict) -> str:
+def _rests(verdict: StudyVerdict) -> str:
     if verdict.trained_once:
         return f"This rests on one seed and {_questions(verdict)}: a new training may differ."
     return f"This rests on {verdict.seeds} seeds and {_questions(verdict)}."
 
 
-def _questions(verdict: Verdict) -> str:
+def _questions(verdict: StudyVerdict) -> str:
     return formats.plural(verdict.questions, "question")
 
 

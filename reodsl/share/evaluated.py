@@ -19,7 +19,7 @@ from reodsl.graph.task import parse_role
 from reodsl.ir.study import Arm
 from reodsl.report.material import Material, read
 from reodsl.store.files import storing, write_atomic
-from reodsl.store.runs import Record, require_spec
+from reodsl.store.runs import RunRecord, require_spec
 from reodsl.store.store import Store
 
 
@@ -73,7 +73,7 @@ class Shared:
     findings: tuple[Diagnostic, ...]
 
 
-def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
+def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
     """Return the finished results of a run, with the evaluations of `arms`, by default all.
 
     Raises E0957 if none is finished, E0968 if the run's spec was not kept, E0981 if a result cannot be read, and
@@ -129,7 +129,7 @@ def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
     return Shared(read(spec, inputs), tuple(evaluations), tuple(findings))
 
 
-def _warn_of_missing(record: Record, missing: Sequence[str]) -> Diagnostic:
+def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
     return warning(
         "W0805",
         f"what is written leaves out {len(missing)} evaluations that are not there",

@@ -37,7 +37,7 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """One run. `tasks` maps task ids to the keys of their results, as far as they are there.
 
     While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What happened
@@ -68,11 +68,11 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
-def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
+def begin(store: Store, spec: Spec, spec_digest: str) -> RunRecord:
     """Write the record of a run that starts now; remove what killed runs left if no other is going."""
     now = datetime.now(UTC)
     study = slug(spec.study.name)
-    record = Record(
+    record = RunRecord(
         name=f"{now:%Y%m%dT%H%M%S.%f}-{study}-{spec_digest[:8]}-{os.getpid()}",
         study=spec.study.name,
         spec=spec_digest,
@@ -98,12 +98,12 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
     return record
 
 
-def alive(store: Store, record: Record) -> bool:
+def alive(store: Store, record: RunRecord) -> bool:
     """Return whether the process of a run that never ended still exists, on whatever machine."""
     return record.status == "running" and is_held(_file(store, record, "lock"))
 
 
-def spec_of(store: Store, record: Record) -> Spec | None:
+def spec_of(store: Store, record: RunRecord) -> Spec | None:
     """Return the compiled spec of a run; None if it was not kept or cannot be read."""
     try:
         return Spec.model_validate_json(read_plain(_file(store, record, "spec"), LARGEST_RECORD))
@@ -111,7 +111,7 @@ def spec_of(store: Store, record: Record) -> Spec | None:
         return None
 
 
-def require_spec(store: Store, record: Record) -> Spec:
+def require_spec(store: Store, record: RunRecord) -> Spec:
     """Return the compiled spec of a run. Raises E0968 if it was not kept."""
     spec = spec_of(store, record)
     if spec is None:
@@ -124,11 +124,11 @@ def require_spec(store: Store, record: Record) -> Spec:
     return spec
 
 
-def _file(store: Store, record: Record, suffix: str) -> Path:
+def _file(store: Store, record: RunRecord, suffix: str) -> Path:
     return store.root / "runs" / f"{record.name}.{suffix}"
 
 
-def save(store: Store, record: Record) -> None:
+def save(store: Store, record: RunRecord) -> None:
     """Write the record with its present values."""
     with storing(store.root):
         # The order of the tasks is the order in which they were done.
@@ -136,7 +136,7 @@ def save(store: Store, record: Record) -> None:
         write_atomic(_file(store, record, "json"), text.encode())
 
 
-def end(store: Store, record: Record, status: Status) -> None:
+def end(store: Store, record: RunRecord, status: Status) -> None:
     """Close the record."""
     record.status = status
     record.ended = datetime.now(UTC).isoformat(timespec="seconds")
@@ -147,12 +147,12 @@ def end(store: Store, record: Record, status: Status) -> None:
         let_go(_file(store, record, "lock"))
 
 
-def records(store: Store) -> tuple[Record, ...]:
+def records(store: Store) -> tuple[RunRecord, ...]:
     """Return every readable record, oldest first."""
     readable = []
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
-            record = Record(**(read_object(path) or {}))
+            record = RunRecord(**(read_object(path) or {}))
         except TypeError:
             continue
         if record.status == "running":
@@ -161,7 +161,7 @@ def records(store: Store) -> tuple[Record, ...]:
     return tuple(readable)
 
 
-def find_repeated(runs: tuple[Record, ...]) -> dict[str, str]:
+def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:
     """Map runs that had nothing to do to the run whose results and report they reused, by name."""
     first: dict[tuple[object, ...], str] = {}
     again = {}
@@ -181,7 +181,7 @@ def _lines(path: Path) -> dict[str, str]:
     return {task: key for key, _, task in pairs if task}
 
 
-def previous(study: str, task_id: str, runs: tuple[Record, ...]) -> str | None:
+def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | None:
     """Return the key that a task of this name had when this study ran last; None if it never had one."""
     for record in reversed(runs):
         if record.study == study and task_id in record.tasks:
@@ -192,7 +192,7 @@ def previous(study: str, task_id: str, runs: tuple[Record, ...]) -> str | None:
 class Writer:
     """The writer of a run's results and events as it goes: a line a task, whatever their number."""
 
-    def __init__(self, store: Store, record: Record) -> None:
+    def __init__(self, store: Store, record: RunRecord) -> None:
         """Write for a record that has begun and not ended."""
         self.store, self.record = store, record
 
@@ -226,7 +226,7 @@ class Writer:
             file.write(line)
 
 
-def events(store: Store, record: Record) -> list[dict[str, Any]]:
+def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
     """Return a run's events of tasks so far, oldest first, without a line that is being written.
 
     Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
@@ -241,7 +241,7 @@ def events(store: Store, record: Record) -> list[dict[str, Any]]:
     return noted
 
 
-def forget(store: Store, record: Record) -> None:
+def forget(store: Store, record: RunRecord) -> None:
     """Remove a record, and the spec kept with it."""
     for suffix in ("json", "spec", "tasks", "events", "lock"):
         _file(store, record, suffix).unlink(missing_ok=True)
@@ -285,7 +285,7 @@ def _list(folder: Path) -> list[Path]:
 _SHOWN = 5
 
 
-def pick(runs: tuple[Record, ...], name: str) -> Record:
+def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
     """Return the run of a name: a study, a spec's digest or a run's name by their beginnings, or a report's folder.
 
     Of several runs of a study, or with one folder, it is the latest. Raises E0954 if there is none, or if several
@@ -316,7 +316,7 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
     raise _explain_none(f"no run is called `{name}`", newest)
 
 
-def _is_folder_of(record: Record, name: str) -> bool:
+def _is_folder_of(record: RunRecord, name: str) -> bool:
     """Return whether a name is the path of a run's report, or of its folder."""
     return record.report is not None and Path(os.path.abspath(name)) in (
         Path(record.report),
@@ -324,13 +324,13 @@ def _is_folder_of(record: Record, name: str) -> bool:
     )
 
 
-def _explain_none(message: str, newest: tuple[Record, ...]) -> Problem:
+def _explain_none(message: str, newest: tuple[RunRecord, ...]) -> Problem:
     """Return the diagnostic of a name that is not a run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {ran}")
 
 
-def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:
+def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, str]:
     """Return the results of a run, as id to key, that a selector names.
 
     It is a pattern of ids, or of how their names begin (`reo_exp`, `reo_*.train`), or an arm; `+` before it adds
@@ -360,7 +360,7 @@ def select(store: Store, record: Record, selector: str | None) -> dict[str, str]
     return {name: key for name, key in tasks.items() if name in up | down}
 
 
-def _graph(store: Store, record: Record) -> Graph:
+def _graph(store: Store, record: RunRecord) -> Graph:
     """Return the tasks of a run's spec, each after its inputs; none if the spec is gone.
 
     Results alone are not enough: one that was made from another result with the same content names that one's key.

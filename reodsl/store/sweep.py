@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
 
-from reodsl.store.runs import Record, alive, clear, forget, leftovers, records
+from reodsl.store.runs import RunRecord, alive, clear, forget, leftovers, records
 from reodsl.store.store import Store, acceptances
 
 _KEY = 64
@@ -89,7 +89,7 @@ def _remove(store: Store, key: str) -> bool:
         return locked
 
 
-def _find_abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
+def _find_abandoned(store: Store, kept: tuple[RunRecord, ...]) -> Iterator[Path]:
     """Yield old tracebacks, locks, and work that was last written before every unfinished run began."""
     started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
@@ -122,13 +122,13 @@ def _read_status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _select_kept(store: Store, runs: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
+def _select_kept(store: Store, runs: tuple[RunRecord, ...], keep: int) -> tuple[RunRecord, ...]:
     """Return the last finished runs of each study, all that began since, and every run still going.
 
     A run that goes on, failed or was stopped has named only its results so far: the rest of what it will take up
     again is named by the finished one before.
     """
-    kept: list[Record] = []
+    kept: list[RunRecord] = []
     finished: dict[str, int] = {}
     for record in reversed(runs):
         if finished.get(record.study, 0) < keep or alive(store, record):

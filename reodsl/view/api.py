@@ -21,7 +21,7 @@ from reodsl.report.provenance import versions
 from reodsl.report.run import material_of
 from reodsl.report.verdict_words import said
 from reodsl.store.external import Fingerprints
-from reodsl.store.runs import Record, alive, records
+from reodsl.store.runs import RunRecord, alive, records
 from reodsl.store.store import WEIGHTS, Store
 from reodsl.view.responses import (
     Evaluation,
@@ -84,7 +84,7 @@ class Api:
             )
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
-    def _outcome(self, record: Record) -> dict[str, Any]:
+    def _outcome(self, record: RunRecord) -> dict[str, Any]:
         """Return the headline of a run's report, and REG by arm (None where there is no score), as far as they are whole."""
         key = record.tasks.get("report", "")
         folder = self.store.path(key)
@@ -132,7 +132,7 @@ class Api:
                 self._reports[run] = (now, drawn)
         return drawn
 
-    def _draw(self, record: Record) -> str:
+    def _draw(self, record: RunRecord) -> str:
         live = f"../api/run?{urlencode({'run': record.name})}"
         try:
             material, _ = material_of(self.store, record)
@@ -207,14 +207,14 @@ class Api:
             raise _damaged("rollouts", training.task)
         return training
 
-    def _record(self, query: Query) -> Record:
+    def _record(self, query: Query) -> RunRecord:
         name = query.get("run", "")
         record = next((each for each in records(self.store) if each.name == name), None)
         if record is None:
             raise problem("E0954", f"no run is called `{name}`", help="choose one of the list")
         return record
 
-    def _of(self, record: Record) -> Studied:
+    def _of(self, record: RunRecord) -> Studied:
         """Find the evaluations of a run; again while it goes, as more come."""
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":

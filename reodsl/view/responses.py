@@ -20,7 +20,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
-from reodsl.store.runs import Record, events, require_spec
+from reodsl.store.runs import RunRecord, events, require_spec
 from reodsl.store.store import Store
 from reodsl.view.formulas import find_formulas
 from reodsl.view.trainings import Training, find_training
@@ -58,7 +58,7 @@ class Studied:
     trainings: Mapping[str, Training]
 
 
-def find_evaluations(store: Store, record: Record) -> Studied:
+def find_evaluations(store: Store, record: RunRecord) -> Studied:
     """Return a run's evaluations and trainings that have written anything. Raises E0968 where its spec was not kept.
 
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.

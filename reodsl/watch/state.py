@@ -14,7 +14,7 @@ from typing import Any, Literal
 from reodsl.graph.job import Progress
 from reodsl.store.live import Live, read_live, read_steps
 from reodsl.store.manifest import PLACE, WEIGHTS, read_record
-from reodsl.store.runs import Record, alive, events
+from reodsl.store.runs import RunRecord, alive, events
 from reodsl.store.store import Store
 
 Status = Literal["running", "finished", "failed", "interrupted", "stopped"]
@@ -56,7 +56,7 @@ class Ended:
 class State:
     """A run at a moment. `total` is None for runs of versions that did not write it down; `done` counts results."""
 
-    record: Record
+    record: RunRecord
     status: Status
     total: int | None
     done: int
@@ -70,7 +70,7 @@ class State:
         return self.status != "running"
 
 
-def read_state(store: Store, record: Record, *, steps: bool = True) -> State:
+def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> State:
     """Read the present state of a run; without `steps` the metrics of trainings are not read."""
     status: Status = record.status
     if status == "running" and not alive(store, record):

@@ -19,7 +19,7 @@ from reodsl.numbers.curves import Curve, Curves, envelope
 from reodsl.numbers.greedy import Changes, describe_schedule, greedy, question_min
 from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.reg import MEAN
-from reodsl.numbers.verdict import VERDICT, Verdict, common_of, judge, to_json
+from reodsl.numbers.verdict import VERDICT, StudyVerdict, common_of, judge, to_json
 from reodsl.store.manifest import arm_labels
 
 MOST_JUDGED = 32
@@ -172,7 +172,7 @@ def verdict_of(
     arms: Mapping[str, Sequence[ArmScores]],
     grid: Sequence[int],
     folders: Mapping[tuple[str, int | None], Path],
-) -> Verdict:
+) -> StudyVerdict:
     """Return the verdict on the arms; of more than `MOST_JUDGED`, on those of the least REG and the baseline."""
     regs = {row.model: row.reg for row in rows if row.benchmark == MEAN and row.seed is None and row.reg}
     judged = sorted(arms, key=lambda arm: regs[arm].value if arm in regs else math.inf)[:MOST_JUDGED]

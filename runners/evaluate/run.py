@@ -64,7 +64,7 @@ EXAMPLE_QUESTIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationWork:
     """The work of a task: `samples` responses to each question, and the tables that are made of those of a chunk.
 
     `gradings` maps a benchmark to how its answers are graded. Answers are forced at each budget of `grid` below a response's
@@ -108,7 +108,9 @@ def evaluate(job: Job) -> None:
 
     texts = read_texts(job, gradings) if "base" in job.task.payload else None
     samples = suite.samples if texts is None else max(map(len, texts.values()))
-    plan = Plan(gradings, suite.rollout, samples, seed, tables, suite.forcing, tuple(suite.grid), texts)
+    plan = EvaluationWork(
+        gradings, suite.rollout, samples, seed, tables, suite.forcing, tuple(suite.grid), texts
+    )
     if texts is not None:
         record(job.work / PLACE, INEXACT, RETOKENISED)
     chunks, count = work_through(job, model, questions, plan)
@@ -139,7 +141,7 @@ def sample(job: Job) -> None:
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     if "met" in payload:
         questions = {name: questions[name] for name in met_by(job, model)}
-    plan = Plan(
+    plan = EvaluationWork(
         gradings,
         Sampling.model_validate(payload["rollout"]),
         int(payload["samples"]),
@@ -205,7 +207,7 @@ class Responder:
 
 
 def open_responder(
-    job: Job, model: Model, questions: Sequence[Question], plan: Plan, opened: ExitStack
+    job: Job, model: Model, questions: Sequence[Question], plan: EvaluationWork, opened: ExitStack
 ) -> Responder:
     """Open the checkpoint of a task in its engine; whatever is open closes with `opened`. Raises what `open_engine` does."""
     checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
@@ -277,7 +279,10 @@ def _prompt(model: Model, question: Question, tokenizer: Any) -> tuple[int, ...]
 
 
 def respond(
-    responder: Responder, part: Sequence[Question], plan: Plan, arrived: Callable[[int, Rollout], None]
+    responder: Responder,
+    part: Sequence[Question],
+    plan: EvaluationWork,
+    arrived: Callable[[int, Rollout], None],
 ) -> list[Rollout]:
     """Return responses to some questions, with the answers forced out of them.
 
@@ -324,7 +329,9 @@ def asked_together(resources: Resources) -> int:
     return 1 if resources.engine == "embedded" else PER_SERVER * resources.engines
 
 
-def work_through(job: Job, model: Model, questions: Sequence[Question], plan: Plan) -> tuple[Chunks, int]:
+def work_through(
+    job: Job, model: Model, questions: Sequence[Question], plan: EvaluationWork
+) -> tuple[Chunks, int]:
     """Do what is left of the chunks, and report each; return them and their number. Raises E0750 for tools without leave.
 
     The checkpoint is loaded only when something is left. As many chunks are asked for at once as `asked_together` says.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from reodsl.graph.job import Resources
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Task
-from reodsl.plan.registry import Execution, Results
+from reodsl.plan.registry import Execution, RunResults
 from runners.execute.check import gpus
 from runners.execute.local import Local
 from runners.execute.placement import bundles, declared_nodes, lacking, resources_of
@@ -22,7 +22,7 @@ def _trainings(run: Execution) -> list[Task]:
     return [task for task in every if task.payload["stage"]["method"]["kind"] == "ppo"] or every
 
 
-def execute(run: Execution) -> Results:
+def execute(run: Execution) -> RunResults:
     """Do every task of the graph whose result the store does not have; Ray starts only when there is one.
 
     Raises a `Problem` when Ray does not start (E0962), and when its nodes do not see the store (E0963) or have another
@@ -32,9 +32,9 @@ def execute(run: Execution) -> Results:
     def start() -> Backend:
         if run.machine.local:
             return Local(run.emit)
-        from runners.execute.cluster import Cluster
+        from runners.execute.cluster import RayCluster
 
-        cluster = Cluster(run.machine.address, run.store.root.resolve(), run.emit)
+        cluster = RayCluster(run.machine.address, run.store.root.resolve(), run.emit)
         if run.machine.notes is None:
             return cluster
         from runners.execute.rehearsal import Rehearsal

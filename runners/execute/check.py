@@ -26,7 +26,7 @@ from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_fi
 from reodsl.store.files import NotPlain, open_plain
 from runners.execute.placement import (
     COMPUTES,
-    Node,
+    RayNode,
     bundles,
     declared_nodes,
     gpu_here,
@@ -277,7 +277,7 @@ def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
 
 
 def _too_few(
-    wants: str, asked: int, nodes: Sequence[Node], machine: Machine, where: str | None
+    wants: str, asked: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
 ) -> Diagnostic | None:
     """Return E0971 if all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
     there = int(sum(node.gpus for node in nodes))
@@ -304,13 +304,13 @@ def _too_few(
     )
 
 
-def _nodes(machine: Machine) -> tuple[Node, ...]:
+def _nodes(machine: Machine) -> tuple[RayNode, ...]:
     """Return the nodes that Ray would have: those at the address, or this machine."""
     if machine.address:
         from runners.execute.instance import nodes_at
 
         return nodes_at(machine.address)
-    return (Node("this machine", float(len(os.sched_getaffinity(0))), float(gpus()), gpu_here()),)
+    return (RayNode("this machine", float(len(os.sched_getaffinity(0))), float(gpus()), gpu_here()),)
 
 
 def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:

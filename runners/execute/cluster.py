@@ -32,7 +32,7 @@ _AWAY = "a node went away, or Ray ended on it: its log says why"
 _FAREWELL = 10.0
 
 
-class Cluster:
+class RayCluster:
     """A backend whose orders are Ray tasks; results travel through the store, not through Ray.
 
     A task has one core, two if rollouts are made beside training on a processor, or one for each process that trains.

@@ -15,7 +15,7 @@ from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
-from runners.execute.placement import Node
+from runners.execute.placement import RayNode
 from runners.scratch import Scratch
 from runners.seats import nccl_settings
 
@@ -150,10 +150,10 @@ def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
     )
 
 
-def nodes() -> tuple[Node, ...]:
+def nodes() -> tuple[RayNode, ...]:
     """Return the nodes of the Ray cluster that this process has joined, with all they have."""
     return tuple(
-        Node(
+        RayNode(
             str(each.get("NodeManagerHostname") or each["NodeID"]),
             each["Resources"].get("CPU", 0.0),
             each["Resources"].get("GPU", 0.0),
@@ -164,7 +164,7 @@ def nodes() -> tuple[Node, ...]:
     )
 
 
-def nodes_at(address: str) -> tuple[Node, ...]:
+def nodes_at(address: str) -> tuple[RayNode, ...]:
     """Return the nodes of the Ray cluster at an address, which is left again. Raises E0962."""
     with start_ray(address):
         return nodes()

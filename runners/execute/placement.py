@@ -22,7 +22,7 @@ COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class RayNode:
     """A machine as Ray knows it: its name, how many cores and GPUs it has in all, and what these are, if that is known."""
 
     name: str
@@ -31,12 +31,12 @@ class Node:
     gpu: str = ""
 
 
-def declared_nodes(clusters: Iterable[Cluster]) -> tuple[Node, ...]:
+def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
     """Return nodes to declare on this machine: as many as the largest cluster has, with cores for tasks without GPUs."""
     every = tuple(clusters)
     gpus = max((each.gpus_per_node for each in every), default=0)
     return tuple(
-        Node(f"node-{number + 1}", gpus + 2.0, float(gpus))
+        RayNode(f"node-{number + 1}", gpus + 2.0, float(gpus))
         for number in range(max((each.nodes for each in every), default=0))
     )
 
@@ -119,7 +119,7 @@ def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -
     return replace(resources, threads=max(1, min(MOST_THREADS, *shares)))
 
 
-def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
+def lacking(wanted: Sequence[Bundle], nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
     """Return E0971 if bundles do not fit these nodes: what was asked for, what there is, and on which node."""
     if not wanted or _fit(wanted, nodes):
         return None
@@ -149,7 +149,7 @@ def _amounts(bundle: Bundle, every: bool = False) -> str:
     return f"{gpus} and {cpus}" if bundle.gpus or every else cpus
 
 
-def _fit(wanted: Sequence[Bundle], nodes: Sequence[Node]) -> bool:
+def _fit(wanted: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
     """Return whether bundles fit, the largest first, each where the fewest GPUs and cores are left."""
     left = [[node.gpus, node.cpus] for node in nodes]
     for bundle in sorted(wanted, key=lambda each: (-each.gpus, -each.cpus)):
@@ -182,7 +182,7 @@ def gpu_here(driver: Path = _DRIVER) -> str:
     return ""
 
 
-def other_gpus(cluster: Cluster, nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
+def other_gpus(cluster: Cluster, nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
     """Return W0971 if nodes have GPUs of another kind than the cluster says, by which it is priced."""
     wanted = model_words(cluster.gpu)
     others = [

@@ -22,7 +22,7 @@ from typing import Any
 
 from reodsl import __version__
 from reodsl.diagnostics import Diagnostic, error, first_line, listed, warning
-from reodsl.plan.registry import Part
+from reodsl.plan.registry import MachinePart
 from runners.engine.sglang.settings import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
 
@@ -278,12 +278,12 @@ PROBES = (
 EVERYTHING = frozenset(row.name for row in PROBES)
 
 
-def probe(site: Site, names: frozenset[str]) -> tuple[Part, ...]:
+def probe(site: Site, names: frozenset[str]) -> tuple[MachinePart, ...]:
     """Return the rows of a node that have these names and are about it; one that does not end in time says so."""
     has = site.has
     rows = [row for row in PROBES if row.name in names and row.about <= has]
     late = f"not done after {_LOOK:g} seconds"
-    found = {row.name: Part(row.name, "broken", late, row.help, row.needed) for row in rows}
+    found = {row.name: MachinePart(row.name, "broken", late, row.help, row.needed) for row in rows}
     # A disk that hangs keeps its thread for ever, and nobody waits for it.
     looks = [Thread(target=_look, args=(row, site, found), daemon=True) for row in rows]
     until = time.monotonic() + _LOOK
@@ -296,14 +296,14 @@ def probe(site: Site, names: frozenset[str]) -> tuple[Part, ...]:
     return tuple(found.values())
 
 
-def _look(row: Probe, site: Site, found: dict[str, Part]) -> None:
+def _look(row: Probe, site: Site, found: dict[str, MachinePart]) -> None:
     try:
-        found[row.name] = Part(row.name, "ok", row.look(site), needed=row.needed)
+        found[row.name] = MachinePart(row.name, "ok", row.look(site), needed=row.needed)
     except Exception as lack:  # Whatever it is, the other rows are worth having.
-        found[row.name] = Part(row.name, "broken", first_line(lack), row.help, row.needed)
+        found[row.name] = MachinePart(row.name, "broken", first_line(lack), row.help, row.needed)
 
 
-Found = Mapping[str, Sequence[Part]]
+Found = Mapping[str, Sequence[MachinePart]]
 """The rows of each node, by its name."""
 
 
@@ -315,34 +315,34 @@ def ask_nodes(mark: Path | None, names: frozenset[str]) -> Found:
     ray = import_ray()
     look = ray.remote(max_retries=0, num_cpus=0)(_make_question(__version__, mark, names))
     flying = {look.options(scheduling_strategy=at).remote(): name for name, at in _places().items()}
-    found: dict[str, tuple[Part, ...]] = {}
+    found: dict[str, tuple[MachinePart, ...]] = {}
     until = time.monotonic() + PATIENCE
     while flying:
         ended, _ = ray.wait(list(flying), timeout=max(0.0, until - time.monotonic()))
         now = time.time()
         if not ended:
             words = f"no answer within {PATIENCE:g} seconds"
-            silent = Part("ray", "broken", words, "see Ray's log on this node")
+            silent = MachinePart("ray", "broken", words, "see Ray's log on this node")
             return found | dict.fromkeys(flying.values(), (silent,))
         (ref,) = ended
         found[flying.pop(ref)] = _hear(ray, ref, now)
     return found
 
 
-def _hear(ray: Any, ref: Any, now: float) -> tuple[Part, ...]:
+def _hear(ray: Any, ref: Any, now: float) -> tuple[MachinePart, ...]:
     """Return the rows that a node has answered with at `now`."""
     try:
         version, rows, clock = ray.get(ref)
     except ray.exceptions.RayError as caught:
-        return (Part("reodsl", "broken", first_line(caught), _SAME),)
+        return (MachinePart("reodsl", "broken", first_line(caught), _SAME),)
     if version != __version__:
         there = f"is {version}" if version else "is not installed"
-        return (Part("reodsl", "broken", f"{there}, and this command is of {__version__}", _SAME),)
+        return (MachinePart("reodsl", "broken", f"{there}, and this command is of {__version__}", _SAME),)
     off = clock - now
     fine = abs(off) < _CLOCK
     words = "as here" if fine else f"{abs(off):,.0f} seconds {'ahead' if off > 0 else 'behind'}"
     help = None if fine else "let all nodes take the time of one server, as chrony does"
-    return (Part("clock", "ok" if fine else "broken", words, help, needed=False), *rows)
+    return (MachinePart("clock", "ok" if fine else "broken", words, help, needed=False), *rows)
 
 
 def _make_question(version: str, mark: Path | None, names: frozenset[str]) -> Callable[[], tuple[Any, ...]]:
@@ -376,7 +376,7 @@ def _places() -> dict[str, Any]:
     }
 
 
-def compare(found: Found) -> tuple[Part, ...]:
+def compare(found: Found) -> tuple[MachinePart, ...]:
     """Return a row for each thing that is not the same on all nodes that have it, and should be."""
     rows = []
     for each in PROBES:
@@ -387,13 +387,15 @@ def compare(found: Found) -> tuple[Part, ...]:
                     there.setdefault(part.says, []).append(node)
         if len(there) > 1:
             words = "; ".join(f"{says} on {listed(nodes, _NAMED)}" for says, nodes in there.items())
-            rows.append(Part(each.name, "broken", words, "take nodes that have the same", needed=False))
+            rows.append(
+                MachinePart(each.name, "broken", words, "take nodes that have the same", needed=False)
+            )
     return tuple(rows)
 
 
 def diagnose(found: Found) -> list[Diagnostic]:
     """Return E0963 and E0977 for what nodes lack, with their names, and W0977 for what a run can do without."""
-    lacks: dict[Part, list[str]] = {}
+    lacks: dict[MachinePart, list[str]] = {}
     for node, parts in found.items():
         for part in parts:
             if part.state != "ok":
@@ -431,7 +433,7 @@ def probe_nodes(store: Path, address: str | None) -> Found:
         return found | {"all nodes": (*compare(found), *_meet(found, Path(folder)))}
 
 
-def _meet(found: Found, folder: Path) -> tuple[Part, ...]:
+def _meet(found: Found, folder: Path) -> tuple[MachinePart, ...]:
     """Return the row of a group as trainers make it: of two processes of a node, each with a GPU if nodes have any.
 
     Of several nodes there is also the row of the slowest way from one to the next.
@@ -448,7 +450,7 @@ def _meet(found: Found, folder: Path) -> tuple[Part, ...]:
     with_gpus = {name: at for name, at in places.items() if devices[at.node_id]}
     seats = [at for at in (with_gpus or places).values() for _ in range(min(2, devices[at.node_id] or 2))]
     if not seats:
-        return (Part("group", "broken", "no node sees the store, in which processes meet", help),)
+        return (MachinePart("group", "broken", "no node sees the store, in which processes meet", help),)
     following = [
         next((other for other in range(rank + 1 - len(seats), rank) if seats[other] is not at), None)
         for rank, at in enumerate(seats)
@@ -465,11 +467,11 @@ def _meet(found: Found, folder: Path) -> tuple[Part, ...]:
         for ref in refs:
             ray.cancel(ref, force=True)
         fault = first_line(getattr(caught, "cause", None) or caught)
-        return (Part("group", "broken", f"{len(seats)} processes do not meet: {fault}", help),)
-    group = Part("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
+        return (MachinePart("group", "broken", f"{len(seats)} processes do not meet: {fault}", help),)
+    group = MachinePart("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
     words = f"{way / 1e9:.2g} GB/s from node to node by one connection"
     slow = way < _SLOW
-    network = Part("network", "broken" if slow else "ok", words, help if slow else None, needed=False)
+    network = MachinePart("network", "broken" if slow else "ok", words, help if slow else None, needed=False)
     return (group,) if math.isinf(way) else (group, network)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from reodsl.graph.job import Progress
 from reodsl.store.live import HOLD, LOSE, note, read_live, read_notes, take
-from runners.execute.cluster import Cluster
+from runners.execute.cluster import RayCluster
 from runners.execute.instance import import_ray
 from runners.execute.perform import Order, Outcome, perform
-from runners.execute.placement import Node, bundles
+from runners.execute.placement import RayNode, bundles
 
 _HELD = 60.0
 """Seconds that a training waits to be lost."""
@@ -28,7 +28,7 @@ class Rehearsal:
     """A backend that hands all to a cluster, and loses the node of a training at its last step."""
 
     def __init__(
-        self, cluster: Cluster, notes: Path, declared: Sequence[Node], trainings: Sequence[str]
+        self, cluster: RayCluster, notes: Path, declared: Sequence[RayNode], trainings: Sequence[str]
     ) -> None:
         """Declare nodes on this machine, beside the one that the cluster's own Ray has; none where it was joined.
 
@@ -36,7 +36,7 @@ class Rehearsal:
         """
         self.cluster, self.notes, self.slots = cluster, notes, cluster.slots
         self.declared: dict[str, Any] = {}
-        self.lost: Node | None = None
+        self.lost: RayNode | None = None
         self.cluster.remote = import_ray().remote(max_retries=0)(perform_and_note)
         (notes / LOSE).touch()
         if declared:
@@ -58,7 +58,7 @@ class Rehearsal:
             self._lose_node()
         elif self.lost is not None and self.cluster.absent and (self.notes / HOLD).exists():
             note(self.notes, "node back", node=f"{self.lost.name} again")
-            self._declare(Node(f"{self.lost.name} again", self.lost.cpus, self.lost.gpus))
+            self._declare(RayNode(f"{self.lost.name} again", self.lost.cpus, self.lost.gpus))
             take(self.notes, HOLD)
         return self.cluster.wait(timeout)
 
@@ -71,9 +71,9 @@ class Rehearsal:
                 node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
             self.declared = {}
 
-    def _declare(self, node: Node) -> None:
+    def _declare(self, node: RayNode) -> None:
         """Add a node whose GPUs nobody has to the Ray that this process has started."""
-        from ray._private.node import Node as RayNode
+        from ray._private.node import RayNode as RayNode
         from ray._private.parameter import RayParams
 
         parameters = RayParams(
@@ -104,7 +104,7 @@ class Rehearsal:
                 continue
             found = next(each for each in import_ray().nodes() if each["NodeID"] == number)
             has = found["Resources"]
-            self.lost = Node(found["NodeName"], has["CPU"], has.get("GPU", 0.0))
+            self.lost = RayNode(found["NodeName"], has["CPU"], has.get("GPU", 0.0))
             self.declared.pop(number).kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
             _await(number, False)
             note(self.notes, "node lost", node=self.lost.name, task=order.task.id)

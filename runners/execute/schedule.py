@@ -10,7 +10,7 @@ from typing import Protocol
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
-from reodsl.plan.registry import Execution, Results
+from reodsl.plan.registry import Execution, RunResults
 from reodsl.plan.verdict import contents
 from reodsl.store.live import read_kept
 from reodsl.store.manifest import Manifest
@@ -40,7 +40,9 @@ class Backend(Protocol):
         """End everything that still runs. May be called twice."""
 
 
-def schedule(run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]) -> Results:
+def schedule(
+    run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]
+) -> RunResults:
     """Do every task of the graph whose result is not in the store, in the order of `Graph.turns`.
 
     `start` is called once there is anything to do. A task that fails stops those that read it; the others go on.
@@ -72,7 +74,7 @@ class _Loop:
 
     def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
         self.run, self.resources = run, resources
-        self.results = Results()
+        self.results = RunResults()
         self.blocked: set[str] = set()
         self.root, self.folder = run.store.root.resolve(), run.keys.folder.resolve()
         self.readers = run.graph.readers()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem
-from reodsl.plan.registry import Part
+from reodsl.plan.registry import MachinePart
 from reodsl.store.consent import ADDRESS
 from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
@@ -33,7 +33,7 @@ _SGLANG = (
 )
 
 
-def survey() -> tuple[Part, ...]:
+def survey() -> tuple[MachinePart, ...]:
     """Report torch with its device, the packages of every run, Ray, and SGLang: here, in its environment or at an address.
 
     torch is imported by another process, so that one which crashes or hangs is a finding like any other.
@@ -42,11 +42,11 @@ def survey() -> tuple[Part, ...]:
     return (_torch(), *packages, _ray(), _sandbox(), _sglang(), *_memory_saver())
 
 
-def _sandbox() -> Part:
+def _sandbox() -> MachinePart:
     missing = lacking()
     if missing is None:
-        return Part("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
-    return Part(
+        return MachinePart("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
+    return MachinePart(
         "sandbox",
         "missing",
         f"{missing}; a package's scorers are refused",
@@ -55,44 +55,46 @@ def _sandbox() -> Part:
     )
 
 
-def _torch() -> Part:
+def _torch() -> MachinePart:
     if importlib.util.find_spec("torch") is None:
-        return Part("torch", "missing", "not installed", _INSTALL)
+        return MachinePart("torch", "missing", "not installed", _INSTALL)
     answer = _ask(Path(sys.executable), _TORCH)
     if isinstance(answer, str):
-        return Part("torch", "broken", f"cannot be imported: {answer}", f"install it again: {_INSTALL}")
+        return MachinePart(
+            "torch", "broken", f"cannot be imported: {answer}", f"install it again: {_INSTALL}"
+        )
     version, cuda, devices = answer
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
-        return Part("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
+        return MachinePart("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
     shown = shown_gpus()
     if not shown:
-        return Part("torch", "ok", f"{version}, on the processor: there is no GPU")
+        return MachinePart("torch", "ok", f"{version}, on the processor: there is no GPU")
     why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
     here = "the GPU" if shown == 1 else f"any of the {shown} GPUs"
-    return Part("torch", "broken", f"{version} cannot use {here} here: {why}", CUDA_BUILD)
+    return MachinePart("torch", "broken", f"{version} cannot use {here} here: {why}", CUDA_BUILD)
 
 
-def _package(name: str) -> Part:
+def _package(name: str) -> MachinePart:
     if importlib.util.find_spec(name.replace("-", "_")) is None:
-        return Part(name, "missing", "not installed", _INSTALL)
-    return Part(name, "ok", _version(name))
+        return MachinePart(name, "missing", "not installed", _INSTALL)
+    return MachinePart(name, "ok", _version(name))
 
 
-def _ray() -> Part:
+def _ray() -> MachinePart:
     if importlib.util.find_spec("ray") is None:
-        return Part("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
+        return MachinePart("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
     address = os.environ.get("RAY_ADDRESS")
-    return Part("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
+    return MachinePart("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
 
 
-def _sglang() -> Part:
+def _sglang() -> MachinePart:
     address = os.environ.get(ADDRESS)
     if address:
         return _servers()
     python = find_interpreter()
     if python is None:
-        return Part(
+        return MachinePart(
             "sglang",
             "missing",
             "not installed; the embedded engine generates instead",
@@ -101,15 +103,17 @@ def _sglang() -> Part:
         )
     answer = _ask(python, _SGLANG)
     if isinstance(answer, str):
-        return Part("sglang", "broken", f"{python} does not run: {answer}", "make sglang", needed=False)
+        return MachinePart(
+            "sglang", "broken", f"{python} does not run: {answer}", "make sglang", needed=False
+        )
     beside = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
-    return Part("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {beside}", needed=False)
+    return MachinePart("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {beside}", needed=False)
 
 
-def _servers() -> Part:
+def _servers() -> MachinePart:
     """Report the servers that run at given addresses, asked one by one."""
     if importlib.util.find_spec("httpx") is None:
-        return Part(
+        return MachinePart(
             "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
         )
     from runners.engine.sglang.given import Needs, list_given, settings_of
@@ -122,21 +126,21 @@ def _servers() -> Part:
         except Problem as caught:
             (wrong,) = caught.diagnostics
             why = "; ".join((wrong.message, *wrong.notes))
-            return Part("sglang", "broken", f"{address.url}: {why}", wrong.help, needed=False)
+            return MachinePart("sglang", "broken", f"{address.url}: {why}", wrong.help, needed=False)
         says.append(f"{settings.get('version', '')} at {address.url}")
-    return Part("sglang", "ok", ", ".join(says), needed=False)
+    return MachinePart("sglang", "ok", ", ".join(says), needed=False)
 
 
-def _memory_saver() -> tuple[Part, ...]:
+def _memory_saver() -> tuple[MachinePart, ...]:
     """Report what lets servers give memory on GPUs back while a trainer uses them, if there are both."""
     python = find_interpreter()
     if os.environ.get(ADDRESS) or python is None or not shown_gpus():
         return ()
     name = "torch_memory_saver"
     if saves_memory(python):
-        return (Part(name, "ok", "servers give their memory back while training runs", needed=False),)
+        return (MachinePart(name, "ok", "servers give their memory back while training runs", needed=False),)
     return (
-        Part(
+        MachinePart(
             name,
             "missing",
             "not installed beside SGLang; colocated servers keep half of a GPU while training runs",

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.numbers.responses import COLUMNS, Found, Import
+from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.store.files import stat_plain
 from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.untrusted import shown
@@ -47,7 +47,7 @@ _AT = re.compile(r"correct(?:s_.*forced.*)?@(\d+)(?:toks)?")
 _CLOSE = "</think>"
 
 
-def import_results(asked: Import) -> tuple[Found, ...]:
+def import_results(asked: ResultFiles) -> tuple[Found, ...]:
     """Write the responses in files as one table, whole or not at all, and return what was found of each model.
 
     Raises `Problem` for the first thing that is not as it should be.
@@ -70,7 +70,7 @@ def import_results(asked: Import) -> tuple[Found, ...]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _write_parts(asked: Import, folder: Path) -> list[Path]:
+def _write_parts(asked: ResultFiles, folder: Path) -> list[Path]:
     tokenizer = None if asked.tokenizer is None else _tokenizer(asked.tokenizer)
     verifier = make_verifier("math")
     parts: list[Path] = []
@@ -104,7 +104,7 @@ def _write_parts(asked: Import, folder: Path) -> list[Path]:
     return parts
 
 
-def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+def _responses(asked: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for path, model in asked.files:
         form: ResultForm | None = None
         chosen: str | None = None
@@ -129,7 +129,7 @@ def _responses(asked: Import, numbers: Counter[tuple[Any, ...]]) -> Iterator[dic
             raise unreadable(path, "it has no row of results", "give a file with one")
 
 
-def _form(row: Mapping[str, Any], place: str, asked: Import) -> ResultForm:
+def _form(row: Mapping[str, Any], place: str, asked: ResultFiles) -> ResultForm:
     if all(name in row for name in SPEEDS):
         raise unreadable(
             place, "these are speeds, not results: no answer was graded", "give graded responses"
@@ -149,7 +149,9 @@ def _form(row: Mapping[str, Any], place: str, asked: Import) -> ResultForm:
     return ResultForm(form.name, form.has, {**form.columns, **asked.columns})
 
 
-def _take(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+def _take(
+    form: ResultForm, row: Mapping[str, Any], place: str, asked: ResultFiles
+) -> Iterator[dict[str, Any]]:
     """Yield the responses of a row. Raises E0436 whatever is wrong with it."""
     try:
         yield from _unroll(form, row, place, asked)
@@ -159,7 +161,9 @@ def _take(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import) -
         ) from None
 
 
-def _unroll(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import) -> Iterator[dict[str, Any]]:
+def _unroll(
+    form: ResultForm, row: Mapping[str, Any], place: str, asked: ResultFiles
+) -> Iterator[dict[str, Any]]:
     """Yield a response for each value of a row's lists, or the row as one."""
     values: dict[str, Any] = {}
     unclear = ""
@@ -193,7 +197,7 @@ def _unroll(form: ResultForm, row: Mapping[str, Any], place: str, asked: Import)
 
 
 def _response(
-    values: Mapping[str, Any], at: Mapping[int, Any], row: Mapping[str, Any], place: str, asked: Import
+    values: Mapping[str, Any], at: Mapping[int, Any], row: Mapping[str, Any], place: str, asked: ResultFiles
 ) -> dict[str, Any]:
     out: dict[str, Any] = dict.fromkeys(SCHEMA) | {
         name: _text(values.get(name), row)

@@ -30,7 +30,7 @@ HOPPER = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class PackedSequences:
     """Places of packed sequences.
 
     `positions` [1, tokens] are those of tokens in their own sequences, `starts` [sequences + 1] the places of first tokens
@@ -51,7 +51,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    sequences: Sequences | None = None,
+    sequences: PackedSequences | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Return attention over packed sequences, with the signature that `transformers` asks for.
@@ -76,7 +76,7 @@ def _flash(
     value: Tensor,
     scaling: float | None,
     window: int | None,
-    sequences: Sequences,
+    sequences: PackedSequences,
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runners.train.attention import Sequences
+from runners.train.attention import PackedSequences
 from runners.train.ranks import Ranks
 
 NONE, NO_TOKENS = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
@@ -218,7 +218,7 @@ class MicroBatch:
     ids: Tensor
     at: Tensor
     targets: Tensor
-    sequences: Sequences | None = None
+    sequences: PackedSequences | None = None
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -239,7 +239,7 @@ def packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
     at = _predicting(firsts[:-1], batch)
     positions = _count(torch.zeros_like(lengths), lengths) if len(batch) else ids
     starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
-    sequences = Sequences(
+    sequences = PackedSequences(
         positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
     )
     return MicroBatch(

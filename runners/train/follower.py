@@ -25,7 +25,7 @@ from runners.train.ranks import COMPUTE, Ranks, joined
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FollowerJob:
     """One process's part: `body` is `module:function`, called with the job and the ranks.
 
     The ranks meet at `meeting`; `local` counts on its machine.
@@ -75,7 +75,7 @@ def function(body: str) -> Callable[[Job, Ranks], None]:
     return getattr(importlib.import_module(module), name)
 
 
-def follow(part: Part, host: str | None = None) -> Fault | None:
+def follow(part: FollowerJob, host: str | None = None) -> Fault | None:
     """Do a part to its end; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
@@ -93,7 +93,7 @@ def follow(part: Part, host: str | None = None) -> Fault | None:
 def main() -> None:
     """Read the part, report that this process is ready, do the part, and report how it ended."""
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
-        part: Part = pickle.load(sys.stdin.buffer)
+        part: FollowerJob = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         _tell(out, "ready")
         _tell(out, follow(part))

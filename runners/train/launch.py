@@ -28,7 +28,7 @@ from reodsl.graph.job import Job
 from runners.engine.protocol import looking
 from runners.meeting import SharedFile, this_machine
 from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
-from runners.train.follower import Fault, Part, explain_end, follow, function, ignore_progress
+from runners.train.follower import Fault, FollowerJob, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
 
 _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
@@ -56,7 +56,9 @@ def train_together(job: Job, body: str) -> None:
     with tempfile.TemporaryDirectory(prefix="meeting-", dir=job.work, ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "file"
         parts = [
-            Part(replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank)
+            FollowerJob(
+                replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank
+            )
             for rank in range(world)
         ]
         others = Actors(parts) if on_ray() else Processes(parts)
@@ -145,7 +147,7 @@ class Actors:
     address at which they reach this process, None where all are on one machine.
     """
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[FollowerJob]) -> None:
         """Start all ranks but the first, which is this process, in their bundles of the task's placement group.
 
         A task without a placement group has them wherever there is room.
@@ -174,7 +176,7 @@ class Actors:
         self.host: str | None = cluster_address() if far else None
         self._parts |= {part.rank: self._actors[part.rank].follow.remote(part, far) for part in others}
 
-    def _ready(self, part: Part) -> tuple[list[object], str]:
+    def _ready(self, part: FollowerJob) -> tuple[list[object], str]:
         """Return the report of a rank that has loaded its packages; end the others if it did not live to that."""
         try:
             said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
@@ -215,7 +217,7 @@ class _Actor:
 
         return list(ray.get_gpu_ids()), this_machine()
 
-    def follow(self, part: Part, far: bool) -> Fault | None:
+    def follow(self, part: FollowerJob, far: bool) -> Fault | None:
         """Do the part to its end; `far` says that others are on other machines."""
         return follow(part, cluster_address() if far else None)
 
@@ -223,7 +225,7 @@ class _Actor:
 class Processes:
     """Other ranks as processes of this machine, with the same attributes as `Actors`."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[FollowerJob]) -> None:
         """Start all but the first, which is this process, and wait until each has loaded its packages.
 
         Raises E0938 where one does not.
@@ -275,7 +277,7 @@ class Processes:
 class _Process:
     """One follower as its parent sees it."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: FollowerJob) -> None:
         reads, writes = os.pipe()
         here = str(Path(runners.__file__).parents[1])
         path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)

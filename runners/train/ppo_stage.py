@@ -60,7 +60,7 @@ from runners.verify import open_verifier
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class StageQuestions:
     """A stage's questions, the splits of their responses in tokens, and the reference's samples.
 
     All questions share `places`, or each has its `own_places`. `facts` are those of `StageRunner`.
@@ -73,7 +73,7 @@ class Pool:
     facts: dict[str, int]
 
 
-def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> Pool:
+def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
     """Return the questions that can be trained on.
 
     Raises E0927 where none fits, E0930 where reference samples do not cover all alike, and E0932 where none has a budget.
@@ -94,7 +94,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         "left_out_without_budget": asked - len(questions),
         **repeated_rows(job.inputs["data"]),
     }
-    return Pool(questions, places, own_places, references, facts)
+    return StageQuestions(questions, places, own_places, references, facts)
 
 
 def _places(
@@ -441,7 +441,9 @@ def _longest(context: StageContext, method: Ppo) -> int | None:
     return prompt + method.rollout.max_tokens + forced_length(method.forcing, tokenizer)
 
 
-def _open_talk(context: StageContext, method: Ppo, stop: tuple[int, ...], pool: Pool) -> Talk | None:
+def _open_talk(
+    context: StageContext, method: Ppo, stop: tuple[int, ...], pool: StageQuestions
+) -> Talk | None:
     """Open the tools that responses may call. Raises E0750 where questions name tools that the data does not offer."""
     grading, tokenizer, job = context.stage.data.grading, context.loaded.tokenizer, context.job
     require_tools(grading, (question.meta for question in pool.questions))

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from runners.models.tensors import Stored
 from runners.train.adapters import Adapted, is_adapter, merge
-from runners.train.attention import Sequences
+from runners.train.attention import PackedSequences
 from runners.train.logprobs import Distributions, Likeliest, score_tokens
 from runners.train.ranks import ALONE, Ranks
 
@@ -39,7 +39,7 @@ class Scorer(nn.Module):
         targets: Tensor | None,
         temperature: float = 1.0,
         entropies: bool = False,
-        sequences: Sequences | None = None,
+        sequences: PackedSequences | None = None,
         other: Distributions | Likeliest | None = None,
     ) -> Tensor:
         """Return log-probabilities, as `score_tokens`, for ids and flat positions `at` in them.

@@ -15,7 +15,7 @@ from itertools import product
 
 from runners.verify.final import LABELS, final_answer
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
-from runners.verify.quantity import Quantity, quantity, same_quantity, unit_of
+from runners.verify.quantity import MeasuredQuantity, quantity, same_quantity, unit_of
 
 MOST_ITEMS = 24
 """Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
@@ -336,7 +336,7 @@ class _Judge:
         values = self.compare(first or left[1], second or right[1], depth + 1)
         return every([*named, values, self.compare(left[2], right[2], depth + 1)])
 
-    def _chains(self, gold: str, answer: str, one: Quantity | None, depth: int) -> Plan | None:
+    def _chains(self, gold: str, answer: str, one: MeasuredQuantity | None, depth: int) -> Plan | None:
         """Compare assignments and equations; None if neither is one."""
         values = list(product(_rounded(gold), _rounded(answer)))
         if len(values) > 1:
@@ -369,7 +369,7 @@ class _Judge:
         return _asked(gold, answer, self.share)
 
     def _groups(
-        self, gold: str, answer: str, one: Quantity | None, other: Quantity | None, depth: int
+        self, gold: str, answer: str, one: MeasuredQuantity | None, other: MeasuredQuantity | None, depth: int
     ) -> Plan:
         """Tuples, intervals, sets, lists and matrices by their members; whatever is left is asked."""
         left, right = _group(gold) if one is None else None, _group(answer) if other is None else None
@@ -447,7 +447,9 @@ class _Judge:
         columns = [some([row[at] for row in table]) for at in range(len(right.items))]
         return every([*rows, *columns])
 
-    def _expressions(self, gold: str, answer: str, one: Quantity | None, other: Quantity | None) -> Plan:
+    def _expressions(
+        self, gold: str, answer: str, one: MeasuredQuantity | None, other: MeasuredQuantity | None
+    ) -> Plan:
         """Two expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
         if _ORDER.match(answer):
             return False
@@ -626,7 +628,7 @@ def _tight(text: str) -> str:
     return _LOOSE_SPACE.sub("", " ".join(_TEXT.sub(r" \1 ", text).split()))
 
 
-def _number(value: Fraction, written: Quantity) -> str:
+def _number(value: Fraction, written: MeasuredQuantity) -> str:
     """Return a number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
     if value.denominator == 1 and not written.rounded:
         return str(value.numerator)

@@ -224,7 +224,7 @@ _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eig
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class MeasuredQuantity:
     """A number and what stands around it.
 
     `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
@@ -255,7 +255,7 @@ class Quantity:
         return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
 
 
-def quantity(text: str, *, reference: bool = False) -> Quantity | None:
+def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     """Return the number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
     text = text.strip(" ")
     parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
@@ -266,14 +266,14 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
         digits = lettered[1].upper()
         if all(int(digit, 36) < int(lettered[2]) for digit in digits):
             value = Fraction(int(digits, int(lettered[2])))
-            return Quantity(value, True, False, base=int(lettered[2]), digits=digits)
+            return MeasuredQuantity(value, True, False, base=int(lettered[2]), digits=digits)
     power_alone = _TEN.match(text)
     if power_alone is not None:
         exponent = int(power_alone[2] or power_alone[3])
         if abs(exponent) > LARGEST_POWER:
             return None
         value = Fraction(10) ** exponent
-        number_read = Quantity(-value if power_alone[1] == "-" else value, False, False)
+        number_read = MeasuredQuantity(-value if power_alone[1] == "-" else value, False, False)
         return _with_tail(number_read, text[power_alone.end() :], reference)
     number = _NUMBER.match(text)
     if number is None:
@@ -316,11 +316,13 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
     money = number["money"]
     money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
     step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
-    number_read = Quantity(value, whole, rounded, unit=money, digits=digits, unended=unended, step=step)
+    number_read = MeasuredQuantity(
+        value, whole, rounded, unit=money, digits=digits, unended=unended, step=step
+    )
     return _with_tail(number_read, text[end:], reference)
 
 
-def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) -> bool:
+def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
     """Return whether an answer is the reference's number, in its unit if both name one."""
     if answer.base is not None and reference.base is None:
         return answer.base == 10 and reference.value == answer.value
@@ -354,13 +356,13 @@ def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) ->
     return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
 
 
-def _in_several_units(parts: Sequence[Quantity | None]) -> Quantity | None:
+def _in_several_units(parts: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
     """Return the sum of `1 hour 30 minutes`, in the first unit; None where the parts are not in units of one dimension."""
     units = [part.unit for part in parts if part is not None and part.unit is not None]
     if len(units) < len(parts) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
         return None
     sizes = [part.value * unit.size for part, unit in zip(parts, units, strict=True) if part is not None]
-    return Quantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
+    return MeasuredQuantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
 
 
 def _spelt_out(parts: Sequence[str]) -> list[str]:
@@ -403,7 +405,7 @@ def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
     return None
 
 
-def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
+def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> MeasuredQuantity | None:
     """Return the number with what stands after it, or None where that makes it something else than a number."""
     gap = tail[:1] == " "
     tail = tail.strip(" ")
@@ -474,6 +476,6 @@ _MORE = re.compile(
 )
 
 
-def _changed(number: Quantity, **fields: object) -> Quantity:
-    kept = {name: getattr(number, name) for name in Quantity.__slots__}
-    return Quantity(**{**kept, **fields})
+def _changed(number: MeasuredQuantity, **fields: object) -> MeasuredQuantity:
+    kept = {name: getattr(number, name) for name in MeasuredQuantity.__slots__}
+    return MeasuredQuantity(**{**kept, **fields})

@@ -13,19 +13,19 @@ from reodsl import machine
 from reodsl.cli.doctor import fit
 from reodsl.diagnostics import Problem, problem, warning
 from reodsl.machine import Measures
-from reodsl.plan.registry import Machine, Part, Registry
+from reodsl.plan.registry import Machine, MachinePart, Registry
 from runners.engine.sglang.settings import REMEDY
 from runners.execute import check as checking
-from runners.execute.placement import Node
+from runners.execute.placement import RayNode
 from runners.registry import REGISTRY
 from tests.called import call
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAPTOP = Measures(cores=2, memory=8 * 2**30, disk=40 * 10**9)
 PARTS = (
-    Part("torch", "ok", "2.13.0, on the processor: there is no GPU"),
-    Part("ray", "ok", "2.60.0"),
-    Part("sglang", "missing", "not installed", REMEDY, needed=False),
+    MachinePart("torch", "ok", "2.13.0, on the processor: there is no GPU"),
+    MachinePart("ray", "ok", "2.60.0"),
+    MachinePart("sglang", "missing", "not installed", REMEDY, needed=False),
 )
 
 
@@ -52,7 +52,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def runners(monkeypatch: pytest.MonkeyPatch, parts: tuple[Part, ...]) -> None:
+def runners(monkeypatch: pytest.MonkeyPatch, parts: tuple[MachinePart, ...]) -> None:
     found = replace(REGISTRY, survey=lambda: parts)
     monkeypatch.setattr("reodsl.cli.doctor.load_registry", lambda: found)
 
@@ -82,10 +82,12 @@ def test_nodes_look_as_they_did(
     monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[Path, str | None]] = []
-    fine = {"left": (Part("driver", "ok", "580.65.06"), Part("compiler", "ok", "gcc 12.2.0"))}
-    lacking = {"right": (Part("driver", "broken", "the kernel has none loaded", "install driver 580"),)}
+    fine = {"left": (MachinePart("driver", "ok", "580.65.06"), MachinePart("compiler", "ok", "gcc 12.2.0"))}
+    lacking = {
+        "right": (MachinePart("driver", "broken", "the kernel has none loaded", "install driver 580"),)
+    }
 
-    def probing(found: dict[str, tuple[Part, ...]]) -> None:
+    def probing(found: dict[str, tuple[MachinePart, ...]]) -> None:
         probe = lambda store, address: asked.append((store, address)) or found  # noqa: E731
         monkeypatch.setattr("reodsl.cli.doctor.load_registry", lambda: replace(REGISTRY, probe=probe))
 
@@ -113,7 +115,7 @@ def test_json_has_every_lack_with_its_code(capsys: pytest.CaptureFixture[str]) -
 def test_a_missing_part_that_every_run_needs_fails(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runners(monkeypatch, (Part("torch", "broken", "cannot be imported", "install it again"),))
+    runners(monkeypatch, (MachinePart("torch", "broken", "cannot be imported", "install it again"),))
     assert call("doctor") == 1
     told = capsys.readouterr().out
     assert "- torch      cannot be imported" in told
@@ -187,7 +189,7 @@ def test_a_ray_clusters_room_is_looked_at(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-    there = tuple(Node(f"node{number}", 64, 8) for number in range(15))
+    there = tuple(RayNode(f"node{number}", 64, 8) for number in range(15))
     monkeypatch.setattr("runners.execute.instance.nodes_at", lambda address: asked.append(address) or there)
     assert call("doctor", "specs/qwen3_4b_reo_exp.reo", "--address", "10.0.0.7:6379", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]

@@ -13,7 +13,7 @@ import pytest
 from reodsl.cli.main import cli, main
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
-from reodsl.plan.registry import Part
+from reodsl.plan.registry import MachinePart
 from reodsl.store import runs
 from reodsl.store.live import Teller, add_step
 from reodsl.store.store import Store
@@ -154,7 +154,7 @@ def test_what_is_printed_is_what_is_documented(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REODSL_STORE", raising=False)
-    lacking = Part("glibc", "broken", "glibc 2.31", "take a newer system")
+    lacking = MachinePart("glibc", "broken", "glibc 2.31", "take a newer system")
     monkeypatch.setattr("runners.execute.probes.probe_nodes", lambda store, address: {"left": (lacking,)})
     # Without Ray; its own test is long.
     monkeypatch.setattr("runners.execute.cluster.Cluster", lambda address, store, emit: Local(emit))
@@ -211,7 +211,7 @@ def _leave_steps(plan: Any) -> None:
     add_step(Path(".reodsl") / "work" / key, {"step": 1, "reward": 0.5, "loss": float("nan")})
 
 
-def _begin_a_run() -> runs.Record:
+def _begin_a_run() -> runs.RunRecord:
     """A run that goes on, in this process, and has all but its last result."""
     store = Store(Path(".reodsl"))
     first = next(each for each in runs.records(store) if each.study == "small")

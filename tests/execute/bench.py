@@ -11,7 +11,7 @@ from typing import Any
 from reodsl.graph.job import Event
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.registry import Execution, Machine, RunResults
 from reodsl.plan.verdict import Keys
 from reodsl.store.store import Store
 from runners.execute import execute
@@ -36,7 +36,7 @@ class Bench:
         found = {"*" if name == "all" else name.replace("__", "."): value for name, value in tasks.items()}
         (self.folder / "knobs.json").write_text(json.dumps(found))
 
-    def run(self, spec: Spec) -> Results:
+    def run(self, spec: Spec) -> RunResults:
         """Execute the spec's graph."""
         store = self.store.open()
         self.events.clear()

@@ -19,13 +19,13 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Folder, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
-from reodsl.plan.registry import Machine, Part
+from reodsl.plan.registry import Machine, MachinePart
 from runners.engine.sglang import given
 from runners.engine.sglang.given import Needs
 from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.check import check
-from runners.execute.placement import Node
+from runners.execute.placement import RayNode
 from runners.models.tensors import weight_files
 from tests.graph import studies as make
 
@@ -187,7 +187,7 @@ def test_gpus_that_are_hidden_are_not_there(
 def test_gpus_at_an_address_are_counted_node_by_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
-    there: list[Node] = []
+    there: list[RayNode] = []
     asked: list[str] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: asked.append(address) or tuple(there))
     monkeypatch.setattr(checking, "ask_at", lambda address: {})
@@ -195,10 +195,10 @@ def test_gpus_at_an_address_are_counted_node_by_node(
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
     machine = Machine(address="10.0.0.1:6379")
-    there += [Node("head", 4, 0), Node("left", 64, 8), Node("right", 64, 4)]
+    there += [RayNode("head", 4, 0), RayNode("left", 64, 8), RayNode("right", 64, 4)]
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, machine)
     refusal("execute/E0971-cluster.txt", Problem(diagnostic))
-    there[2] = Node("right", 64, 8)
+    there[2] = RayNode("right", 64, 8)
     assert found(spec, tmp_path, machine) == []
     assert set(asked) == {"10.0.0.1:6379"}
     data = tuple(task for task in lower(spec).tasks if task.kind == "data")
@@ -211,10 +211,10 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Cluster(name="whole", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
-    there: list[Node] = []
+    there: list[RayNode] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: tuple(there))
-    driver = Part("driver", "broken", "the kernel has none loaded", "install driver 580")
-    unfit: dict[str, tuple[Part, ...]] = {}
+    driver = MachinePart("driver", "broken", "the kernel has none loaded", "install driver 580")
+    unfit: dict[str, tuple[MachinePart, ...]] = {}
     monkeypatch.setattr(checking, "ask_at", lambda address: unfit)
     machine = Machine(address="10.0.0.1:6379")
     placed = {"cluster": whole, "engine": "sglang"}
@@ -227,7 +227,7 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
         every = check(lower(spec).tasks, spec, tmp_path, machine)
         return [f"{each.code} {each.where}: {each.message}" for each in every]
 
-    there[:] = [Node("left", 64, 8), Node("right", 64, 8)]
+    there[:] = [RayNode("left", 64, 8), RayNode("right", 64, 8)]
     assert told(nodes=1) == []
     unfit["left"] = (driver,)
     assert told(nodes=1) == ["E0977 None: driver of left: the kernel has none loaded"]

@@ -14,7 +14,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
 from runners.execute import instance
-from runners.execute.placement import Node, gpu_here, model_words, other_gpus
+from runners.execute.placement import RayNode, gpu_here, model_words, other_gpus
 from tests.graph import studies as make
 
 
@@ -54,12 +54,12 @@ def test_a_name_holds_the_number_of_a_model(name: str, found: set[str]) -> None:
     ],
 )
 def test_another_kind_is_told_where_both_are_known(said: str, there: str, told: bool) -> None:
-    nodes = [Node("head", 4, 0, "T4"), Node("left", 64, 8, there)]
+    nodes = [RayNode("head", 4, 0, "T4"), RayNode("left", 64, 8, there)]
     assert (other_gpus(lab(said), nodes, None) is not None) == told
 
 
 def test_it_is_a_warning_that_says_what_depends_on_it(golden: Callable[[str, str], None]) -> None:
-    nodes = [Node("left", 64, 8, "A100"), Node("right", 64, 8, "H800"), Node("third", 8, 1, "T4")]
+    nodes = [RayNode("left", 64, 8, "A100"), RayNode("right", 64, 8, "H800"), RayNode("third", 8, 1, "T4")]
     found = other_gpus(lab("H800"), nodes, "cluster `lab`")
     assert found is not None
     golden("execute/W0971.txt", render([found], {}))
@@ -85,13 +85,13 @@ def test_ray_tells_of_its_nodes_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         {"NodeManagerHostname": "c", "Alive": False, "Resources": {}},
     ]
     monkeypatch.setattr(instance, "import_ray", lambda: SimpleNamespace(nodes=lambda: there))
-    assert instance.nodes() == (Node("a", 4.0, 2.0, "A100"), Node("b", 4.0, 0.0, ""))
+    assert instance.nodes() == (RayNode("a", 4.0, 2.0, "A100"), RayNode("b", 4.0, 0.0, ""))
 
 
 def test_it_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": lab("H800")})})
-    there = (Node("left", 64, 8, "A100"), Node("right", 64, 8, "A100"))
+    there = (RayNode("left", 64, 8, "A100"), RayNode("right", 64, 8, "A100"))
     monkeypatch.setattr(instance, "nodes_at", lambda _: there)
     monkeypatch.setattr(checking, "ask_at", lambda _: {})
     machine = Machine(address="10.0.0.1:6379")

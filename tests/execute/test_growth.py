@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.graph.task import Graph, Task
-from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.registry import Execution, Machine, RunResults
 from reodsl.plan.verdict import Keys
 from reodsl.store.store import Store
 from runners.execute import execute
@@ -25,7 +25,7 @@ def fan(tasks: int, root: str = "root") -> Graph:
     return Graph((first, *many, last))
 
 
-def run(graph: Graph, folder: Path) -> Results:
+def run(graph: Graph, folder: Path) -> RunResults:
     store = Store(folder / "store").open()
     runners = {"frontier": "tests.execute.toys:quick"}
     nothing: Callable[..., None] = lambda *event: None  # noqa: E731

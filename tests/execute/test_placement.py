@@ -14,7 +14,7 @@ from reodsl.ir.cluster import Cluster
 from runners.execute.perform import Order
 from runners.execute.placement import (
     Bundle,
-    Node,
+    RayNode,
     bundles,
     cores_of,
     declared_nodes,
@@ -31,8 +31,8 @@ def cluster(nodes: int = 2, gpus: int = 8, **change: object) -> Cluster:
     )
 
 
-def room(nodes: int, gpus: float, cpus: float = 64) -> list[Node]:
-    return [Node(f"node{number}", cpus, gpus) for number in range(nodes)]
+def room(nodes: int, gpus: float, cpus: float = 64) -> list[RayNode]:
+    return [RayNode(f"node{number}", cpus, gpus) for number in range(nodes)]
 
 
 def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
@@ -146,7 +146,7 @@ def test_an_engine_that_shares_gpus_uses_those_of_the_trainers_beside_it() -> No
 
 def test_what_is_missing_is_said_with_numbers_and_names() -> None:
     wanted = bundles("train", resources_of("train", cluster(placement="apart"), "cuda", "sglang"))
-    found = lacking(wanted, [Node("a", 16, 8), Node("b", 1, 2)], "cluster `c`")
+    found = lacking(wanted, [RayNode("a", 16, 8), RayNode("b", 1, 2)], "cluster `c`")
     assert found is not None
     assert found.code == "E0971"
     assert found.message == (
@@ -169,7 +169,7 @@ def test_mixed_nodes_are_filled_as_well_as_any_order_would() -> None:
     for wanted in itertools.combinations_with_replacement(sizes, 4):
         for shape in itertools.combinations_with_replacement((0.0, 2.0, 3.0, 4.0, 5.0), 3):
             places = [Bundle("engine", 1.0, gpus) for gpus in wanted]
-            nodes = [Node(str(number), 64, gpus) for number, gpus in enumerate(shape)]
+            nodes = [RayNode(str(number), 64, gpus) for number, gpus in enumerate(shape)]
             possible = any(
                 all(
                     sum(g for g, at in zip(wanted, where, strict=True) if at == n) <= shape[n]

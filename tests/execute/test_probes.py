@@ -16,7 +16,7 @@ import pytest
 
 from reodsl import __version__
 from reodsl.diagnostics import Problem
-from reodsl.plan.registry import Part
+from reodsl.plan.registry import MachinePart
 from runners.execute import probes
 from runners.execute.probes import (
     EVERYTHING,
@@ -185,13 +185,15 @@ def test_what_does_not_end_in_time_says_so_and_the_rest_is_told(
     assert {"driver", "hand-over"} <= found.keys()
 
 
-def of(node: str, **rows: str) -> dict[str, tuple[Part, ...]]:
-    return {node: tuple(Part(name, "ok", says) for name, says in rows.items())}
+def of(node: str, **rows: str) -> dict[str, tuple[MachinePart, ...]]:
+    return {node: tuple(MachinePart(name, "ok", says) for name, says in rows.items())}
 
 
 def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]) -> None:
-    old = Part("driver", "broken", "575.57.08, and 580 is the first that runs CUDA 13", "install driver 580")
-    unseen = Part("store", "broken", "/shared/reo is not there", "put it on a file system")
+    old = MachinePart(
+        "driver", "broken", "575.57.08, and 580 is the first that runs CUDA 13", "install driver 580"
+    )
+    unseen = MachinePart("store", "broken", "/shared/reo is not there", "put it on a file system")
     found: Found = {
         **of("left", driver="580.65.06", gpus="8 x NVIDIA H100, 80 GiB", glibc="glibc 2.35"),
         **of("right", driver="580.82.07", gpus="8 x NVIDIA A100, 80 GiB", glibc="glibc 2.36"),

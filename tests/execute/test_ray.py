@@ -18,7 +18,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Event
 from runners.execute import cluster
-from runners.execute.cluster import Cluster
+from runners.execute.cluster import RayCluster
 from runners.execute.instance import report_unanswered
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -163,7 +163,7 @@ def test_auto_is_an_address_that_answers(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("ray_session")
 def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem) as caught:
-        Cluster("this", tmp_path / "store", lambda event: None)
+        RayCluster("this", tmp_path / "store", lambda event: None)
     (found,) = caught.value.diagnostics
     assert (found.code, found.message.endswith(f": {tmp_path / 'store'} is not there")) == ("E0963", True)
 

@@ -8,7 +8,7 @@ import runners.execute
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
-from reodsl.plan.registry import Execution, Machine, Results
+from reodsl.plan.registry import Execution, Machine, RunResults
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 
@@ -16,12 +16,12 @@ from tests.graph import studies as make
 def test_a_task_gets_what_its_own_cluster_has(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Resources] = {}
 
-    def schedule(run: Execution, start: object, resources: object) -> Results:
+    def schedule(run: Execution, start: object, resources: object) -> RunResults:
         assert callable(resources)
         task: Task
         for task in run.graph.tasks:
             found[task.id] = resources(task)
-        return Results()
+        return RunResults()
 
     monkeypatch.setattr(runners.execute, "schedule", schedule)
     whole = Cluster(name="whole", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)

@@ -12,14 +12,14 @@ import pytest
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
-from reodsl.plan.registry import Execution, Results
+from reodsl.plan.registry import Execution, RunResults
 from reodsl.store.live import mark_kept, read_kept
 from runners import execute as module
 from runners.execute import cluster
-from runners.execute.cluster import NODE_WAIT, Cluster
+from runners.execute.cluster import NODE_WAIT, RayCluster
 from runners.execute.local import Local
 from runners.execute.perform import Order, Outcome
-from runners.execute.placement import Node
+from runners.execute.placement import RayNode
 from runners.execute.schedule import schedule
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -61,7 +61,7 @@ def test_a_task_that_dies_is_tried_again_while_it_gets_further(
 ) -> None:
     dying: list[Dying] = []
 
-    def run(execution: Execution, start: Any, resources: Any) -> Results:
+    def run(execution: Execution, start: Any, resources: Any) -> RunResults:
         def begin() -> Dying:
             dying.append(Dying(execution.emit, keeps))
             return dying[0]
@@ -85,13 +85,13 @@ def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    there, events = [Node("left", 1, 0)], list[Event]()
-    place = Cluster.__new__(Cluster)
+    there, events = [RayNode("left", 1, 0)], list[Event]()
+    place = RayCluster.__new__(RayCluster)
     place.emit, place.slots, place.looked = events.append, 4, 0.0
     place.flying, place.refused, place.groups, place.absent = {}, [], {}, []
     place.remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))
     monkeypatch.setattr(cluster, "nodes", lambda: there)
-    monkeypatch.setattr(Cluster, "_room", lambda *_: None)
+    monkeypatch.setattr(RayCluster, "_room", lambda *_: None)
     order = Order(
         Task("a.train.s1", "train", {"stage": {"method": {}}}, {}),
         "toys:toy", "0", {}, {}, Path("."), Path("."), Resources(trainers=2),
@@ -103,7 +103,7 @@ def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch
         "up to 30 minutes for nodes that went away:"
         " a task takes 2 trainers of 1 core, 2 cores in all, and there are 0 GPUs and 1 core"
     )
-    there.append(Node("right", 1, 0))
+    there.append(RayNode("right", 1, 0))
     place._look_for_nodes()
     assert list(place.flying.values()) == [order]
     assert [event.kind for event in events] == ["waiting", "started"]

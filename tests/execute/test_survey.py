@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import problem
-from reodsl.plan.registry import Part
+from reodsl.plan.registry import MachinePart
 from runners.engine.sglang import given
 from runners.engine.sglang.server import Address
 from runners.execute import survey as surveying
@@ -24,7 +24,7 @@ def no_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REODSL_SGLANG_ADDRESS", raising=False)
 
 
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, MachinePart]:
     return {part.name: part for part in survey()}
 
 
@@ -88,7 +88,7 @@ def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyt
     )
     assert surveying._sglang().says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
     monkeypatch.setattr(surveying, "_SGLANG", "raise SystemExit(3)")
-    assert surveying._sglang() == Part(
+    assert surveying._sglang() == MachinePart(
         "sglang", "broken", f"{python} does not run: exit code 3", "make sglang", needed=False
     )
 

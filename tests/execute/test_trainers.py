@@ -21,11 +21,11 @@ from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
-from runners.execute.cluster import NODE_WAIT, Cluster
+from runners.execute.cluster import NODE_WAIT, RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.meeting import this_machine
 from runners.train import launch
-from runners.train.follower import Fault, Part, follow
+from runners.train.follower import Fault, FollowerJob, follow
 from runners.train.launch import train_together
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
@@ -68,7 +68,7 @@ class Elsewhere(launch._Actor):
     def ready(self) -> tuple[list[object], str]:
         return [], f"machine {os.getpid()}"
 
-    def follow(self, part: Part, far: bool) -> Fault | None:
+    def follow(self, part: FollowerJob, far: bool) -> Fault | None:
         assert far
         return super().follow(part, far)
 
@@ -87,7 +87,7 @@ def listens(job: Job) -> None:
         def ready(self) -> tuple[list[object], str]:
             return [], this_machine()
 
-        def follow(self, part: Part, far: bool) -> Fault | None:
+        def follow(self, part: FollowerJob, far: bool) -> Fault | None:
             assert not far
             os.environ[BEFORE] = json.dumps(sorted(heard_at()))
             return follow(part)
@@ -129,7 +129,7 @@ def order(bench: Bench, name: str, trainers: int) -> Order:
     return Order(task, f"{HERE}:train", key, {"payload": {}}, {}, bench.store.root, bench.folder, resources)
 
 
-def outcomes(cluster: Cluster, *orders: Order) -> dict[str, Outcome]:
+def outcomes(cluster: RayCluster, *orders: Order) -> dict[str, Outcome]:
     for one in orders:
         cluster.submit(one)
     found: dict[str, Outcome] = {}
@@ -140,9 +140,9 @@ def outcomes(cluster: Cluster, *orders: Order) -> dict[str, Outcome]:
 
 
 @pytest.fixture
-def cluster(ray_bench: Bench) -> Cluster:
+def cluster(ray_bench: Bench) -> RayCluster:
     Store(ray_bench.folder / "store").open()
-    return Cluster(None, ray_bench.store.root, lambda event: None)
+    return RayCluster(None, ray_bench.store.root, lambda event: None)
 
 
 def ends(job: Job) -> None:
@@ -159,7 +159,7 @@ def ends(job: Job) -> None:
 
 
 @pytest.mark.heavy
-def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, cluster: Cluster) -> None:
+def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, cluster: RayCluster) -> None:
     told = outcomes(cluster, replace(order(ray_bench, "early", 2), runner=f"{HERE}:ends"))["early"]
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
@@ -167,7 +167,9 @@ def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, clust
 
 
 @pytest.mark.heavy
-def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Bench, cluster: Cluster) -> None:
+def test_what_trains_on_one_machine_listens_on_its_loopback_alone(
+    ray_bench: Bench, cluster: RayCluster
+) -> None:
     one = replace(order(ray_bench, "listening", 2), runner=f"{HERE}:listens")
     told = outcomes(cluster, one)["listening"]
     assert (told.status, told.diagnostics) == ("done", ())
@@ -177,7 +179,7 @@ def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Ben
 
 
 @pytest.mark.heavy
-def test_one_process_meets_nobody(ray_bench: Bench, cluster: Cluster) -> None:
+def test_one_process_meets_nobody(ray_bench: Bench, cluster: RayCluster) -> None:
     """A GPU alone trains through the same door."""
     one = order(ray_bench, "alone", 1)
     told = outcomes(cluster, one)["alone"]
@@ -186,7 +188,7 @@ def test_one_process_meets_nobody(ray_bench: Bench, cluster: Cluster) -> None:
 
 
 @pytest.mark.heavy
-def test_processes_of_several_machines_meet_in_the_store(ray_bench: Bench, cluster: Cluster) -> None:
+def test_processes_of_several_machines_meet_in_the_store(ray_bench: Bench, cluster: RayCluster) -> None:
     one = replace(order(ray_bench, "far", 2), runner=f"{HERE}:far_apart")
     told = outcomes(cluster, one)["far"]
     assert (told.status, told.diagnostics) == ("done", ())
@@ -195,7 +197,7 @@ def test_processes_of_several_machines_meet_in_the_store(ray_bench: Bench, clust
 
 
 @pytest.mark.heavy
-def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, cluster: Cluster) -> None:
+def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, cluster: RayCluster) -> None:
     told = outcomes(cluster, replace(order(ray_bench, "generating", 2), runner=f"{HERE}:generates"))[
         "generating"
     ]
@@ -206,7 +208,7 @@ def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, 
 
 @pytest.mark.heavy
 def test_two_orders_of_two_processes_each_both_end(
-    ray_bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ray_bench: Bench, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On two cores they come one after the other, since each takes its room at once; and one is killed and told of."""
     first, second = order(ray_bench, "first", 2), order(ray_bench, "second", 2)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from reodsl.numbers.curves import (
     Curve,
-    Reference,
+    ReferenceFrontier,
     average,
     check_base,
     of_other_benchmarks,
@@ -33,7 +33,7 @@ def test_names_of_models(one, other, same):
 
 
 def test_all_models_of_the_curves_are_the_frontiers():
-    edge = Reference({}, ("A/one", "B/two"))
+    edge = ReferenceFrontier({}, ("A/one", "B/two"))
     assert check_base(edge, ["A/one", "two"], "these go back") is None
     fault = check_base(edge, ["A/one", "C/three"], "these go back")
     assert fault.message == "the frontier is of A/one, B/two, and these go back to C/three"

@@ -16,7 +16,7 @@ from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
 from reodsl.numbers.intervals import Measured, difference, score_arms
 from reodsl.numbers.reg import holm, t_probability, t_quantile
-from reodsl.numbers.verdict import Common, Verdict, common_responses, from_json, judge, to_json
+from reodsl.numbers.verdict import Common, StudyVerdict, common_responses, from_json, judge, to_json
 
 BUDGETS = (0, 16, 32)
 NAMES = ("base", "vanilla", "one", "twin")
@@ -241,7 +241,7 @@ def test_common_responses_are_paired_by_question_seed_and_sample():
     assert common_responses(one, two.sample(fraction=1, shuffle=True, seed=3)) == Common(2, 3)
 
 
-def read(verdict: Verdict, *names: Any) -> Verdict:
+def read(verdict: StudyVerdict, *names: Any) -> StudyVerdict:
     return from_json(json.loads(json.dumps(to_json(verdict), allow_nan=False)), *names)
 
 

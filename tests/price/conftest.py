@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.model import Dimensions
-from reodsl.price.history import Facts, History, Past
+from reodsl.price.history import Facts, Past, PastResults
 from reodsl.price.machine import processor
 from reodsl.price.memory import Sizes, from_dimensions
 
@@ -22,9 +22,9 @@ def _past(row: dict[str, object]) -> Past:
 
 
 @pytest.fixture(params=sorted(_MEASURED))
-def measured(request: pytest.FixtureRequest) -> History:
+def measured(request: pytest.FixtureRequest) -> PastResults:
     """A whole run of the quickstart as it was measured."""
-    return History(tuple(_past(dict(row)) for row in _MEASURED[request.param]))
+    return PastResults(tuple(_past(dict(row)) for row in _MEASURED[request.param]))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
-from reodsl.price.history import History, Past
+from reodsl.price.history import Past, PastResults
 from reodsl.price.machine import Devices, adapt_to_width, devices_of
 from reodsl.price.memory import process_bytes
 from reodsl.price.prices import calibrate, price, simulate_elapsed
@@ -31,11 +31,11 @@ def priced(past: Past) -> Price:
     return price_task(past.kind, past.payload, past.sizes, past.facts, here(), past.words)
 
 
-def without(history: History, left_out: Past) -> History:
-    return History(tuple(past for past in history.results if past is not left_out))
+def without(history: PastResults, left_out: Past) -> PastResults:
+    return PastResults(tuple(past for past in history.results if past is not left_out))
 
 
-def corrected(past: Past, history: History) -> float:
+def corrected(past: Past, history: PastResults) -> float:
     """Seconds of a result, priced with what all the others tell."""
     found = calibrate(without(history, past), here())
     assert found is not None
@@ -48,13 +48,13 @@ def corrected(past: Past, history: History) -> float:
     )
 
 
-def test_there_is_a_whole_run(measured: History) -> None:
+def test_there_is_a_whole_run(measured: PastResults) -> None:
     kinds = [past.kind for past in measured.results]
     assert kinds.count("evaluate") == 6
     assert kinds.count("train") == 7
 
 
-def test_a_run_is_priced_within_a_factor_of_two_before_any_was_measured(measured: History) -> None:
+def test_a_run_is_priced_within_a_factor_of_two_before_any_was_measured(measured: PastResults) -> None:
     total = sum(past.seconds for past in measured.results)
     assert total / 2 < sum(priced(past).total_seconds for past in measured.results) < total * 2
 
@@ -103,21 +103,21 @@ def test_a_processor_reaches_more_of_its_peak_with_wider_models() -> None:
     assert adapt_to_width(gpu, 64) is gpu
 
 
-def test_a_run_is_priced_within_a_factor_of_two_of_the_measured(measured: History) -> None:
+def test_a_run_is_priced_within_a_factor_of_two_of_the_measured(measured: PastResults) -> None:
     total = sum(past.seconds for past in measured.results)
     found = sum(corrected(past, measured) for past in measured.results)
     assert total / 2 < found < total * 2
 
 
-def test_every_training_with_a_reward_is_within_a_factor_of_about_two(measured: History) -> None:
+def test_every_training_with_a_reward_is_within_a_factor_of_about_two(measured: PastResults) -> None:
     for past in measured.results:
         # The last stage of `shrink` generates 16 tokens a response and takes a few seconds.
         if past.terms.get("generation", 0.0) > 3:
             assert 0.45 < corrected(past, measured) / past.seconds < 2.2, past.task
 
 
-def test_a_machine_that_is_slower_throughout_is_priced_so(measured: History) -> None:
-    slow = History(
+def test_a_machine_that_is_slower_throughout_is_priced_so(measured: PastResults) -> None:
+    slow = PastResults(
         tuple(
             replace(
                 past,
@@ -136,10 +136,10 @@ def test_a_machine_that_is_slower_throughout_is_priced_so(measured: History) -> 
     assert after.mfu_train == pytest.approx((before.mfu_train or 0.0) / 3)
 
 
-def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> None:
+def test_the_utilisation_is_flops_over_seconds_and_peak(measured: PastResults) -> None:
     # Of one training alone: its priced FLOPs over what its updates took, as a share of the processor's stated peak.
     past = next(past for past in measured.results if past.task == "vanilla.train.s1")
-    found = calibrate(History((past,)), here())
+    found = calibrate(PastResults((past,)), here())
     assert found is not None
     hardware = here().hardware
     mfu = adapt_to_width(here(), past.sizes.hidden).hardware.mfu_train
@@ -148,17 +148,17 @@ def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> No
     assert found.results == 1
 
 
-def test_the_clock_counts_only_where_nothing_tells_what_processors_spent(measured: History) -> None:
+def test_the_clock_counts_only_where_nothing_tells_what_processors_spent(measured: PastResults) -> None:
     slow = [replace(past, seconds=9 * past.seconds) for past in measured.results]
     slow = [replace(past, processor=False) for past in slow]
     told = list(measured.results[:6])
-    assert calibrate(History((*slow, *told)), here()) == calibrate(History(tuple(told)), here())
-    assert calibrate(History(tuple(slow)), here()) != calibrate(measured, here())
+    assert calibrate(PastResults((*slow, *told)), here()) == calibrate(PastResults(tuple(told)), here())
+    assert calibrate(PastResults(tuple(slow)), here()) != calibrate(measured, here())
 
 
 @pytest.mark.parametrize("change", [{"device": "cuda"}, {"model": "Pentium"}, {"model": ""}])
-def test_what_other_devices_took_is_left_out(measured: History, change: dict[str, str]) -> None:
-    other = History(tuple(replace(past, **change) for past in measured.results))
+def test_what_other_devices_took_is_left_out(measured: PastResults, change: dict[str, str]) -> None:
+    other = PastResults(tuple(replace(past, **change) for past in measured.results))
     assert calibrate(other, here()) is None
 
 
@@ -175,7 +175,9 @@ def test_what_other_devices_took_is_left_out(measured: History, change: dict[str
         ("-", "NVIDIA A100-SXM4-80GB", False),
     ],
 )
-def test_only_gpus_of_the_same_model_count(measured: History, gpu: str, ran_on: str, counts: bool) -> None:
+def test_only_gpus_of_the_same_model_count(
+    measured: PastResults, gpu: str, ran_on: str, counts: bool
+) -> None:
     cluster = Cluster(
         name="c",
         nodes=1,
@@ -187,19 +189,19 @@ def test_only_gpus_of_the_same_model_count(measured: History, gpu: str, ran_on: 
     devices = devices_of(cluster)
     assert devices is not None
     results = tuple(replace(past, device="cuda", model=ran_on) for past in measured.results)
-    found = calibrate(History((*results, *measured.results)), devices)
+    found = calibrate(PastResults((*results, *measured.results)), devices)
     assert (found is not None and found.results == len(results)) is counts
     assert (found is None) is not counts
 
 
-def test_peaks_that_were_measured_tell_how_far_off_priced_ones_are(measured: History) -> None:
+def test_peaks_that_were_measured_tell_how_far_off_priced_ones_are(measured: PastResults) -> None:
     def peaks(more: float) -> tuple[Past, ...]:
         return tuple(
             replace(past, peak=process_bytes(priced(past).memory) + more) for past in measured.results
         )
 
     def found(*results: Past) -> float | None:
-        told = calibrate(History(results), here())
+        told = calibrate(PastResults(results), here())
         assert told is not None
         return told.memory
 
@@ -214,7 +216,7 @@ def test_peaks_that_were_measured_tell_how_far_off_priced_ones_are(measured: His
     cluster = Cluster(name="c", nodes=1, gpus_per_node=1, gpu="H800", memory_gib=80, hardware=GPU)
     devices = devices_of(cluster)
     assert devices is not None
-    told = calibrate(History(tuple(gpu)), devices)
+    told = calibrate(PastResults(tuple(gpu)), devices)
     assert told is not None
     assert told.memory is None
 
@@ -226,7 +228,7 @@ def test_a_process_needs_what_the_larger_of_its_roles_does() -> None:
     assert process_bytes({}) == 0.0
 
 
-def test_sizes_on_disk_are_those_that_were_stored(measured: History) -> None:
+def test_sizes_on_disk_are_those_that_were_stored(measured: PastResults) -> None:
     # Bytes of checkpoint, optimizer state and rollouts in the store of that run.
     stored = {
         "overthinker.train.clean.s1": 1_410_768 + 1_445_424,

@@ -18,14 +18,14 @@ from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Loss
-from reodsl.price import History, Price, Prices, price, show
+from reodsl.price import PastResults, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.machine import HOST_RATE, devices_of
 from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
 from reodsl.price.tasks import _update, cuts_of
-from reodsl.price.value import TERMS, Measured, to_json
+from reodsl.price.value import TERMS, Calibration, to_json
 from runners.train.batch import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
 
@@ -41,7 +41,7 @@ def on(spec: Spec, cluster: Cluster | None = CLUSTER, **study: Any) -> Spec:
     return spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster, **study})})
 
 
-def priced(spec: Spec, history: History | None = None) -> Prices:
+def priced(spec: Spec, history: PastResults | None = None) -> Prices:
     return price(lower(spec), spec, history)
 
 
@@ -201,7 +201,7 @@ def test_no_responses_take_less_than_one_does() -> None:
 )
 def test_measured_memory_is_mentioned_from_a_mebibyte_on(off: float, words: str) -> None:
     spec = on(make.four())
-    measured = Measured(1, {}, None, 0.25, off)
+    measured = Calibration(1, {}, None, 0.25, off)
     last = show.summary(replace(priced(spec), measured=measured), [])[-1]
     assert last == f"Calibrated by 1 past result: training at 25% MFU{words and words + ' than is assumed'}."
 
@@ -294,7 +294,7 @@ def test_how_many_questions_there_are_is_declared_or_found() -> None:
         make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (bench,)})))
     )
     assert "questions" in str(priced(spec).tasks["base.eval.s1"].unpriced)
-    assert priced(spec, History((), {"filed.data": 10})).tasks["base.eval.s1"].unpriced is None
+    assert priced(spec, PastResults((), {"filed.data": 10})).tasks["base.eval.s1"].unpriced is None
     told = make.Benchmark(name="easy", data=make.file_data("a.jsonl").model_copy(update={"questions": 10}))
     spec = on(
         make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (told,)})))
@@ -314,7 +314,7 @@ def past(spec: Spec, task: str, length: float, **more: Any) -> Past:
 def test_measured_lengths_replace_assumed_ones() -> None:
     spec = on(make.four())
     before = priced(spec).tasks["vanilla.train.s1"]
-    after = priced(spec, History((past(spec, "vanilla.train.s1", 12.0),))).tasks["vanilla.train.s1"]
+    after = priced(spec, PastResults((past(spec, "vanilla.train.s1", 12.0),))).tasks["vanilla.train.s1"]
     assert before.generated == pytest.approx(2 * 8 * 16 / 3)
     assert after.generated == pytest.approx(2 * 8 * 12)
     assert after.trained == pytest.approx(after.generated / 2)
@@ -332,7 +332,7 @@ def test_measured_seconds_replace_assumed_utilisation() -> None:
     plain = priced(spec)
     known = price_of(spec, "vanilla.train.s1")
     terms = {"generation": 5 * known.seconds["generation"], "training": 7 * known.seconds["training"]}
-    found = priced(spec, History((past(spec, "vanilla.train.s1", 12.0, terms=terms),)))
+    found = priced(spec, PastResults((past(spec, "vanilla.train.s1", 12.0, terms=terms),)))
     assert found.measured
     assert not plain.measured
     other = found.tasks["shrink.train.long.s1"].seconds
@@ -349,7 +349,10 @@ def test_an_evaluation_generates_on_all_gpus_where_training_parts_them_too() -> 
     )
     # And what one was measured to take says the same of both.
     made = replace(past(spec, name, 12.0), generating=4, training=1)
-    assert priced(spec, History((made,))).tasks[name] == priced(on(make.four()), History((made,))).tasks[name]
+    assert (
+        priced(spec, PastResults((made,))).tasks[name]
+        == priced(on(make.four()), PastResults((made,))).tasks[name]
+    )
 
 
 def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
@@ -360,7 +363,7 @@ def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
     made = replace(before, generating=2, training=2)
     there = on(make.four(), slow.model_copy(update={"gpus_per_node": 2}))
     said, half, unsaid = (
-        priced(where, History((each,))).measured
+        priced(where, PastResults((each,))).measured
         for where, each in ((spec, made), (there, before), (spec, before))
     )
     assert said is not None
@@ -372,7 +375,7 @@ def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
 
 
 def price_of(spec: Spec, task: str) -> Price:
-    return priced(spec, History((past(spec, task, 12.0),))).tasks[task]
+    return priced(spec, PastResults((past(spec, task, 12.0),))).tasks[task]
 
 
 def test_a_spec_that_costs_more_than_its_limit_is_refused() -> None:

@@ -13,7 +13,7 @@ from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.language import compile_file
 from reodsl.price import price, show
-from reodsl.price.history import Facts, History, Past, keep_rehearsal, read_history, read_rehearsals
+from reodsl.price.history import Facts, Past, PastResults, keep_rehearsal, read_history, read_rehearsals
 from reodsl.price.machine import devices_of
 from reodsl.price.memory import Sizes
 from reodsl.price.tasks import price_task
@@ -81,32 +81,32 @@ def test_a_plan_goes_by_what_was_rehearsed(flagship: Spec, qwen3_4b: Sizes, tmp_
 def test_weights_that_went_by_disk_are_told_and_priced_so(flagship: Spec, qwen3_4b: Sizes) -> None:
     """A file is written once and read on each of 16 nodes, a gigabyte a second: 17 times 8 seconds a step, not three."""
     one = rehearsed(flagship, qwen3_4b)
-    prices = price(lower(flagship), flagship, History(rehearsed=(replace(one, by_disk=True),)))
+    prices = price(lower(flagship), flagship, PastResults(rehearsed=(replace(one, by_disk=True),)))
     task, measured = prices.tasks[TRAIN], prices.measured
     assert measured is not None
     seconds = task.sync / task.steps / measured.factors["training"]
     assert seconds == pytest.approx(17 * 2 * qwen3_4b.parameters / 1e9)
     assert any("by disk there" in line for line in show.summary(prices, list(prices.tasks)))
-    fast = price(lower(flagship), flagship, History(rehearsed=(one,)))
+    fast = price(lower(flagship), flagship, PastResults(rehearsed=(one,)))
     assert not any("by disk" in line for line in show.summary(fast, list(fast.tasks)))
 
 
 def test_a_smaller_batch_tells_of_no_smaller_memory(flagship: Spec, qwen3_4b: Sizes) -> None:
     small = replace(rehearsed(flagship, qwen3_4b), peak=2.0**30)
     graph = lower(flagship)
-    prices = price(graph, flagship, History(rehearsed=(small,)))
+    prices = price(graph, flagship, PastResults(rehearsed=(small,)))
     assert prices.tasks[TRAIN].memory == price(graph, flagship).tasks[TRAIN].memory
 
 
 def test_a_run_counts_before_a_rehearsal_and_another_gpu_for_nothing(flagship: Spec, qwen3_4b: Sizes) -> None:
     graph, one = lower(flagship), rehearsed(flagship, qwen3_4b)
     ran = replace(one, terms={term: seconds / 3 for term, seconds in one.terms.items()}, mismatch=None)
-    both = price(graph, flagship, History((ran,), rehearsed=(one,)))
+    both = price(graph, flagship, PastResults((ran,), rehearsed=(one,)))
     assert both.measured is not None
     assert not both.measured.rehearsed
     assert both.measured.factors["generation"] == pytest.approx(1.0)
     other = replace(one, model="NVIDIA L4")
-    assert price(graph, flagship, History(rehearsed=(other,))).measured is None
+    assert price(graph, flagship, PastResults(rehearsed=(other,))).measured is None
 
 
 def test_the_last_rehearsal_of_each_study_is_kept(flagship: Spec, qwen3_4b: Sizes, tmp_path: Path) -> None:

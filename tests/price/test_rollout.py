@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.training import Batch
-from reodsl.price import History, Price, price, show
+from reodsl.price import PastResults, Price, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, equal_groups, expected_draws, heaviest
@@ -75,7 +75,7 @@ def spec_of(reward: Any = None, **method: Any) -> Spec:
 
 
 def priced(spec: Spec, *results: Past) -> Price:
-    return price(lower(spec), spec, History(results)).tasks["it.train.s1"]
+    return price(lower(spec), spec, PastResults(results)).tasks["it.train.s1"]
 
 
 def past(spec: Spec, facts: Facts) -> Past:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.numbers.verdict import Common, PairDifference, Verdict
+from reodsl.numbers.verdict import Common, PairDifference, StudyVerdict
 from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import format_margin, join_arms, outcome, read_verdict, said, sentences
 
@@ -18,7 +18,7 @@ REACH = 2.0
 
 def verdict(
     regs: dict[str, float], baseline: str | None = "vanilla", seeds: int = 1, **more: object
-) -> Verdict:
+) -> StudyVerdict:
     """A verdict on arms with a REG each, of which two are apart if they differ by more than `REACH`."""
     order = sorted(regs, key=lambda arm: regs[arm])
 
@@ -39,7 +39,7 @@ def verdict(
 
     pairs = tuple(pair(one, two) for one, two in combinations(order, 2))
     leaders = (order[0], *(each.two for each in pairs if each.one == order[0] and not each.apart))
-    built = Verdict(
+    built = StudyVerdict(
         tuple(order),
         leaders,
         tuple(each for each in pairs if {each.one, each.two} <= set(leaders)),

@@ -16,7 +16,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.task import Task
-from reodsl.plan.registry import Registry, Results
+from reodsl.plan.registry import Registry, RunResults
 from reodsl.share.fetch import Wanted, fetch, look_up
 from reodsl.store.external import hub_commits, hub_revision, hub_snapshot
 from tests.called import call
@@ -355,7 +355,7 @@ def test_a_run_fetches_what_is_missing_when_it_is_told_to(
         runs.append(str(hub_revision("models", "me/mine", None)))
         return (error("E0850", "it goes no further"),)
 
-    registry = Registry(runners={}, check=check, execute=lambda _: Results())
+    registry = Registry(runners={}, check=check, execute=lambda _: RunResults())
     monkeypatch.setattr("reodsl.run.load_registry", lambda: registry)
     monkeypatch.chdir(tmp_path)
     Path("spec.reo").write_text(SPEC)

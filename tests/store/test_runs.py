@@ -26,7 +26,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def recorded(bench: Bench, spec: Spec) -> runs.Record:
+def recorded(bench: Bench, spec: Spec) -> runs.RunRecord:
     record = runs.begin(bench.store.open(), spec, digest(spec))
     record.tasks = bench.run(spec).keys
     runs.end(bench.store, record, "finished")
@@ -102,7 +102,7 @@ def test_what_a_run_has_not_come_to_yet_stays(bench: Bench, status: runs.Status)
     assert record.name in {item.name for item in find_garbage(bench.store)}
 
 
-def killed(bench: Bench, spec: Spec, tasks: int = 3) -> runs.Record:
+def killed(bench: Bench, spec: Spec, tasks: int = 3) -> runs.RunRecord:
     """The record that is left of a run that died after some tasks."""
     record = runs.begin(bench.store.open(), spec, digest(spec))
     writer = runs.Writer(bench.store, record)

@@ -17,7 +17,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.render import render
 from reodsl.graph.job import Event, Progress
 from reodsl.graph.task import Graph, Task
-from reodsl.plan.registry import Results
+from reodsl.plan.registry import RunResults
 from reodsl.run import RunOutcome
 from reodsl.store.manifest import PLACE, note_lost
 from reodsl.store.store import Store
@@ -149,7 +149,7 @@ def test_a_run_calls_when_it_ends(
         for task, diagnostics in failed.items():
             listener.hear(Event("failed", task, diagnostics=diagnostics))
         listener.close()
-        return RunOutcome(Results({}, failed), None if failed else place / "report.html")
+        return RunOutcome(RunResults({}, failed), None if failed else place / "report.html")
 
     monkeypatch.setattr("reodsl.cli.run.run", run)
     monkeypatch.setattr("reodsl.cli.run._tell", lambda *_: None)

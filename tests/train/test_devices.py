@@ -12,7 +12,7 @@ from reodsl.graph.job import Resources
 from runners.exhaustion import explain_training_oom
 from runners.train import ppo_stage as module
 from runners.train.batch import GPU_TOKENS, token_bound
-from runners.train.follower import Part
+from runners.train.follower import FollowerJob
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import ALONE, joined
@@ -178,7 +178,8 @@ def test_what_a_gpu_is_given(tmp_path):
 def check_parts(tmp_path):
     """Each process has its own device of the machine."""
     parts = [
-        Part(job(tmp_path, Resources(device=device)), "", 1, 2, "", 1) for device in ("cpu", NAME, "cuda")
+        FollowerJob(job(tmp_path, Resources(device=device)), "", 1, 2, "", 1)
+        for device in ("cpu", NAME, "cuda")
     ]
     assert [str(part.device) for part in parts] == ["cpu", f"{NAME}:1", "cuda:1"]
 

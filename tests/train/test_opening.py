@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.train import ppo_stage
-from runners.train.follower import Part, ignore_progress
+from runners.train.follower import FollowerJob, ignore_progress
 from runners.train.launch import Processes
 from runners.train.ranks import Ranks
 from runners.train.run import _freeze
@@ -107,7 +107,7 @@ def body(job, ranks):
 def test_a_process_that_is_through_ends_in_order(tmp_path):
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, ignore_progress, Resources(trainers=1))
     # One that meets itself alone, beside this one, which never comes.
-    part = Part(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)
+    part = FollowerJob(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)
     others = Processes([part, part])
     child = others._running[0].child
     assert child.wait(60) == 0

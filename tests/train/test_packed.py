@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from reodsl.graph.job import Resources
 from runners.train import attention, update
-from runners.train.attention import PACKED, Sequences, pack, packs
+from runners.train.attention import PACKED, PackedSequences, pack, packs
 from runners.train.batch import TrainBatch, packed, padded
 from runners.train.launch import train_together
 from runners.train.ranks import ALONE
@@ -148,7 +148,7 @@ def test_flash_attention_is_asked_for_the_window_and_the_heads_of_each_sequence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What CUDA's kernel is handed, held against `_one`, which every other device runs."""
-    sequences = Sequences(torch.zeros(1, 7), torch.tensor([0, 3, 7], dtype=torch.int32), (3, 4))
+    sequences = PackedSequences(torch.zeros(1, 7), torch.tensor([0, 3, 7], dtype=torch.int32), (3, 4))
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, 7, 8, generator=draw) for heads in (4, 2, 2))
 

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from reodsl.ir.training import Lora
 from runners.train import logprobs
 from runners.train.adapters import adapt
-from runners.train.attention import Sequences, pack
+from runners.train.attention import PackedSequences, pack
 from runners.train.ranks import Ranks
 from runners.train.sharding import keep_little, shard
 from tests.price.test_memory import ALONE, CONFIGS, FOUND, GIB, RECIPES, TOKENS, planned
@@ -61,7 +61,7 @@ def counted(name: str, world: int, lora: Lora | None = None, on_host: bool = Fal
         if not on_host:
             optimizer.step()
         ids = torch.zeros(1, TOKENS, dtype=torch.int64)
-        where = Sequences(ids, torch.tensor([0, TOKENS], dtype=torch.int32), (TOKENS,))
+        where = PackedSequences(ids, torch.tensor([0, TOKENS], dtype=torch.int32), (TOKENS,))
         tracker = FSDPMemTracker(scorer, optimizer)
         tracker.track_inputs((ids,))
         with tracker:

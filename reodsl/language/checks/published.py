@@ -19,7 +19,7 @@ from reodsl.language.values import (
     list_records,
 )
 from reodsl.numbers.curves import (
-    Reference,
+    ReferenceFrontier,
     check_base,
     check_benchmarks,
     check_curve,
@@ -85,7 +85,7 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
         if not names or (model.kind != "model" and (model.kind != "results" or against.envelope is not None)):
             continue
         other = (
-            check_base(Reference({}, names), [name_model(model)], f"`{arm.name}` goes back")
+            check_base(ReferenceFrontier({}, names), [name_model(model)], f"`{arm.name}` goes back")
             if model.kind == "model"
             else error(
                 "E0433",

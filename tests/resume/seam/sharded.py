@@ -8,7 +8,7 @@ from dataclasses import replace
 import runners.execute
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
-from reodsl.plan.registry import Execution, Results
+from reodsl.plan.registry import Execution, RunResults
 from runners.execute.schedule import Backend
 
 
@@ -18,7 +18,7 @@ def install() -> None:
 
     def sharing(
         run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]
-    ) -> Results:
+    ) -> RunResults:
         def shared(task: Task) -> Resources:
             two = task.kind == "train" and task.id.startswith("sharded.")
             return replace(resources(task), trainers=2) if two else resources(task)
