@@ -76,3 +76,13 @@ def bare_answers(
         if answer != (changes[-1][1] if changes else ""):
             changes.append((place, answer))
     return changes
+
+
+def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, str] | None:
+    """Return the tokens before the last place of an answer's text, and what the next one has before it; None without one."""
+    offsets = Offsets(tokens, decode)
+    start = offsets.text.rfind(answer)
+    if start < 0:
+        return None
+    count = offsets.reaching(start + 1) - 1
+    return count, offsets.text[len(offsets.prefix(count)) : start]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.answers import find_answer
 from runners.verify import readers as answers
 from runners.verify.readers import box_ends
 
@@ -62,3 +64,19 @@ def test_a_response_that_repeats_an_open_box_is_read_once() -> None:
 
     one, many = "\\boxed{" + "{ seven " * 20_000, "\\boxed{ " * 20_000
     assert min(seconds(many) for _ in range(3)) < 16 * min(seconds(one) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answer", "found"),
+    [
+        (("so ", "\\boxed{", "4", "2", "}"), "42", (2, "")),
+        (("4", "2", " so ", "\\boxed{4", "2}"), "42", (3, "\\boxed{")),
+        (("4", "2"), "7", None),
+    ],
+)
+def test_where_an_answer_begins_in_tokens(pieces, answer, found):
+    """The last place counts, and what its first token has before it is told."""
+    assert (
+        find_answer(range(len(pieces)), lambda tokens: "".join(pieces[each] for each in tokens), answer)
+        == found
+    )

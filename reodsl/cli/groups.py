@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 from reodsl.cli.options import existing_store, token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, Name
+from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, Name, Tokens
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -27,6 +30,7 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
+from reodsl.ir.reward_text import expression_text
 from reodsl.language.suggest import suggest
 from reodsl.store.runs import pick, records
 
@@ -131,7 +135,7 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
 
     def rollout(one: Response, values: Mapping[str, float]) -> Rollout:
         forced, bare = _Verdicts(one.forced, missing["forced"]), _Verdicts(one.bare, missing["bare"])
-        return Rollout(one.length, one.correct, forced, bare, values)
+        return Rollout(one.length, one.correct, forced, bare, values, _tokens(reward, values))
 
     rollouts = (
         rollout(one, {name: values[i] for name, values in numbers.items()})
@@ -181,6 +185,7 @@ def sample_group(
             {name: float(row[name]) for name in ("mode", "budget") if row[name] is not None}
             | {"ended": float(row["finish"] == "stop")}
             | {name: values[i] for name, values in numbers.items()},
+            _tokens(reward, {name: values[i] for name, values in numbers.items()}),
         )
         for i, row in enumerate(chosen.iter_rows(named=True))
     )
@@ -244,10 +249,9 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
     looks = reward.model_copy(
         update={"tracks": tuple(each for each in reward.tracks if each.name not in group.tracks)}
     )
-    fields = {node.field for node in walk(looks) if isinstance(node, Given)} | set(reward.functions)
     lacks = {
-        f"`{_read(reward, name)}`": f"`--given {name}=…`"
-        for name in sorted(fields - set(group.rollouts[0].given))
+        f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
+        for name in sorted(_list_given(looks) - set(group.rollouts[0].given))
     }
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.reference:
@@ -266,8 +270,22 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
         raise _refuse(f"`{reward.name}` reads {', and '.join(lacks)}", f"give {'; '.join(lacks.values())}")
 
 
+def _list_given(reward: Reward) -> set[str]:
+    """Return the names of the numbers of each response that a reward is given, those of its tokens by their text."""
+    fields = {node.field for node in walk(reward) if isinstance(node, Given)}
+    return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
+
+
+def _tokens(reward: Reward, given: Mapping[str, float]) -> dict[Tokens, Mapping[int, float]]:
+    """Return what is given of a response's tokens, the same at each cut."""
+    texts = {expression_text(node): node for node in reward.tokens}
+    return {texts[name]: defaultdict(partial(float, value)) for name, value in given.items() if name in texts}
+
+
 def _read(reward: Reward, name: str) -> str:
     """Return how a reward reads a number that it is given."""
+    if " for t in " in name:
+        return name
     if name in reward.functions:
         return f"python({json.dumps(name)}, y)"
     return f"{name}(y)" if name in READINGS else f"x.{name}"
@@ -299,7 +317,7 @@ def _numbers(
     reward: Reward, texts: Sequence[str], size: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Return the numbers that --given names: those of each response, and those of the step, as `Group.tracks` has them."""
-    each_has = {node.field for node in walk(reward) if isinstance(node, Given)} | set(reward.functions)
+    each_has = _list_given(reward)
     tracks = {track.name for track in reward.tracks}
     reads_step = any(
         node.name == STEP for each in reward.tracks for node in walk(each) if isinstance(node, Name)
@@ -308,7 +326,8 @@ def _numbers(
         tracks.add(STEP)
     numbers: dict[str, list[float]] = {}
     for text in texts:
-        name, equals, values = text.partition("=")
+        # A condition on tokens has such signs as well.
+        name, equals, values = text.rpartition("=")
         name = name.strip()
         if not (equals and name and values.strip()):
             raise _refuse(

@@ -153,6 +153,16 @@ READINGS: dict[str, Reading] = {
 `runners.train.rollouts` has the number of each that a reward knows.
 """
 
+TOKENS: dict[str, tuple[str, Ends]] = {
+    "prob": ("the probability that the model gave it", (0.0, 1.0)),
+    "logprob": ("the logarithm of that, at most 0", (-math.inf, 0.0)),
+    "entropy": ("the entropy in nats of what the model could have said there", (0.0, math.log(1 << 24))),
+}
+"""Numbers of a token that a statistic reads, with their ranges; no vocabulary has more than 2^24 tokens.
+
+Inside the statistic each is a `Name`, which is its call: `prob(t)` or `prob(t, under: teacher)`.
+"""
+UNDER = ", under: teacher)"
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
@@ -364,6 +374,41 @@ class History(Node):
     empty: Expression | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens(Node):
+    """A statistic of `value` over tokens, with what a model thinks of each: `value` has names of `TOKENS`.
+
+    The tokens are the first `cut` of a response, or all. Of the `truth` they are the reference answer's: forced after
+    these, or without a cut, and at a response's end, in the place of its own answer. `empty` is for no token.
+    """
+
+    op: Literal["tokens"] = "tokens"
+    fn: Statistic
+    of: str
+    truth: bool = False
+    cut: Expression | None = None
+    value: Expression
+    where: Expression | None = None
+    empty: Expression | None = None
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Return the names of what it reads of each token."""
+        parts = (part for part in (self.value, self.where) if part is not None)
+        return frozenset(
+            each.name for part in parts for each in walk(part) if isinstance(each, Name) and "(" in each.name
+        )
+
+    @property
+    def of_any(self) -> Tokens:
+        """Return the same of the response `y`: what it is for one does not depend on the name of the response."""
+
+        def rename(node: Node) -> Node | None:
+            return replace(node, of="y") if getattr(node, "of", None) == self.of else None  # type: ignore[call-arg]
+
+        return replace(self, of="y", cut=rewrite(self.cut, rename))
+
+
 Expression: TypeAlias = Annotated[
     Number
     | Name
@@ -382,7 +427,8 @@ Expression: TypeAlias = Annotated[
     | Call
     | If
     | Aggregate
-    | History,
+    | History
+    | Tokens,
     Field(discriminator="op"),
 ]
 

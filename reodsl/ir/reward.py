@@ -21,6 +21,7 @@ from reodsl.ir.expression import (
     Number,
     Own,
     Previous,
+    Tokens,
     Weight,
     WeightRule,
 )
@@ -219,6 +220,11 @@ class Reward(IR):
         return tuple(term.function for term in self.terms)
 
     @property
+    def tokens(self) -> tuple[Tokens, ...]:
+        """Return its statistics over tokens, of a response `y`, each once."""
+        return tuple(dict.fromkeys(node.of_any for node in walk(self) if isinstance(node, Tokens)))
+
+    @property
     def window(self) -> int:
         """Return how many steps back its tracks look."""
         return max((each.window for each in self._histories if each.over == "steps"), default=0)
@@ -275,13 +281,17 @@ class Reward(IR):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens."""
+    """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens.
+
+    `tokens[node][L]` is a statistic over tokens (`Tokens.of_any`), cut at L tokens: at its end where it is not cut.
+    """
 
     length: int
     correct: bool
     forced: Mapping[int, bool] = field(default_factory=dict)
     bare: Mapping[int, bool] = field(default_factory=dict)
     given: Mapping[str, float] = field(default_factory=dict)
+    tokens: Mapping[Tokens, Mapping[int, float]] = field(default_factory=dict)
 
     def forced_at(self, cut: int) -> bool:
         """Return the verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""

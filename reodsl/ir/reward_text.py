@@ -25,6 +25,7 @@ from reodsl.ir.expression import (
     Number,
     Own,
     Previous,
+    Tokens,
     Unary,
     Weight,
     WeightAt,
@@ -149,6 +150,9 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
             return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
+        case Tokens():
+            cut = "" if value.cut is None else f"[:{expression_text(value.cut)}]"
+            return _aggregate(value, f"truth({value.of}{cut})" if value.truth else f"{value.of}{cut}"), _ATOM
         case History():
             steps = f"steps({value.window} step{'s' * (value.window != 1)})"
             return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM
@@ -163,10 +167,11 @@ def _number(constant: Number) -> tuple[str, int]:
     return number_text(value) + more * abs(unit), _PRODUCT
 
 
-def _aggregate(value: Aggregate | History, over: str) -> str:
+def _aggregate(value: Aggregate | History | Tokens, over: str) -> str:
     counted = value.fn == "count" and isinstance(value.value, Number) and value.value.value == 1
-    inner = value.var if counted else expression_text(value.value, _OR)
-    text = f"{inner} for {value.var} in {over}"
+    var = "t" if isinstance(value, Tokens) else value.var
+    inner = var if counted else expression_text(value.value, _OR)
+    text = f"{inner} for {var} in {over}"
     if value.where is not None:
         text += f" if {expression_text(value.where, _OR)}"
     if isinstance(value, History) and value.at is not None:

@@ -9,6 +9,7 @@ from pydantic import Field
 from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
+from reodsl.ir.expression import UNDER
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -500,13 +501,13 @@ class Ppo(IR):
     @property
     def frozen(self) -> bool:
         """Return whether a teacher, or the model that the stage began with, is kept beside the trained one."""
-        return self.kl > 0
+        return self.kl > 0 or any(name.endswith(UNDER) for node in self.reward.tokens for name in node.read)
 
     @property
     def crops(self) -> bool:
         """Return whether tokens after a response's last advantage have no part in the loss."""
         whole = self.loss.ratio == "sequence" or self.loss.own is not None
-        return not (self.frozen or self.entropy or self.loss.sorts or whole)
+        return not (self.kl or self.entropy or self.loss.sorts or whole)
 
     @property
     def learns_prefix(self) -> bool:

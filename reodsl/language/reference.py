@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reodsl.ir.expression import FUNCTIONS, MEMORY, READINGS
+from reodsl.ir.expression import FUNCTIONS, MEMORY, READINGS, TOKENS
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.ir.setting import Block, Kind, Num, Setting
 from reodsl.language.fitting import describe_type
@@ -50,6 +50,19 @@ REWARD_WORDS = (
         "what a function of yours gives it; `batch`, `seconds` and `memory` may follow (docs/OWN_CODE.md)",
     ),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
+    (
+        "`mean(prob(t) for t in y)`",
+        "a statistic over its tokens, or over those of its beginning `y[:L]`: what the policy thought of each",
+    ),
+    *((f"`{name}(t)`", means) for name, (means, _) in TOKENS.items()),
+    (
+        "`mean(logprob(t, under: teacher) for t in y)`",
+        "the same by the stage's `teacher`, or without one by the model that the stage began with",
+    ),
+    (
+        "`mean(prob(t) for t in truth(y))`",
+        "over the tokens of the reference answer in the place of the response's own; `truth(y[:L])`: forced after L tokens",
+    ),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
     (
         "`before(L)`",

@@ -114,6 +114,7 @@ _PARTS: Mapping[str, Term] = {
     "force": "forcing",
     "grade": "verification",
     "update": "training",
+    "score": "training",
 }
 
 

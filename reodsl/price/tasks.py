@@ -9,6 +9,7 @@ from typing import Any
 
 from reodsl.graph.task import Kind
 from reodsl.ir.data import Comparison, Grading, Judge, Python, Tests
+from reodsl.ir.expression import UNDER, Number
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -210,11 +211,13 @@ def _ppo(
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
+    told = _read_about_tokens(method, sizes, teacher or sizes, load, text)
     cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
-    beside = method.lag > 0 and devices.apart
+    # Trainers that are asked about tokens take turns with the engines.
+    beside = method.lag > 0 and devices.apart and not method.reward.tokens
     watched, times = _count_monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
@@ -235,6 +238,7 @@ def _ppo(
         if soon
         else checking,
         "training": steps * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices) + gathered)
+        + drawn * _update(*told, devices)
         + sync,
     }
     return Price(
@@ -269,7 +273,7 @@ def _read_by_frozen(
     again, the teacher's once by its pass, and the policy's are led back through, as two products. With `top_k` the
     teacher's are made once a step. `read` are tokens and their context.
     """
-    if not method.frozen:
+    if not method.kl:
         return 0.0, 0.0
     one, attention = other.forward_flops(*read), other.attention_flops(read[1])
     mine = 4 * sizes.logits_flops(answered)
@@ -278,6 +282,35 @@ def _read_by_frozen(
     if method.loss.top_k is not None:
         return one + method.epochs * mine, attention
     return method.epochs * (one + other.logits_flops(answered) + mine), method.epochs * attention
+
+
+def _read_about_tokens(
+    method: Ppo, sizes: Sizes, other: Sizes, load: Load, text: float
+) -> tuple[float, float]:
+    """Return the FLOPs of a draw in which models are asked about tokens, and those of attention among them.
+
+    The policy reads its responses again for entropies alone: the engine knows how likely it made them. A reference answer
+    takes a pass of its own for each of its cuts, of which one at a place that is not known is at a quarter of the longest.
+    """
+    flops = attention = 0.0
+    for teacher in (False, True):
+        model = other if teacher else sizes
+        mine = [each for each in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in each.read)]
+        entropies = any("entropy" in name for each in mine for name in each.read)
+        lengths, prompt = load.lengths, load.prompt
+        reads = set[tuple[float, float]]()
+        if any(not each.truth and (teacher or entropies) for each in mine):
+            reads.add((lengths.mean, lengths.square))
+        for cut in {each.cut for each in mine if each.truth}:
+            place = cut.value if isinstance(cut, Number) else math.inf if cut is None else lengths.longest / 4
+            count = min(place, lengths.mean) + text
+            reads.add((count, count**2))
+        for mean, square in reads:
+            context = load.responses * (prompt**2 + 2 * prompt * mean + square) / 2
+            flops += model.forward_flops(load.responses * (prompt + mean), context)
+            flops += entropies * model.logits_flops(load.responses * mean)
+            attention += model.attention_flops(context)
+    return flops, attention
 
 
 def _passes(stage: Stage, devices: Devices) -> int:

@@ -106,6 +106,14 @@ class Response:
                 place = each.after
         return (*parts, *self.tokens[place:end])
 
+    def gaps(self, lead: int = 0) -> list[tuple[int, int]]:
+        """Return what was inserted into it, after a prefix of `lead` tokens, as places and counts."""
+        gaps, before = [], lead
+        for each in self.inserted:
+            gaps.append((before + each.after, len(each.tokens)))
+            before += len(each.tokens)
+        return gaps
+
     def then(self, more: Response) -> Response:
         """Return the response with what came after it; each token keeps the log-probabilities that it was drawn with."""
         return Response(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.ir.expression import Tokens
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Steps
 from runners.offsets import Decode, Offsets
 
@@ -19,27 +21,27 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CutVerdicts:
-    """Verdicts at cuts: `keys` rise, each `response * width + cut`; `width` exceeds every cut below a response's end."""
+    """Verdicts, or numbers, at cuts: `keys` rise, each `response * width + cut`; `width` exceeds every cut."""
 
     keys: Ints
-    values: Bools
+    values: NDArray[Any]
     width: int
 
     @staticmethod
-    def of(triples: Iterable[tuple[int, int, bool]], width: int) -> CutVerdicts:
+    def of(triples: Iterable[tuple[int, int, float]], width: int, dtype: type = np.bool_) -> CutVerdicts:
         """Make it from (response, cut, verdict), responses numbered row by row."""
         rows = sorted((response * width + cut, verdict) for response, cut, verdict in triples)
         return CutVerdicts(
             np.array([key for key, _ in rows], dtype=np.int64),
-            np.array([verdict for _, verdict in rows], dtype=np.bool_),
+            np.array([verdict for _, verdict in rows], dtype=dtype),
             width,
         )
 
-    def look_up(self, response: Ints, cut: Ints) -> Bools:
+    def look_up(self, response: Ints, cut: Ints) -> NDArray[Any]:
         """Return verdicts for arrays of one shape; every pair must be there."""
         if len(self.keys) == 0:
             assert response.size == 0
-            return np.zeros(response.shape, dtype=np.bool_)
+            return np.zeros(response.shape, dtype=self.values.dtype)
         wanted = response * self.width + cut
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         if not np.array_equal(self.keys[at], wanted):
@@ -71,6 +73,7 @@ class RewardInputs:
 
     `places` [questions, rollouts, splits] in tokens, or with 1 for an axis that it does not vary along; `present`
     likewise says which splits a response has. An outcome reward has one split. `tracks` are their values at the step.
+    `tokens` look up what statistics over tokens (`Tokens.of_any`) are, for responses numbered row by row and cuts.
     """
 
     questions: tuple[str, ...]
@@ -83,6 +86,7 @@ class RewardInputs:
     reference_correct: Floats | None = None
     earlier: Earlier | None = None
     tracks: Mapping[str, float] = field(default_factory=dict)
+    tokens: Mapping[Tokens, Callable[[Ints, Ints], NDArray[Any]]] = field(default_factory=dict)
 
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:

@@ -26,11 +26,13 @@ from reodsl.ir.expression import (
     Number,
     Own,
     Previous,
+    Tokens,
     Unary,
     Weight,
     WeightAt,
 )
 from reodsl.ir.reward import Group, Reward, Rollout
+from reodsl.ir.reward_text import expression_text
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS, quantile
 from runners.rewards.inputs import given_missing
@@ -130,6 +132,8 @@ def _value(node: Expression, scope: _Scope) -> float:
             return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
         case Aggregate():
             return _aggregate(node, scope)
+        case Tokens():
+            return _told_of_tokens(node, scope)
         case History(over="batch"):
             return _over_batch(node, scope)
         case History():
@@ -142,6 +146,22 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
     if math.isnan(place):
         return None
     return max(0, math.floor(min(place, 2.0**62)) if place > 0 else 0)
+
+
+def _told_of_tokens(node: Tokens, scope: _Scope) -> float:
+    """Return what was found of a response's tokens, up to a cut or its end."""
+    response, key = scope.responses[node.of], node.of_any
+    cut = response.length if node.cut is None else _cut(node.cut, scope)
+    if key not in response.tokens:
+        raise given_missing(scope.reward, expression_text(key), sorted(response.given))
+    return math.nan if cut is None else response.tokens[key][min(cut, response.length)]
+
+
+def measure_tokens(node: Tokens, tokens: Sequence[Mapping[str, float]], tracks: Mapping[str, float]) -> float:
+    """Return a statistic over tokens from the numbers of each, by their names, and the values of tracks."""
+    numbers = {f"{TRACK}{name}": value for name, value in tracks.items()}
+    scope = _Scope("", Group("", ()), {}, numbers, (), 0)
+    return _summarise(node, [replace(scope, numbers={**numbers, **each}) for each in tokens], scope)
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
@@ -169,7 +189,7 @@ def _over_batch(node: History, scope: _Scope) -> float:
     return _summarise(node, inners, scope)
 
 
-def _summarise(node: Aggregate | History, inners: Sequence[_Scope], scope: _Scope) -> float:
+def _summarise(node: Aggregate | History | Tokens, inners: Sequence[_Scope], scope: _Scope) -> float:
     """Return the statistic of what the scopes that meet `where` have; over none what `_aggregate` says."""
     values = []
     for inner in inners:

@@ -32,12 +32,14 @@ from reodsl.ir.expression import (
     Number,
     Own,
     Previous,
+    Tokens,
     Unary,
     Weight,
     WeightAt,
     WeightRule,
 )
 from reodsl.ir.reward import Reward
+from reodsl.ir.reward_text import expression_text
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.inputs import (
     Bools,
@@ -132,6 +134,27 @@ def measure_each(
     return np.broadcast_to(measured.reshape(measured.shape[:2]), inputs.length.shape)
 
 
+def measure_tokens(node: Tokens, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
+    """Return a statistic over tokens from their numbers by name, each as long; equal to `interpret.measure_tokens`."""
+    evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
+    scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
+    size = len(next(iter(tokens.values())))
+    inner = replace(
+        scope, numbers={**scope.numbers, **{name: each[:, None, None] for name, each in tokens.items()}}
+    )
+
+    def flat(part: Expression) -> Floats:
+        return np.broadcast_to(evaluator.value(part, inner), (size, 1, 1)).ravel()
+
+    with np.errstate(all="ignore"):
+        value = np.ones(size) if node.fn == "count" else flat(node.value)
+        kept = value if node.where is None else value[flat(node.where) != 0]
+        if len(kept):
+            return float(summarise(node.fn, kept, np.nan))
+        nothing = 0.0 if node.fn in ("sum", "count") else np.nan
+        return nothing if node.empty is None else float(evaluator.value(node.empty, scope).item())
+
+
 class _Evaluator:
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
@@ -209,6 +232,8 @@ class _Evaluator:
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
             case Aggregate():
                 return self.aggregate(node, scope)
+            case Tokens():
+                return self.of_tokens(node, scope)
             case History(over="batch"):
                 return self.over_batch(node, scope)
             case History():
@@ -292,6 +317,18 @@ class _Evaluator:
         out[np.isnan(whole)] = np.nan
         return out
 
+    def of_tokens(self, node: Tokens, scope: _Scope) -> Floats:
+        """Return what was found of the tokens of responses, up to a cut or their ends."""
+        response, key = scope.responses[node.of], node.of_any
+        if response.over != "group" or key not in self.inputs.tokens:
+            raise given_missing(self.reward.name, expression_text(key), sorted(self.inputs.given))
+        length = self.measured(node.of, scope, "length")
+        cut = length if node.cut is None else np.maximum(np.floor(self.value(node.cut, scope)), 0)
+        every = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)
+        cut, number = np.broadcast_arrays(np.fmin(cut, length), self.along(every, response.axis))
+        found = self.inputs.tokens[key](number.astype(np.int64), cut.astype(np.int64)).astype(float)
+        return found if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, found)
+
     def aggregate(self, node: Aggregate, scope: _Scope) -> Floats:
         axis = 3 + scope.depth
         if node.over == "splits":
@@ -347,10 +384,14 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Cuts by response, numbered row by row: those below its length at which it is forced, and graded bare, rising."""
+    """Cuts by response, numbered row by row: those below its length at which it is forced, and graded bare, rising.
+
+    `tokens` are those of each statistic over tokens, a response's end included.
+    """
 
     forced: tuple[tuple[int, ...], ...]
     bare: tuple[tuple[int, ...], ...]
+    tokens: Mapping[Tokens, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     @property
     def any(self) -> bool:
@@ -365,7 +406,7 @@ class _Recorder:
         self.asked: list[set[int]] = [set() for _ in range(responses)]
 
     def __call__(self, response: Ints, cut: Ints) -> Bools:
-        for pair in np.unique(np.stack((response, cut), axis=1), axis=0).tolist():
+        for pair in np.unique(np.stack((response.ravel(), cut.ravel()), axis=1), axis=0).tolist():
             self.asked[pair[0]].add(pair[1])
         return np.zeros(response.shape, dtype=np.bool_)
 
@@ -383,9 +424,11 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
     """
     _require_places_without_verdicts(reward)
     forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)
+    tokens = {node: _Recorder(inputs.length.size) for node in reward.tokens}
+    inputs = replace(inputs, tokens=tokens)
     evaluate(reward, inputs, forced, bare)
     vectorise_metrics(reward, inputs, forced, bare)
-    return Cuts(forced.cuts(), bare.cuts())
+    return Cuts(forced.cuts(), bare.cuts(), {node: each.cuts() for node, each in tokens.items()})
 
 
 def _require_places_without_verdicts(reward: Reward) -> None:
@@ -399,14 +442,18 @@ def _require_places_without_verdicts(reward: Reward) -> None:
 
 
 def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
-    if isinstance(value, (Forced, Bare)) and _needs_verdict(value.cut, judged):
+    if (
+        isinstance(value, (Forced, Bare, Tokens))
+        and value.cut is not None
+        and _needs_verdict(value.cut, judged)
+    ):
         raise cut_needs_verdict(reward.name)
     for part in parts_of(value):
         _check(part, reward, judged)
 
 
 def _needs_verdict(value: IR | Node, judged: set[str]) -> bool:
-    if isinstance(value, (Correct, Forced, Bare, Own)):
+    if isinstance(value, (Correct, Forced, Bare, Own, Tokens)):
         return True
     if isinstance(value, Name):
         return value.name in judged

@@ -18,7 +18,6 @@ import torch
 
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Ppo
-from runners.engine.protocol import Response
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
@@ -165,7 +164,7 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
     batch = TrainBatch.of(
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
         [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
-        [_gaps(response, lead) for _, response, lead in triples],
+        [response.gaps(lead) for _, response, lead in triples],
         [one.question.asked for one in rollouts] if rollouts[0].question.asked else (),
     )
     counts = [count for _, one, lead in triples for count in (lead, len(one.tokens))]
@@ -179,15 +178,6 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
         behaviour=logprobs if same else _engines(_join([one.response.behaviour for one in rollouts]), drawn),
         advantages=expand_to_tokens(scored.advantages, scored.sections),
     )
-
-
-def _gaps(response: Response, lead: int) -> list[tuple[int, int]]:
-    """Return what was inserted into a response after a prefix of `lead` tokens, as places and counts."""
-    gaps, before = [], lead
-    for each in response.inserted:
-        gaps.append((before + each.after, len(each.tokens)))
-        before += len(each.tokens)
-    return gaps
 
 
 def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:

@@ -37,7 +37,7 @@ def update(
     engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
     differ too much.
     """
-    temperature = method.rollout.temperature or 1.0
+    temperature, reference = method.rollout.temperature or 1.0, reference if method.kl else None
     orders = [
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from runners.rollout.questions import (
 from runners.train.advantages import TRIED, Own
 from runners.train.batch import TrainBatch, spread_batch
 from runners.train.gather import ROLLOUTS, StepData, make_step
+from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.rollouts import (
@@ -153,28 +155,24 @@ def _require(questions: list[Question], references: dict[str, Reference], job: J
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call that all processes take part in; without `function` they put all weights together on the first one."""
-
-    function: Callable[..., None] | None = None
-    arguments: tuple[Any, ...] = ()
-    device: str | None = None
+Call = partial[Any]
+"""A call that all processes take part in, each with its learner and the frozen model beside it."""
 
 
 def share_weights(learner: Learner) -> SharedWeights:
     """Return a learner's weights as the first process hands them to an engine, with the others' help."""
-
-    def call_all(call: _Call) -> dict[str, Tensor]:
-        learner.ranks.share(call)
-        return _take_part(learner, call)
-
     return SharedWeights(
         learner.ranks.world,
         whole_shapes(learner.model),
-        lambda device: call_all(_Call(device=device)),
-        lambda call, *arguments: call_all(_Call(call, arguments)),
+        lambda device: _call_all(learner, None, partial(_assemble, device=device)),
+        lambda call, *arguments: _call_all(learner, None, partial(_hand, call=call, arguments=arguments)),
     )
+
+
+def _call_all(learner: Learner, frozen: Learner | None, call: Call, **more: Any) -> Any:
+    """Let all processes take part in a call, and return what this one's returns; `more` is for this one alone."""
+    learner.ranks.share(call)
+    return call(learner, frozen, **more)
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
@@ -182,30 +180,43 @@ def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
     return learner.weights() if learner.ranks.world == 1 else share_weights(learner)
 
 
-def await_value(learner: Learner) -> Any:
+def await_value(learner: Learner, frozen: Learner | None = None) -> Any:
     """Take part in all that the first process calls for, until it shares a value; returns that.
 
     For the others alone.
     """
     value: Any = learner.ranks.share(None)
-    while isinstance(value, _Call):
-        _take_part(learner, value)
+    while isinstance(value, partial):
+        value(learner, frozen)
         value = learner.ranks.share(None)
     return value
 
 
-def _take_part(learner: Learner, call: _Call) -> dict[str, Tensor]:
-    if call.function is None:
-        return learner.weights(None if call.device is None else torch.device(call.device))
+def _assemble(learner: Learner, frozen: Learner | None, device: str | None) -> dict[str, Tensor]:
+    """Put all weights together on the first process."""
+    return learner.weights(None if device is None else torch.device(device))
+
+
+def _hand(
+    learner: Learner, frozen: Learner | None, call: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
     learner.rest()
     try:
         ranks = learner.ranks
-        call.function(
-            whole_tensors(learner.model, learner.scorer.precision), ranks.rank, ranks.gather, *call.arguments
-        )
+        call(whole_tensors(learner.model, learner.scorer.precision), ranks.rank, ranks.gather, *arguments)
     finally:
         learner.rest()
-    return {}
+
+
+def _read(
+    learner: Learner, frozen: Learner | None, teacher: bool, entropies: bool, batch: TrainBatch | None = None
+) -> Tensor:
+    """Return what the policy, or the frozen model, thinks of a batch's trained tokens, at temperature 1."""
+    batch = spread_batch(learner.ranks, batch)
+    if not teacher:
+        return learner.measure(batch, 1.0, entropies)
+    assert frozen is not None
+    return frozen.measure(batch.asked_rows(), 1.0, entropies)
 
 
 LOADED, SAMPLED = "the engine has the weights", "the step is sampled"
@@ -221,12 +232,17 @@ class PpoStage(StageRunner):
         if not method.reward.name:
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
-        self.method, self.overlap = method, method.lag > 0 and can_overlap(self.job)
+        self.method, self.rests, self.version = method, False, context.begun
+        # Trainers that are asked about tokens cannot learn at the same time.
+        self.overlap = method.lag > 0 and can_overlap(self.job) and not method.reward.tokens
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
         waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
+        learners = [each for each in (self.learner, context.reference) if each is not None]
+        room = min(each.model.config.max_position_embeddings for each in learners)
+        require_truths(self.pool.questions, method, context.loaded.tokenizer, room)
         with self.opened as opening:
             self.sampler = self._open_sampler()
             self.tracks = Tracks(
@@ -242,11 +258,11 @@ class PpoStage(StageRunner):
         context, lag, began = self.context, self.method.lag, now()
         if number > context.begun:
             self.queue.drain()
-            self.engine.load_weights(_weights(self.learner, self.overlap), number)
+            self._load(number)
         loaded = now()
         self.queue.request(range(number, min(number + lag + 1, context.stage.steps)))
         if not self.overlap:
-            self.engine.release()
+            self._rest()
         asked = now()
         step = self.queue.get(number)
         waited = now()
@@ -278,11 +294,13 @@ class PpoStage(StageRunner):
     def _make(self, number: int, before: StepData | None) -> StepData:
         """Return a step's data: sample, force and grade, with segments from what the step before left open."""
         under_way = before.open_questions if before is not None else OpenQuestions()
+        self._wake()
         sampler, metrics, seconds = self.tracks.at(number)
         segment = self.method.segment
 
         def sample(draw: int) -> GradedStep:
             nonlocal under_way
+            self._wake()
             if segment is None:
                 return sample_step(sampler, self._draw(draw), draw)
             graded, under_way = sample_segments(sampler, self._draw, segment, under_way)
@@ -296,6 +314,28 @@ class PpoStage(StageRunner):
             seconds={**step.seconds, **seconds},
             open_questions=under_way,
         )
+
+    def _load(self, version: int) -> None:
+        """Hand the learner's weights, of so many steps, to the engine."""
+        self.engine.load_weights(_weights(self.learner, self.overlap), version)
+        self.rests, self.version = False, version
+
+    def _wake(self) -> None:
+        """Hand the weights over once more where the engine let go of them."""
+        if self.rests:
+            self._load(self.version)
+
+    def _rest(self) -> None:
+        """Let the engine's memory go to the trainer."""
+        if not self.rests:
+            self.engine.release()
+        self.rests = True
+
+    def _ask(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
+        """Ask the trainers about tokens, in the place of the engine."""
+        self._rest()
+        call = partial(_read, teacher=teacher, entropies=entropies)
+        return _call_all(self.learner, self.context.reference, call, batch=batch).cpu()
 
     def _draw(self, number: int) -> list[Question]:
         questions = self.pool.questions
@@ -346,7 +386,7 @@ class PpoStage(StageRunner):
         opening.callback(self.engine.close)
         # Servers take minutes to start, and others wait less than that inside a collective.
         self.learner.ranks.wait()
-        self.engine.load_weights(_weights(self.learner, self.overlap), context.begun)
+        self._load(context.begun)
         self.learner.ranks.share(LOADED)
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources, job.work)
         opening.callback(verifier.close)
@@ -375,6 +415,7 @@ class PpoStage(StageRunner):
             wordings=Wordings.of(method, context.model, tokenizer, context.seed),
             functions=functions,
             talk=talk,
+            models=self._ask,
         )
 
 
@@ -390,7 +431,7 @@ class PpoFollower(StageRunner):
     def take(self, number: int) -> Numbers:
         """Take part in handing over weights until the step is sampled, then in the update."""
         context = self.context
-        await_value(context.learner)
+        await_value(context.learner, context.reference)
         batch, same = spread_batch(context.learner.ranks, None), _same_numbers(context)
         return _update(context, batch, self.method, number, same), {}
 

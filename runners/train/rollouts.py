@@ -43,6 +43,7 @@ from runners.rollout.grader import (
     grade_later,
 )
 from runners.rollout.questions import Question, Wordings, shared_numbers
+from runners.train.likelihood import Ask, ask_models
 from runners.verify import answer_row
 
 READ: Mapping[str, Callable[[Response, Callable[[], str]], float]] = {
@@ -71,7 +72,8 @@ class RolloutSampler:
     `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
     `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
-    responses, if the reward reads them. With a `talk` responses may call tools, and have several turns.
+    responses, if the reward reads them. With a `talk` responses may call tools, and have several turns. `models` tells
+    what the policy and a frozen model think of tokens.
     """
 
     generator: Generator
@@ -88,6 +90,7 @@ class RolloutSampler:
     tracks: Mapping[str, float] = field(default_factory=dict)
     history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     talk: Talk | None = None
+    models: Ask | None = None
 
     def ask(self, question: Question, draw: int, position: int) -> list[tuple[Question, Request]]:
         """Return the question at a position of a draw as each of its rollouts is asked it, with the request.
@@ -185,7 +188,6 @@ def grade_step(
     ]
     sampler.ahead.add((group, number, rollout) for number, rollout in enumerate(rollouts))
     graded = grade_later(group.result.result(), rollouts, sampler.grader)
-    finished = now()
     prefixes = tuple(
         tuple((at, each is not None and each[1].correct) for at, each in one.prefixes) for one in graded
     )
@@ -194,19 +196,25 @@ def grade_step(
     width = 1 + int(inputs.length.max())
     correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
     values, unpaid = _own_values(sampler, graded, correct)
+    checked, tokens = now(), {}
+    if cuts.tokens:
+        assert sampler.models is not None
+        tokens = ask_models(cuts.tokens, graded, inputs, sampler.grader, sampler.models)
+    scored = now()
     decode = sampler.grader.text
     texts = kept_texts(lambda at: decode(rollouts[at].response.sequence()), len(rollouts), sampler.rollouts)
     rewarded = now()
     return GradedStep(
         rollouts=tuple(rollouts),
-        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}),
+        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}, tokens=tokens),
         forced=CutVerdicts.of(at_cuts, width),
         bare=CutVerdicts.of(bare, width),
         prefixes=prefixes,
         seconds={
             **spent("generate", generating),
             **spent("force", (measured, answered)),
-            **spent("grade", (generating[1], measured), (answered, finished), (finished, rewarded)),
+            **spent("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
+            **(spent("score", (checked, scored)) if tokens else {}),
         },
         unsettled=tuple((*_unjudged(one), *reasons) for one, reasons in zip(graded, unpaid, strict=True)),
         answered=_share_answered(graded),

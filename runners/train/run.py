@@ -211,7 +211,8 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
         most = peak_memory(learner.device.type)
         if most is not None:
             seconds["memory"] = most / 1e9
-        seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), sizes, ranks.world, peak)
+        passes = sum(seconds.get(f"seconds_{part}", 0.0) for part in ("update", "score"))
+        seconds |= learner.tally.empty(passes, sizes, ranks.world, peak)
         clock = time.monotonic()
         due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
         row, seconds, due = ranks.share((row, seconds, due))

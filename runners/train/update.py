@@ -210,22 +210,23 @@ class Learner:
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
-        return self._score(batch, temperature, 0)
+        return self.measure(batch, temperature)[0]
 
     def entropies(self, batch: TrainBatch, temperature: float) -> Tensor:
         """Return the entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
-        return self._score(batch, temperature, 1)
+        return self.measure(batch, temperature, entropies=True)[1]
 
-    def _score(self, batch: TrainBatch, temperature: float, row: int) -> Tensor:
-        """Return log-probabilities (0) or entropies (1)."""
-        scored, dealt = [torch.zeros(0, device=self.device)], self.deal(batch)
+    def measure(self, batch: TrainBatch, temperature: float, entropies: bool = False) -> Tensor:
+        """Return log-probabilities, and entropies below where they are asked for: [1 or 2, tokens]; as `score`."""
+        count, dealt = 1 + entropies, self.deal(batch)
+        scored = [torch.zeros(count, 0, device=self.device)]
         with torch.no_grad():
             for part in self.microbatches(batch, 1, dealt):
-                measured = self.logprobs(part, temperature, entropies=bool(row))
-                scored.append((measured[row] if row else measured).float())
-        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
-        # A GPU works on while nobody asks it for a number.
-        return put_in_order(self.ranks.join(torch.cat(scored)), rows, batch.trained)
+                scored.append(self.logprobs(part, temperature, entropies).float().view(count, -1))
+        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
+        # A GPU works on while nobody asks it for a number. Processes join numbers, not rows of them.
+        joined = (self.ranks.join(row.contiguous()) for row in torch.cat(scored, 1))
+        return torch.stack([put_in_order(row, order, batch.trained) for row in joined])
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
         """Return all tensors by their `transformers` names, as the passes see them.

@@ -15,8 +15,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
-from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
+from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous, Tokens
+from reodsl.ir.reward import Budgets, Dense, Metric, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Loss
 from reodsl.price import PastResults, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
@@ -222,6 +222,30 @@ def test_a_teacher_costs_its_passes() -> None:
     few = one(make.outcome(), kl=1.0, epochs=2, loss=Loss(estimator="reverse", top_k=4))
     assert held.seconds["training"] < few.seconds["training"] < whole[3].seconds["training"]
     assert held.memory["trainer"] < whole[0].memory["trainer"] < whole[2].memory["trainer"]
+
+
+def test_models_that_are_asked_about_tokens_cost_their_passes() -> None:
+    """What the engine knows is free; a teacher's pass is that of a frozen model, and each place of an answer is one more."""
+    plain, held = one(make.outcome()), one(make.outcome(), kl=1.0)
+
+    def asks(*names: str, **more: Any) -> Price:
+        tokens = [Tokens(fn="mean", of="y", value=Name(name=name), **more) for name in names]
+        metrics = tuple(Metric(name=f"m{at}", value=each) for at, each in enumerate(tokens))
+        return one(make.outcome().model_copy(update={"metrics": metrics}))
+
+    def more(price: Price) -> float:
+        return price.seconds["training"] - plain.seconds["training"]
+
+    teacher = "(t, under: teacher)"
+    assert more(asks("prob(t)", "logprob(t)")) == 0
+    assert more(asks(f"prob{teacher}")) == pytest.approx(more(held))
+    assert asks(f"prob{teacher}").memory == held.memory
+    # Entropies take logits of their own, and both models read the responses once each.
+    assert more(held) < more(asks("entropy(t)")) == pytest.approx(more(asks(f"entropy{teacher}")))
+    both = more(asks("entropy(t)", f"entropy{teacher}", f"prob{teacher}"))
+    assert both == pytest.approx(2 * more(asks("entropy(t)")))
+    first, whole = (more(asks("prob(t)", truth=True, cut=cut)) for cut in (Number(value=0, unit=1), None))
+    assert 0 < first < whole <= more(held) * 1.5
 
 
 def test_devices_apart_share_the_work() -> None:

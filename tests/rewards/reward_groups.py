@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,13 @@ def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -
         reference_length=_table(references, lambda r: r.length) if references[0] else None,
         reference_correct=_table(references, lambda r: r.correct) if references[0] else None,
     )
+    tokens = {
+        node: CutVerdicts.of(
+            [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.tokens[node].items()], width, np.float64
+        ).look_up
+        for node in rollouts[0].tokens
+    }
+    inputs = replace(inputs, tokens=tokens)
     forced = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.forced.items() if c < r.length]
     bare = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.bare.items() if c < r.length]
     return Arrays(inputs, CutVerdicts.of(forced, width), CutVerdicts.of(bare, width))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reodsl.ir.expression import Tokens
 from reodsl.ir.reward import Budgets, Group, Reward, Rollout
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
@@ -38,7 +39,7 @@ def reward_of(method: str, folder: Path) -> Reward:
     return how.reward
 
 
-def groups_of(draw: random.Random) -> list[Group]:
+def groups_of(draw: random.Random, asked: tuple[Tokens, ...] = ()) -> list[Group]:
     """Groups of all kinds: nobody right, everybody right, equal lengths, single tokens, forced verdicts at every cut."""
     found = []
     for number in range(GROUPS):
@@ -51,7 +52,8 @@ def groups_of(draw: random.Random) -> list[Group]:
             cuts = {cut: draw.random() < 0.5 for cut in range(length)}
             bare = {cut: draw.random() < 0.3 for cut in range(length)}
             given = {"mode": float(index % 2), "budget": 32.0 * (1 + number % 4)}
-            rollouts.append(Rollout(length, draw.random() < right, cuts, bare, given))
+            tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}
+            rollouts.append(Rollout(length, draw.random() < right, cuts, bare, given, tokens))
         reference = tuple(Rollout(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))
         found.append(Group(f"q{number}", tuple(rollouts), reference))
     return found
@@ -60,7 +62,7 @@ def groups_of(draw: random.Random) -> list[Group]:
 @pytest.mark.parametrize("method", REWARDED)
 def test_both_paths_agree(method: str, tmp_path: Path) -> None:
     reward = reward_of(method, tmp_path)
-    groups = groups_of(random.Random(11))
+    groups = groups_of(random.Random(11), reward.tokens)
     split = reward.dense.split if reward.dense is not None else None
     shared = (*split.budgets, split.l_max) if isinstance(split, Budgets) else (9, 40, LONGEST)
     places = shared if reward.dense is not None else (LONGEST,)

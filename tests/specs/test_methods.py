@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from reodsl.ir.reward import Group, Reward, Rollout
+from reodsl.ir.reward_text import expression_text
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.language.chosen_reward import choose_reward
@@ -348,6 +349,50 @@ def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
     assert outcomes(rule, replace(asked, history=earlier)) == pytest.approx(
         [1 + half, 1 - 0.7, 1 - 0.7, 0, -1]
     )
+
+
+def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) -> Group:
+    """Responses with what models think of them, in the order of the reward's statistics."""
+    rollouts = [
+        Rollout(
+            9,
+            verdict,
+            tokens={node: {0: each, 9: each} for node, each in zip(rule.tokens, told, strict=True)},
+        )
+        for told, verdict in zip(numbers, right, strict=True)
+    ]
+    return Group("q", tuple(rollouts))
+
+
+def test_rlpr_pays_what_reasoning_adds_to_the_reference_answer(tmp_path: Path) -> None:
+    """Yu et al. 2025: r = clip(mean p with the reasoning - mean p without it, 0, 1); a verdict has no part."""
+    rule = library("rlpr()", tmp_path)
+    assert [expression_text(node) for node in rule.tokens] == [
+        "mean(prob(t) for t in truth(y))",
+        "mean(prob(t) for t in truth(y[:0 tokens]))",
+    ]
+    told = asked(rule, (0.9, 0.2), (0.1, 0.2), (0.2, 0.2), right=(False, True, False))
+    assert outcomes(rule, told) == pytest.approx([0.7, 0, 0])
+
+
+def test_rent_pays_confidence(tmp_path: Path) -> None:
+    """Prabhudesai et al. 2025: r = 1/T sum_t sum_v p_t(v) log p_t(v)."""
+    rule = library("rent()", tmp_path)
+    assert [expression_text(node) for node in rule.tokens] == ["mean(entropy(t) for t in y)"]
+    assert outcomes(rule, asked(rule, (0.5,), (2.0,), right=(True, False))) == [-0.5, -2]
+
+
+def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path: Path) -> None:
+    """Of the right ones 0.8 and 0.4 have a mean of 0.6; a wrong one gets nothing however likely, nor does it count."""
+    rule = library("grpo_care(bonus: 0.5, margin: 0.1)", tmp_path)
+    logs = [(math.log(each),) for each in (0.8, 0.4, 0.99, 0.55)]
+    told = asked(rule, *logs[:3], right=(True, True, False))
+    assert outcomes(rule, told) == pytest.approx([1.5, 1, 0])
+    # With 0.55 the mean is 0.583, and 0.1 less than that is enough.
+    assert outcomes(rule, asked(rule, *logs, right=(True, True, False, True))) == pytest.approx(
+        [1.5, 1, 0, 1.5]
+    )
+    assert outcomes(rule, asked(rule, *logs, right=(False,) * 4)) == [0] * 4
 
 
 def test_a_plan_tells_what_is_remembered(tmp_path: Path) -> None:

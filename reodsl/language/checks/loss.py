@@ -79,9 +79,11 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     capped = cap_importance(stage.record, samples_on_gpus(case.study or case.record)) is not None
     weighed = capped or stage["loss.decoupled"].is_true
     diverges = bool(stage.record.data("kl"))
+    taught = diverges or (stage.reward is not None and "teacher" in stage.reward.uses)
     used = {
         "loss.cap": clip.word == "dual",
-        **dict.fromkeys(("loss.estimator", "teacher", "teacher_wording"), diverges),
+        "loss.estimator": diverges,
+        **dict.fromkeys(("teacher", "teacher_wording"), taught),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
         "loss.top_k": stage["loss.estimator"].word in WHOLE,
         "loss.entropy_share": bool(stage.record.data("entropy")),

@@ -54,10 +54,11 @@ def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 @ppo_check
 def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0504: a reward that forces answers needs a forcing."""
-    if "forced" in stage.typed.uses and stage.record.sub("forcing") is None:
+    forces = stage.typed.uses & {"forced", "truth"}
+    if forces and stage.record.sub("forcing") is None:
         yield stage["reward"].error(
             "E0504",
-            "the reward forces answers, and nothing says how",
+            f"the reward forces {'answers' if 'forced' in forces else 'reference answers'}, and nothing says how",
             "forces answers",
             help="add `forcing = reo_forcing`, from `std.forcing`, or one of your own",
         )
@@ -211,6 +212,16 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         source.sub("task") for source in list_records(find_questions(stage.record.sub("data")), "source")
     ]
     bare = bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
+    data = find_questions(stage.record.sub("data"))
+    verifier = data.sub("verifier") if data is not None else None
+    if "truth" in uses and data is not None and verifier is not None and verifier.kind == "tests":
+        yield reward.error(
+            "E0511",
+            "the reward reads reference answers, and the questions have programs that judge in their place",
+            "reads `truth(…)`",
+            View(data)["verifier"].label("judged by programs"),
+            help="ask about tokens of the response, `mean(prob(t) for t in y)`, or train on questions that have answers",
+        )
     if "mode" in uses and not wordings:
         yield reward.error(
             "E0511",

@@ -251,7 +251,18 @@ def check_segment_modes(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
     cluster = case.cluster(stage.record)
-    if cluster is None or not stage["lag"].number or stage.record.data("segment") is not None:
+    if not stage["lag"].number or stage.record.data("segment") is not None:
+        return
+    if stage.reward is not None and "tokens" in stage.reward.uses:
+        yield stage["lag"].warning(
+            "W0528",
+            "responses lag, and no time is saved: the trainers are asked about tokens before they learn",
+            "computes what it would beside training",
+            stage["reward"].label("asks models about tokens"),
+            help="take `lag` out",
+        )
+        return
+    if cluster is None:
         return
     alone = [cluster.data("nodes"), cluster.data("gpus_per_node")] == [1, 1]
     if cluster.data("placement") == "apart" and not alone:
@@ -282,7 +293,7 @@ def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0501: a prompt, a response and a forced answer that are longer than the model's context."""
     room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
-    if stage.reward is not None and "forced" in stage.reward.uses and forcing is not None:
+    if stage.reward is not None and stage.reward.uses & {"forced", "truth"} and forcing is not None:
         forced = _count_forcing_tokens(forcing, case.model) + int(forcing.data("answer_tokens"))
     total = int(prompt.number) + int(response.number) + forced
     over = total - room.number

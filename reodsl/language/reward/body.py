@@ -23,6 +23,7 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Own,
+    Tokens,
 )
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Let, Metric, Part, Track
@@ -596,7 +597,9 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
     whole = [value.data for value, _ in values]
     if (
         not values
-        or any(isinstance(each, (Correct, Forced, Bare)) for data in whole for each in _all(data, lets))
+        or any(
+            isinstance(each, (Correct, Forced, Bare, Tokens)) for data in whole for each in _all(data, lets)
+        )
         or not any(differs(data, lets) for data in whole)
     ):
         return
@@ -615,7 +618,7 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
 def differs(data: Expression, lets: Lets) -> bool:
     """Return whether anything in an expression is measured of the response itself, through its lets."""
     return any(
-        isinstance(each, (Length, Correct, Forced, Bare, Given, Own))
+        isinstance(each, (Length, Correct, Forced, Bare, Given, Own, Tokens))
         and each.of == "y"
         and not (isinstance(each, Given) and each.field not in READINGS)
         for each in _all(data, lets)

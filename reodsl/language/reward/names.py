@@ -19,6 +19,7 @@ from reodsl.ir.expression import (
     Statistic,
     WeightRule,
 )
+from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.language.context import Context
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
 from reodsl.language.values import Record, Scope, Value
@@ -147,7 +148,7 @@ class RewardNames:
 
     `sampled` are the variables that run over the starting model's responses, or over earlier ones. `inside` are the
     functions whose bodies are being written out. Names that begin with `?` stand for responses of the place that calls one.
-    `places` says how many variables over `splits` there are.
+    `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
@@ -158,6 +159,7 @@ class RewardNames:
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
     places: int = 0
+    token: str = ""
 
     @property
     def size(self) -> int:
@@ -325,7 +327,15 @@ WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 NUMERIC: tuple[Function, ...] = get_args(Function)
 RESPONSE = ("len", "correct", "answer", "python", *READINGS)
-FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
+FUNCTIONS = (
+    *RESPONSE,
+    *TOKEN_NUMBERS,
+    "truth",
+    *WEIGHTS,
+    "before",
+    "z",
+    *dict.fromkeys((*STATISTICS, *NUMERIC)),
+)
 
 MEASURES = ("arm", "base", "grid")
 """Words of a measure alone: the responses of an arm, those of the baseline, and the budgets of the suite."""

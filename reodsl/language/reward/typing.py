@@ -16,23 +16,31 @@ from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
     READINGS,
     STEP,
+    UNDER,
     Aggregate,
     Bare,
+    Binary,
+    Call,
     Correct,
     Forced,
     Function,
     Given,
     History,
+    If,
     Length,
     LimitedOwn,
     Name,
+    Number,
     Own,
     Statistic,
+    Tokens,
+    Unary,
     Weight,
     WeightAt,
     WeightRule,
     walk,
 )
+from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.context import Failed, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
@@ -177,6 +185,14 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         return env.values[name]
     if name in env.broken:
         raise Failed
+    if name == env.token:
+        fail(
+            body,
+            "E0301",
+            f"`{name}` is a token, and no number",
+            expr,
+            f"ask a model about it: `prob({name})`",
+        )
     if body.track is not None and name == body.track:
         env.broken.add(name)
         fail(
@@ -255,6 +271,8 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
         fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
     first = expr.args[0].value if expr.args else None
+    if isinstance(first, tree.Comprehension) and name in STATISTICS and _are_tokens(body, first.over):
+        return _type_tokens(body, expr, first, name)
     if (
         body.tracked is None
         and isinstance(first, tree.Comprehension)
@@ -279,6 +297,8 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
         raise Failed
     if name in RESPONSE:
         return _type_measure(body, expr, name)
+    if name in TOKEN_NUMBERS or name == "truth":
+        return _type_token(body, expr, name)
     if name == "before":
         return _type_before(body, expr)
     for rule in WEIGHTS:
@@ -496,7 +516,123 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
     return Typed(Correct(of=_find_response(body, argument)), PLAIN, 0.0, 1.0, True)
 
 
+def _are_tokens(body: Body, over: tree.Expr) -> bool:
+    """Return whether a statistic runs over the tokens of a response, of its beginning, or of the reference answer."""
+    if isinstance(over, tree.Call) and over.function == tree.Name("truth", over.function.span):
+        return True
+    whose = over.value if isinstance(over, tree.Slice) else over
+    return isinstance(whose, tree.Name) and whose.name in body.env.responses
+
+
+def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
+    """Return a statistic of what a model thinks of tokens. Nothing else of a response has a place in it."""
+    source, truth, cut = over.over, isinstance(over.over, tree.Call), None
+    if isinstance(source, tree.Call):
+        source = _take_only(body, source, "truth", "truth(y[:L])")
+    if isinstance(source, tree.Slice):
+        of, cut, upper = _read_cut(body, source)
+        body.cuts.append((cut.low, upper.span))
+    else:
+        of = _find_response(body, source)
+    place = "a reward" if body.track is None and not body.selects else _place(body)
+    if place not in ("a reward", "`batch`") or of in body.env.sampled:
+        whose = (
+            f"responses of `ref` and of `{HISTORY}`"
+            if of in body.env.sampled
+            else f"the responses of {place}"
+        )
+        helps = "let a reward run over those of `y`, or of `group`: `mean(logprob(t) for t in y)`"
+        fail(body, "E0301", f"no model is asked about the tokens of {whose}", over.over, helps)
+    inner = replace(body, env=replace(body.env.before_responses(), token=over.var.name), facts={}, tests={})
+    value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
+    for part, at in ((value, over.expr), (where, over.condition)):
+        for each in walk(part.data) if part is not None else ():
+            if not isinstance(each, (Number, Name, Unary, Binary, Call, If)):
+                helps = (
+                    "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
+                )
+                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", at or over, helps)
+    data = Tokens(
+        fn=name,
+        of=of,
+        truth=truth,
+        cut=cut.data if cut is not None else None,
+        value=value.data,
+        where=where.data if where is not None else None,
+        empty=given[-1][1].data if given else None,
+    )
+    filtered = where is not None or (cut is not None and cut.low < 1 and not truth)
+    if filtered and not given and name not in ("sum", "count"):
+        edits = (_append_argument(expr, ", empty: 0"),)
+        message = f"`{name}` may have nothing to run over: perhaps no token is left"
+        helps = f"say what it is then: `{name}(…, empty: 0)`"
+        body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
+    under = any(each.endswith(UNDER) for each in data.read)
+    body.uses |= {"tokens", *["truth"] * truth, *["teacher"] * under}
+    low, high = _bound_statistic(name, value, filtered, INF)
+    if given:
+        check_unit(body, given[-1][1], value, given[-1][0], over.expr.span, "`empty`")
+        low, high = min(low, given[-1][1].low), max(high, given[-1][1].high)
+    return Typed(data, value.unit, low, high)
+
+
+def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
+    """Return what a model thinks of the token at hand: the one that sampled, or the frozen one."""
+    example = f"mean({name}(t) for t in y)" if name != "truth" else "mean(prob(t) for t in truth(y[:L]))"
+    if name == "truth":
+        fail(body, "E0301", "the reference answer is no number", expr, f"run over its tokens: `{example}`")
+    token, *more = expr.args or (None,)
+    if token is None or not body.env.token or token.value != tree.Name(body.env.token, token.value.span):
+        fail(body, "E0301", f"`{name}` is of a token", expr, f"run over tokens: `{example}`")
+    for arg in more:
+        if arg.name is None or arg.name.name != "under":
+            fail(
+                body,
+                "E0310",
+                f"`{name}` takes a token, and the model to ask",
+                arg,
+                f"write `{name}(t, under: teacher)`",
+            )
+        if arg.value != tree.Name("teacher", arg.value.span):
+            helps = "write `under: teacher`: the recipe's `teacher`, or without one the model that the stage began with"
+            fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, helps)
+    low, high = TOKEN_NUMBERS[name][1]
+    return Typed(Name(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
+
+
 def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
+    of, at, upper = _read_cut(body, expr)
+    if of in body.env.sampled:
+        fail(
+            body,
+            "E0301",
+            f"responses of `ref` and of `{HISTORY}` are graded whole, and not cut",
+            expr,
+            "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
+        )
+    if body.measures and op == "forced":
+        if not (at.constant or at.open or is_place(at)):
+            helps = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
+            fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, helps)
+    elif body.track is not None or body.selects:
+        whose = _place(body)
+        fail(
+            body,
+            "E0301",
+            f"{whose}'s responses are graded whole, and not cut",
+            expr,
+            "measure `correct(z)` or `len(z)`"
+            if body.measures
+            else "measure `correct(z)`, `len(z)` or `mode(z)`",
+        )
+    body.uses.add(op)
+    body.cuts.append((at.low, upper.span))
+    answer = Forced(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
+    return Typed(answer, PLAIN, 0.0, 1.0, True)
+
+
+def _read_cut(body: Body, expr: tree.Slice) -> tuple[str, Typed, tree.Expr]:
+    """Return the response that is cut, and where, as it is written too. Raises `Failed`."""
     if expr.lower is not None or expr.upper is None:
         fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
     of = _find_response(body, expr.value)
@@ -511,33 +647,7 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
             if not at.unit and at.low == at.high
             else "write `y[:1K tokens]`, or `y[:L]`",
         )
-    if of in body.env.sampled:
-        fail(
-            body,
-            "E0301",
-            f"responses of `ref` and of `{HISTORY}` are graded whole, and not cut",
-            expr,
-            "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
-        )
-    if body.measures and op == "forced":
-        if not (at.constant or at.open or is_place(at)):
-            helps = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
-            fail(body, "E0301", "an evaluation forces answers at its budgets alone", expr.upper, helps)
-    elif body.track is not None or body.selects:
-        whose = _place(body)
-        fail(
-            body,
-            "E0301",
-            f"{whose}'s responses are graded whole, and not cut",
-            expr,
-            "measure `correct(z)` or `len(z)`"
-            if body.measures
-            else "measure `correct(z)`, `len(z)` or `mode(z)`",
-        )
-    body.uses.add(op)
-    body.cuts.append((at.low, expr.upper.span))
-    answer = Forced(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
-    return Typed(answer, PLAIN, 0.0, 1.0, True)
+    return of, at, expr.upper
 
 
 def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
