@@ -148,6 +148,10 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
             True,
             needs=() if tiny else ("sglang",),
         ),
+        *(
+            Part("sync, mismatch with small caches", (*engine, "--caches", "fp8"), True, needs=("sglang",))
+            for _ in range(not tiny)
+        ),
         Part("forcing on sglang", (*forcing, *small, *served), True, needs=("sglang",)),
         Part(
             "rehearsal",

@@ -45,7 +45,13 @@ STATE = 12
 
 
 def measure(
-    shape: str, device: torch.device, engine_name: str, tokens: int, responses: int, syncs: int
+    shape: str,
+    device: torch.device,
+    engine_name: str,
+    tokens: int,
+    responses: int,
+    syncs: int,
+    caches: str = "auto",
 ) -> dict[str, Any]:
     """One line of figures on an engine and a trainer with the same random weights."""
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
@@ -63,7 +69,9 @@ def measure(
         )
         parameters = sum(each.numel() for each in model.parameters())
         resources = Resources(device=device.type, engine=engine_name)
-        engine = open_engine(place, resources, longest, Path(folder) / "engine", float(STATE * parameters))
+        engine = open_engine(
+            place, resources, longest, Path(folder) / "engine", float(STATE * parameters), caches=caches
+        )
         try:
             figures |= {"parameters": parameters, "tokens": tokens, "responses": responses}
             figures |= _in_turn(engine, learner, device, vocabulary, tokens, responses, syncs)
@@ -173,13 +181,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=1024, help="of a response")
     parser.add_argument("--responses", type=int, default=32)
     parser.add_argument("--syncs", type=int, default=4)
+    parser.add_argument(
+        "--caches", choices=["auto", "fp8"], default="auto", help="keys and values of servers"
+    )
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
     for shape in args.shapes:
         figures = (
             hand_over(shape, args.device, args.syncs)
             if args.engine == "receiver"
-            else measure(shape, args.device, args.engine, args.tokens, args.responses, args.syncs)
+            else measure(
+                shape, args.device, args.engine, args.tokens, args.responses, args.syncs, args.caches
+            )
         )
         add(json.dumps(figures), args.out)
 

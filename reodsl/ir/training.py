@@ -394,6 +394,15 @@ class Ppo(IR):
         default="rollout",
         at="rollout.wordings_per",
     )
+    caches: Literal["auto", "fp8"] = setting(
+        WORDS,
+        "the keys and values that servers on GPUs keep: as the model computes them, or in one byte a number (e4m3),"
+        " which halves what a decode step reads of them",
+        "caches = fp8",
+        default="auto",
+        at="rollout.caches",
+        later=True,
+    )
     max_prompt: int = setting(TOKENS, "longest prompt", "max_prompt = 1K tokens")
     minibatches: int = setting(COUNT, "parts of a step's batch", "minibatches = 4")
     epochs: int = setting(COUNT, "passes over a step's batch", "epochs = 2")

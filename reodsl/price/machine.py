@@ -74,6 +74,7 @@ class Devices:
     this machine. `beside` are bytes that training keeps on a device while the engine
     that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
     they are exact. `by_disk`: new weights reach engines through files, which each of `nodes` reads.
+    `small_caches`: engines keep keys and values in one byte a number.
     """
 
     name: str
@@ -95,6 +96,12 @@ class Devices:
     slowdown: float = 1.0
     nodes: int = 1
     by_disk: bool = False
+    small_caches: bool = False
+
+    @property
+    def cache_width(self) -> int:
+        """Return the bytes of a number in engines' caches of keys and values."""
+        return 1 if self.small_caches else self.width
 
     @property
     def engines(self) -> int:

@@ -283,10 +283,10 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
     """Return how many tokens' keys and values one engine can hold beside weights and training on its devices."""
     if devices.memory is None:
         # The embedded engine's caches: 1 GiB in float32, 3 in bfloat16.
-        return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.width)
+        return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.cache_width)
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     free = max(0.0, devices.memory * USABLE - weights - devices.beside)
-    return free * devices.tensor_parallel / sizes.kv_bytes(devices.width)
+    return free * devices.tensor_parallel / sizes.kv_bytes(devices.cache_width)
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
@@ -301,7 +301,7 @@ def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
     """Return the engine's own part of `engine_bytes`, which it gives back, if it can, while a trainer has the device."""
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(cached, cache_tokens(sizes, devices))
-    return weights + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+    return weights + tokens * sizes.kv_bytes(devices.cache_width) / devices.tensor_parallel
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:

@@ -176,7 +176,7 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
     at_once = min(each, cache_tokens(sizes, devices) / max(1.0, context / lengths.mean))
     steps = max(lengths.longest_of(load.responses), each * lengths.mean / max(at_once, 1.0))
     most = context * heaviest(load, each, engines)
-    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
+    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.cache_width)
     flops = each * sizes.forward_flops(lengths.mean, most)
     return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
@@ -213,7 +213,7 @@ def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) 
     context = one.attended / load.lengths.mean
     at_once = min(each * one.live, cache_tokens(sizes, devices) / max(1.0, context))
     steps = max(min(segment, load.lengths.longest), each * load.lengths.mean / max(at_once, 1.0))
-    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
+    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.cache_width)
     flops = each * sizes.forward_flops(load.lengths.mean, most)
     return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
@@ -303,7 +303,7 @@ def force(
     prefill = read / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
     steps = answer * math.ceil(answers / engines / RUNNING)
     context = answer * (attended + answers * text)
-    moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.width)
+    moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.cache_width)
     flops = sizes.forward_flops(answers * answer, context) / engines
     seconds = devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
     return ForcedRound(answers, answers * (text + answer), again, seconds)

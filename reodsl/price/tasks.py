@@ -74,6 +74,7 @@ def price_task(
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
             engine = payload.get("engine", "embedded")
+            devices = replace(devices, small_caches=stage.method.caches == "fp8")
             return _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
         return _sequences(stage, stage.method, sizes, facts, devices)
     if kind == "sample":

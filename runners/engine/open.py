@@ -18,6 +18,7 @@ def open_engine(
     aside: Path | None = None,
     beside: float | None = None,
     precision: str = "auto",
+    caches: str = "auto",
 ) -> Engine:
     """Open the rollout engine that `resources` names, with a checkpoint's weights.
 
@@ -26,13 +27,14 @@ def open_engine(
     temporary one, which goes when the engine is closed. `beside` is given where the caller trains on the same devices in
     turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
     `precision` is the model's: `bfloat16` rounds what the embedded engine multiplies; servers have one of their own.
+    `caches` is `fp8` for keys and values of one byte a number, on GPUs.
 
     Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
     engine, E0820 to E0830 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
-        return _sglang(folder, config, resources, longest, aside, beside)
+        return _sglang(folder, config, resources, longest, aside, beside, caches)
     if resources.engine != "embedded":
         raise problem(
             "E0813",
@@ -51,6 +53,7 @@ def _sglang(
     longest: int | None,
     aside: Path | None,
     beside: float | None,
+    caches: str,
 ) -> Engine:
     import tempfile
     from contextlib import suppress
@@ -78,6 +81,7 @@ def _sglang(
         determinism=resources.determinism,
         patience=patience(),
         notes=resources.notes,
+        caches=caches,
     )
     if beside is not None and (settings.notes is not None or not list_given()):
         settings = colocated_settings(settings, beside)

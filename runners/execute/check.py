@@ -165,6 +165,14 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
         from runners.engine.sglang.given import Needs, refusals
 
+        small = [task for task in served if task.payload.get("stage", {}).get("method", {}).get("caches")]
+        for task in small[:1]:
+            yield error(
+                "E0830",
+                f"`caches = fp8` is of servers that the run starts, and {ADDRESS} names running ones",
+                where=task.id,
+                help=f"unset {ADDRESS}, or take `caches` out",
+            )
         wide = max(task.cluster.tensor_parallel if task.cluster is not None else 1 for task in served)
         yield from refusals(Needs(max(map(_tokens, served)), wide))
 

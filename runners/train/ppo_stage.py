@@ -382,6 +382,7 @@ class PpoStage(StageRunner):
             job.work / PLACE,
             None if job.resources.apart else self.learner.growth,
             context.model.precision,
+            method.caches,
         )
         opening.callback(self.engine.close)
         # Servers take minutes to start, and others wait less than that inside a collective.

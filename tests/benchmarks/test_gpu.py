@@ -204,6 +204,7 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "forcing",
             "tests of engine",
             "sync, memory given back, mismatch",
+            "sync, mismatch with small caches",
             "forcing on sglang",
             "rehearsal",
         ),

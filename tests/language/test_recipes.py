@@ -132,6 +132,10 @@ def test_tokens_of_modes_need_modes(
         ("lag = 1 step\n cluster = h800_16x8 { nodes = 1, gpus_per_node = 1, placement = apart }", ["W0528"]),
         ("lag = 1 step\n segment = 8K tokens\n cluster = h800_16x8", []),
         ("lag = 0 steps\n cluster = h800_16x8", []),
+        ("rollout { caches = fp8 }\n cluster = h800_16x8", []),
+        ("rollout { caches = fp8 }", ["E0521"]),
+        ("rollout { caches = fp8 }\n cluster = h800_16x8\n engine = embedded", ["E0521"]),
+        ("rollout { caches = auto }", []),
     ],
 )
 def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str, codes: list[str]) -> None:

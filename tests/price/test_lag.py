@@ -25,10 +25,10 @@ CLUSTER = "cluster = h800_16x8"
 BESIDE = CLUSTER + " { placement = apart, rollout_share = 75% }\n  lag = 1 step\n  "
 
 
-def flagship(tmp_path: Path, said: str) -> Price:
+def flagship(tmp_path: Path, said: str, caches: str = "auto") -> Price:
     path = tmp_path / "spec.reo"
     path.write_text(FLAGSHIP.read_text().replace(CLUSTER, said))
-    spec = compile_file(path).spec
+    spec = compile_file(path, amends={"qwen3_4b_reo_exp.rollout.caches": caches}).spec
     assert spec is not None
     return price(lower(spec), spec).tasks[TASK]
 
@@ -47,20 +47,22 @@ def test_an_overlapped_flagship_costs_half(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "hours"),
+    ("said", "caches", "hours"),
     [
-        (CLUSTER, 16.2),
-        (BESIDE + "segment = 4K tokens", 8.1),
-        (BESIDE + "segment = 8K tokens", 9.0),
-        (BESIDE, 15.5),
-        (CLUSTER + "\n  lag = 1 step\n  segment = 8K tokens", 9.4),
+        (CLUSTER, "auto", 16.2),
+        (BESIDE + "segment = 4K tokens", "auto", 8.1),
+        (BESIDE + "segment = 8K tokens", "auto", 9.0),
+        (BESIDE, "auto", 15.5),
+        (CLUSTER + "\n  lag = 1 step\n  segment = 8K tokens", "auto", 9.4),
+        (CLUSTER, "fp8", 11.7),
+        (BESIDE + "segment = 8K tokens", "fp8", 8.1),
     ],
 )
-def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, hours: float) -> None:
+def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, caches: str, hours: float) -> None:
     page = (FLAGSHIP.parents[1] / "docs" / "PRICE.md").read_text(encoding="utf-8")
     of_lags = page.split("\n## Rollouts beside training", 1)[1].split("\n## ", 1)[0]
     assert f" {hours}" in of_lags
-    assert flagship(tmp_path, said).hours_a_step == pytest.approx(hours, abs=0.06)
+    assert flagship(tmp_path, said, caches).hours_a_step == pytest.approx(hours, abs=0.06)
 
 
 def test_in_turn_a_lag_costs_what_none_does(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ NEEDS = {
         "bounds weights of the trainer over the engine, and there are none",
     ),
     "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
+    "rollout.caches": ("cluster = h100_1x8", "is of servers on GPUs, and none sample here"),
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""
@@ -76,7 +77,8 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
-    capped = cap_importance(stage.record, samples_on_gpus(case.study or case.record)) is not None
+    on_gpus = samples_on_gpus(case.study or case.record)
+    capped = cap_importance(stage.record, on_gpus) is not None
     weighed = capped or stage["loss.decoupled"].is_true
     diverges = bool(stage.record.data("kl"))
     taught = diverges or (stage.reward is not None and "teacher" in stage.reward.uses)
@@ -90,6 +92,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
         "loss.past_cap": capped,
+        "rollout.caches": on_gpus or stage["rollout.caches"].word == "auto",
         "advantage.equal": stage["advantage.batch"].is_true,
     }
     for path, (needed, why) in NEEDS.items():

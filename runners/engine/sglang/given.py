@@ -28,6 +28,7 @@ _FIXED = (
         "--enable-deterministic-inference",
     ),
     ("disable_radix_cache", False, "forced answers would read responses anew", "no --disable-radix-cache"),
+    ("kv_cache_dtype", "auto", "evaluations read them as the model computes them", "no --kv-cache-dtype"),
     ("speculative_algorithm", None, "tokens would not be drawn by seed", "no --speculative-algorithm"),
     (
         "sampling_mask_max_tokens",

@@ -144,7 +144,8 @@ class Settings:
 
     `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
     their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts. `determinism` is
-    the cluster's. With `notes`, the folder of a rehearsal's notes, stand-ins serve in the place of SGLang.
+    the cluster's. With `notes`, the folder of a rehearsal's notes, stand-ins serve in the place of SGLang. `caches` is
+    `fp8` for keys and values of one byte a number, which a server on a CPU does not have.
     """
 
     model: Path
@@ -159,6 +160,7 @@ class Settings:
     memory_saver: bool = False
     determinism: Determinism = "exact"
     notes: Path | None = None
+    caches: str = "auto"
 
     @property
     def python(self) -> Path:
@@ -207,6 +209,8 @@ class Settings:
             }
         else:
             given |= {"dtype": "bfloat16"}
+            if self.caches == "fp8":
+                given["kv-cache-dtype"] = "fp8_e4m3"
         flags = ["skip-tokenizer-init", "skip-server-warmup"]
         if self.determinism == "exact":
             flags.append("enable-deterministic-inference")

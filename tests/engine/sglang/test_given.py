@@ -134,6 +134,8 @@ def test_nothing_at_an_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
         ({"max_total_num_tokens": 167}, FITS, "--max-total-tokens 168"),
         # Started without one, it has the model's own.
         ({"context_length": None}, Needs(130_000), ""),
+        ({"kv_cache_dtype": "auto"}, FITS, ""),
+        ({"kv_cache_dtype": "fp8_e4m3"}, FITS, "no --kv-cache-dtype"),
         ({"enable_deterministic_inference": False}, FITS, "--enable-deterministic-inference"),
         ({"disable_radix_cache": True}, FITS, "no --disable-radix-cache"),
         ({"speculative_algorithm": "EAGLE"}, FITS, "no --speculative-algorithm"),

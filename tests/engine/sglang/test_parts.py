@@ -69,6 +69,11 @@ def test_a_server_on_gpus_gets_their_share_of_memory_and_of_the_model() -> None:
     assert option(given, "mem-fraction-static") == "0.5"
     assert "cpu" not in given
     assert "SGLANG_USE_CPU_ENGINE" not in many.environment({}, "k")
+    assert "--kv-cache-dtype" not in given
+    small = replace(many, caches="fp8")
+    assert option(small.arguments("10.0.0.2", 20_001), "kv-cache-dtype") == "fp8_e4m3"
+    # A processor computes no attention over such numbers: rehearsals keep them whole.
+    assert "--kv-cache-dtype" not in replace(small, device="cpu").arguments("10.0.0.2", 20_001)
 
 
 def test_parts_of_a_model_are_given_cores_on_a_processor() -> None:
