@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.ir.data import AnswerReader, Boxed, Grading
-from reodsl.ir.model import Forcing, Model
+from reodsl.ir.model import THINK_CLOSE, THINK_OPEN, Forcing, Model
 from runners.offsets import Decode, Offsets
 from runners.verify import Thinking, answer_changes, forced_answer, opens_box, read_answer
 
@@ -24,16 +24,25 @@ def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]
 
 def thinking_of(model: Model, grading: Grading) -> Thinking | None:
     """Return the marks of a model's thinking, or None where answers are read in it too."""
-    if grading.thinking == "read":
-        return None
-    marks = Thinking()
-    return Thinking(model.think_open or marks.open, model.think_close or marks.close)
+    return None if grading.thinking == "read" else marks_of(model)
+
+
+def marks_of(model: Model) -> Thinking:
+    """Return the marks of a model's thinking: those that its declaration names, or the usual ones."""
+    return Thinking(model.think_open or THINK_OPEN, model.think_close or THINK_CLOSE)
 
 
 def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
     """Return the same marks for a text after these tokens, which may end in a closing mark: then no thinking follows."""
     end = str(tokenizer.decode(list(before[-LONGEST_MARK:]), skip_special_tokens=False))
     return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
+
+
+def tokens_of_thinking(thinking: Thinking, tokenizer: Any, tokens: Sequence[int]) -> int | None:
+    """Return how many tokens there are up to the end of the first closing mark; None without one."""
+    offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
+    place = offsets.text.find(thinking.close)
+    return None if place < 0 else offsets.reaching(place + len(thinking.close))
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Grading, Tools
 from reodsl.ir.model import Model, Prompt
 from runners.answers import response_text
-from runners.engine.protocol import Engine, Forced, Inserted, Request, Response, Sampling
+from runners.engine.protocol import NOTHING, Engine, Forced, Inserted, Request, Response, Sampling
 from runners.models.template import FailedTemplate, render_template
 from runners.own.function import OwnFunction, open_function
 from runners.prompts import tools_of
@@ -153,9 +153,6 @@ class Replies:
         return f"{self.tokenizer.decode(list(ids[:room]))} …"
 
 
-_NOTHING = Response((), (), (), "length", ())
-
-
 @dataclass(frozen=True, slots=True)
 class EarlierTurn:
     """A turn that another one follows: its text, the calls in it, what was said to each, and what tools then remember."""
@@ -192,7 +189,7 @@ class _Open:
     request: Request
     facts: Mapping[str, Any]
     talk: Talk | None
-    response: Response = _NOTHING
+    response: Response = NOTHING
     turns: tuple[EarlierTurn, ...] = ()
 
     @property
@@ -204,11 +201,8 @@ class _Open:
         """Return the request for the next turn."""
         if self.talk is None:
             return self.request
-        prompt = (*self.request.prompt, *self.response.sequence())
-        count = len(self.response.tokens)
-        return Request(
-            prompt, self.request.seed, self.request.drawn + count, max(1, self.room(sampling, len(prompt)))
-        )
+        after = self.request.after(self.response)
+        return replace(after, most=max(1, self.room(sampling, len(after.prompt))))
 
     def room(self, sampling: Sampling, length: int) -> int:
         """Return how many tokens may follow a sequence of some length."""
@@ -286,8 +280,9 @@ def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
 
 def turn_text(response: Response, tokenizer: Any, stop_ids: Sequence[int]) -> str:
     """Return the text of a response's last turn, which is all of one without others."""
-    begin = response.inserted[-1].after if response.inserted else 0
-    return response_text(tokenizer, response.tokens[begin:], stop_ids)
+    if response.inserted and response.inserted[-1].turn:
+        return response_text(tokenizer, response.tokens[response.inserted[-1].after :], stop_ids)
+    return response_text(tokenizer, response.sequence(), stop_ids)
 
 
 def turns_before(turns: Sequence[EarlierTurn], response: Response, cut: int | None = None) -> str:
@@ -310,26 +305,40 @@ def force(
     owners: list[tuple[int, int]] = []
     parts: list[tuple[Request, Response, list[int]]] = []
     for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
-        starts = [0, *(each.after for each in response.inserted)]
-        ends = [*starts[1:], len(response.tokens)]
-        for start, end in zip(starts, ends, strict=True):
-            inside = [cut for cut in wanted if start <= cut < end]
+        for start, places, before in _spans(response):
+            inside = [cut for cut in wanted if cut in places]
             if inside:
                 owners.append((index, start))
-                before = response.sequence(start) if start else ()
                 lead = Request((*request.prompt, *before), request.seed, request.drawn + start)
-                turn = Response(response.tokens[start:end], (), (), "stop", response.weight_versions)
+                turn = Response(
+                    response.tokens[start : places.stop], (), (), "stop", response.weight_versions
+                )
                 parts.append((lead, turn, [cut - start for cut in inside]))
     answers: dict[tuple[int, int], Forced] = {}
     if parts:
-        leads, turns, places = zip(*parts, strict=True)
-        forced = engine.force(leads, turns, places, forcing, sampling)
+        leads, turns, wishes = zip(*parts, strict=True)
+        forced = engine.force(leads, turns, wishes, forcing, sampling)
         for (index, start), of_turn in zip(owners, forced, strict=True):
             for one in of_turn:
                 answers[index, start + one.cut] = Forced(start + one.cut, one.tokens)
     return [
         [answers.get((index, cut), Forced(cut, ())) for cut in wanted] for index, wanted in enumerate(cuts)
     ]
+
+
+def _spans(response: Response) -> Iterator[tuple[int, range, tuple[int, ...]]]:
+    """Yield spans of a response's cuts: where each begins, the cuts, and all that is read before it begins.
+
+    Where thinking was ended, an answer is forced in the place of its end.
+    """
+    ends = [*(each.after for each in response.inserted), len(response.tokens)]
+    yield 0, range(ends[0]), ()
+    for each, end in zip(response.inserted, ends[1:], strict=True):
+        first, before = each.after, response.sequence(each.after)
+        if not each.turn:
+            yield each.after, range(first, min(first + 1, end)), before
+            first, before = first + 1, (*before, *each.tokens)
+        yield each.after, range(first, end), before
 
 
 def require_tools(grading: Grading, metas: Iterable[str]) -> None:

@@ -169,7 +169,8 @@ def _facts(
                     for part, value in parts
                 ],
                 "prefix_advantage": tried.advantages[0] if reward.parts else None,
-                "response_advantage": tried.advantages[1] if reward.parts else None,
+                "thinking_advantage": tried.advantages[1] if reward.parts else None,
+                "response_advantage": tried.advantages[2] if reward.parts else None,
             }
         )
     rules = ("credit", "normalise", "std", "absent", "batch", "equal", "bound")
@@ -209,6 +210,11 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
         if reward.parts:
             head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(each["parts"], 1)]
             ends = {"advantage": each["response_advantage"], "of a prefix": each["prefix_advantage"]}
+            if any(part.on in ("thinking", "solution") for part in reward.parts):
+                ends["of its thinking"], ends["of its solution"] = (
+                    each["thinking_advantage"],
+                    ends.pop("advantage"),
+                )
             rows.append([*head, *((name, _number(value)) for name, value in ends.items())])
         for section in each["sections"]:
             split = [(name, str(section[key])) for name, key in (("split", "at"), ("tokens", "tokens"))]

@@ -140,6 +140,11 @@ READINGS: dict[str, Reading] = {
         condition=True,
         known=frozenset({"a reward", "a measure", "`batch`"}),
     ),
+    "thinking": Reading(
+        "how many of its tokens are thinking, where `rollout { solution = … }` tells these apart",
+        tokens=True,
+        known=frozenset({"a reward", "`batch`"}),
+    ),
     "majority": Reading(
         "how often the most frequent answer of 4 responses to its question is right, over all draws of 4",
         1.0,

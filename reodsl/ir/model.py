@@ -31,6 +31,9 @@ from reodsl.ir.setting import (
     settings_below,
 )
 
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+"""The marks around the reasoning of a model that names none."""
+
 
 @kind("tokenizer", parents=("tokenizer",))
 class WordTokenizer(IR):

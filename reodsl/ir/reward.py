@@ -144,16 +144,21 @@ class Measure(IR):
         return any(isinstance(node, History) and node.over == "base" for node in walk(self))
 
 
+Earner = Literal["response", "prefix", "thinking", "solution"]
+"""The tokens that earn a part."""
+
+
 class Part(IR):
     """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
 
     A part `on` the `response` is earned by all of its tokens, the prefix's included where that is trained; one on the
-    `prefix` by the prefix's tokens alone, or by the response's first token where it was given no prefix.
+    `prefix` by the prefix's tokens alone, or by the response's first token where it was given no prefix. One on the
+    `thinking` or the `solution` is earned by the response's own tokens of that phase.
     """
 
     value: Expression
     weight: float = 1.0
-    on: Literal["response", "prefix"] = "response"
+    on: Earner = "response"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +329,8 @@ class Tried:
     """One response. `rewards` are one at each split, one a part, or one in all.
 
     `advantages` and `tokens` are those of the sections that the splits end; with parts the advantages are those of a
-    prefix and of the rest, whose tokens are not known here. `tracks` are the values of tracks, the same for all.
+    prefix, of the thinking and of the rest, whose tokens are not known here. `tracks` are the values of tracks, the same
+    for all.
     """
 
     lets: tuple[float, ...]

@@ -72,6 +72,22 @@ class Sampling(IR):
     temperature: float = setting(TEMPERATURE, "0 is greedy", default=1.0)
     top_p: float = setting(TOP_P, "nucleus; 1 keeps the whole distribution", default=1.0)
     top_k: int = setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)
+    solution: int | None = setting(
+        TOKENS,
+        "of `max_tokens` those that are kept for what follows the thinking, which is ended by force where it has used the"
+        " others (Elastic Reasoning: Xu et al. 2025); left out, nothing ends it",
+        "solution = 1K tokens",
+        default=None,
+        later=True,
+    )
+    ending: str | None = setting(
+        Text(),
+        "with `solution`, what ends the thinking by force, the model's `think.close` in it; left out, that mark alone,"
+        " `</think>` for a model that names none",
+        'ending = "Time is up.\\n</think>\\n\\n"',
+        default=None,
+        later=True,
+    )
 
 
 @kind("batch", form="block")
@@ -326,6 +342,14 @@ class Loss(IR):
         later=True,
     )
 
+    ending_tokens: Literal["read", "policy"] = setting(
+        WORDS,
+        "how the tokens that end thinking by force are trained: not at all, as what the policy did not choose, or as"
+        " every token of the thinking, with ratios to the policy (the code of Elastic Reasoning: Xu et al. 2025)",
+        "ending_tokens = policy",
+        default="read",
+        later=True,
+    )
     top_k: int | None = setting(
         COUNT,
         "with `reverse`, `forward` or `jsd`, the other model's most likely tokens that are compared one by one, and all the"
@@ -522,6 +546,11 @@ class Ppo(IR):
     def learns_prefix(self) -> bool:
         """Return whether the tokens that a wording puts before a response are trained with it."""
         return self.loss.mode_tokens != "rewarded" or any(part.on == "prefix" for part in self.reward.parts)
+
+    @property
+    def trains_given(self) -> bool:
+        """Return whether tokens are trained that no engine drew: those of a prefix, or those that end thinking."""
+        return self.learns_prefix or self.loss.ending_tokens == "policy"
 
     @property
     def weighs(self) -> bool:

@@ -27,6 +27,7 @@ from reodsl.price.machine import (
 )
 from reodsl.price.memory import Sizes
 from reodsl.price.rollout import (
+    ForcedRound,
     Lengths,
     Load,
     drawing_seconds,
@@ -101,6 +102,10 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
     lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
     sent, answers, forced = 0.0 if given else responses * prompt, 0.0, 0.0
+    thinking = rollout.max_tokens if rollout.solution is None else rollout.max_tokens - rollout.solution
+    # Thinking that is ended is sent once more, and its solution asked for.
+    ended = 0.0 if given else responses * lengths.beyond(thinking)
+    sent += ended * (prompt + thinking)
     if suite is not None and suite.forcing is not None:
         text = text_tokens(suite.forcing.text, words=False)
         for cut in cuts_below(suite.grid, rollout.max_tokens):
@@ -109,7 +114,7 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
             sent += count * (prompt + cut + text)
         forced = answers * (text + suite.forcing.answer_tokens)
     return Price(
-        requests=answers if given else responses + answers,
+        requests=answers if given else responses + ended + answers,
         sent=sent,
         generated=0.0 if given else responses * lengths.mean,
         forced=forced,
@@ -156,7 +161,7 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
     """
     rollout = method.rollout
     cropped = _crops(rollout)
-    whole = rollout.temperature == 1.0 and not cropped and not method.learns_prefix
+    whole = rollout.temperature == 1.0 and not cropped and not method.trains_given
     same = (
         engine == "embedded"
         and not rounded
@@ -230,7 +235,7 @@ def _ppo(
         generation += times * _round(watched_load, method.rollout, sizes, devices)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
     # What goes on, in a next segment or a next turn, is checked once all has ended.
-    soon = method.segment is None and stage.data.tools is None
+    soon = method.segment is None and stage.data.tools is None and method.rollout.solution is None
     seconds = {
         "start": devices.start,
         "generation": generation,
@@ -245,7 +250,8 @@ def _ppo(
     return Price(
         generated=(drawn * responses + times * watched) * lengths.mean,
         forced=drawn * forced.tokens,
-        read_again=drawn * forced.read_again,
+        read_again=drawn
+        * (forced.read_again + _end_thinking(load, method.rollout, sizes, devices).read_again),
         trained=steps * answered * method.epochs,
         verified=drawn * verified + times * watched,
         checked_within=bound_check_seconds(stage.data.verifier, verified),
@@ -343,7 +349,18 @@ def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: De
 def _round(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
     """Return the seconds of a round of whole responses, their tokens drawn as `rollout` says."""
     drawing = drawing_seconds(load, _way(rollout), sizes, devices)
-    return generation_seconds(load, sizes, devices) + drawing
+    return (
+        generation_seconds(load, sizes, devices)
+        + drawing
+        + _end_thinking(load, rollout, sizes, devices).seconds
+    )
+
+
+def _end_thinking(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
+    """Return what it takes to let responses whose thinking is ended go on: they are asked for anew, and read again."""
+    if rollout.solution is None:
+        return ForcedRound(0.0, 0.0, 0.0, 0.0)
+    return force(load, (rollout.max_tokens - rollout.solution,), 0.0, 0, sizes, _without_cache(devices))
 
 
 def _way(rollout: Sampling) -> str:
@@ -362,8 +379,10 @@ def _reading(devices: Devices, method: Ppo) -> Devices:
 
     A question is done when its last response is, and what others had in a cache is gone with their weights.
     """
-    if method.segment is None:
-        return devices
+    return devices if method.segment is None else _without_cache(devices)
+
+
+def _without_cache(devices: Devices) -> Devices:
     return replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
 
 
@@ -434,12 +453,12 @@ def _responses(
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     generation = max(host, _round(load, rollout, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
-    if all(grading.tools is None for grading in gradings):
+    if rollout.solution is None and all(grading.tools is None for grading in gradings):
         checking = _price_late_grading(checking, generation + forced.seconds, devices)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
-        read_again=forced.read_again,
+        read_again=forced.read_again + _end_thinking(load, rollout, sizes, devices).read_again,
         verified=verified,
         checked_within=max(bound_check_seconds(grading.verifier, verified) for grading in gradings),
         seconds={

@@ -334,7 +334,9 @@ class _Shrinking:
         )
 
     def sampling(self, rule: Sampling) -> Sampling:
-        return _replace(rule, max_tokens=self.tokens(rule.max_tokens, 2))
+        longest = self.tokens(rule.max_tokens, 2)
+        solution = None if rule.solution is None else min(self.tokens(rule.solution), longest - 1)
+        return _replace(rule, max_tokens=longest, solution=solution)
 
     def forcing(self, forcing: Forcing) -> Forcing:
         return _replace(forcing, answer_tokens=min(forcing.answer_tokens, self.size.answer))

@@ -27,6 +27,8 @@ _SHOWN = [
     "advantages",
     "cuts",
     "forced",
+    "thinking",
+    "thinking_ended",
 ]
 
 

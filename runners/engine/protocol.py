@@ -59,6 +59,11 @@ class Request:
         """Return how many tokens it may get."""
         return sampling.max_tokens if self.most is None else min(self.most, sampling.max_tokens)
 
+    def after(self, response: Response, most: int | None = None) -> Request:
+        """Return the request for what follows a response to it, at most so many tokens."""
+        prompt = (*self.prompt, *response.sequence())
+        return Request(prompt, self.seed, self.drawn + len(response.tokens), most)
+
     def limited(self, sampling: Sampling) -> Sampling:
         """Return how its tokens are drawn, with its own limit."""
         return sampling if self.most is None else replace(sampling, max_tokens=self.limit(sampling))
@@ -66,10 +71,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """Tokens that are not the model's own: they stand after the first `after` tokens of a response."""
+    """Tokens that are not the model's own: they stand after the first `after` tokens of a response.
+
+    They follow a turn of the model, or, without `turn`, end its thinking within one.
+    """
 
     after: int
     tokens: tuple[int, ...]
+    turn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,8 @@ class Response:
     0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`, and
     empty without `Sampling.logprobs`.
     `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
-    came while it was made. `inserted` is what an environment said between its turns, in order; no engine gives any, and
-    none of it counts as the response's tokens.
+    came while it was made. `inserted` is what an environment said between its turns, or what ended its thinking, in order;
+    no engine gives any, and none of it counts as the response's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -94,14 +103,17 @@ class Response:
     inserted: tuple[Inserted, ...] = ()
 
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
-        """Return its first `count` tokens, or all of them, with what was inserted before the next one."""
+        """Return its first `count` tokens with what was said before the next one, or all of it.
+
+        Thinking that is over after `count` tokens was not ended yet.
+        """
         end = len(self.tokens) if count is None else count
         if not self.inserted:
             return self.tokens[:end]
         parts: list[int] = []
         place = 0
         for each in self.inserted:
-            if each.after <= end:
+            if each.after < end or (each.after == end and (each.turn or count is None)):
                 parts += (*self.tokens[place : each.after], *each.tokens)
                 place = each.after
         return (*parts, *self.tokens[place:end])
@@ -125,6 +137,22 @@ class Response:
             self.inserted,
         )
 
+    def own(self, count: int) -> int:
+        """Return how many of the first `count` tokens of its sequence are its own."""
+        for each in self.inserted:
+            count -= min(len(each.tokens), max(0, count - each.after))
+        return count
+
+    def first(self, count: int) -> Response:
+        """Return its first `count` tokens, as a response that would have gone on; all of it where it has no more."""
+        if len(self.tokens) <= count:
+            return self
+        logprobs = self.logprobs[:count]
+        behaviour = logprobs if self.behaviour is self.logprobs else self.behaviour[:count]
+        return replace(
+            self, tokens=self.tokens[:count], logprobs=logprobs, behaviour=behaviour, finish="length"
+        )
+
     def with_inserted(self, inserted: Inserted) -> Response:
         """Return the response with something inserted at its end."""
         return replace(self, inserted=(*self.inserted, inserted))
@@ -132,6 +160,10 @@ class Response:
     def unfinished(self) -> Response:
         """Return the response as one that would have gone on."""
         return replace(self, finish="length")
+
+
+NOTHING = Response((), (), (), "length", ())
+"""A response of which no token is drawn yet."""
 
 
 @dataclass(frozen=True, slots=True)

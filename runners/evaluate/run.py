@@ -45,6 +45,7 @@ from runners.rollout.grader import (
     grade,
     sampling_of,
 )
+from runners.rollout.phases import Phases
 from runners.rollout.questions import Question, questions_of, read_table, render_questions
 from runners.verify import Verifier, open_verifier
 
@@ -214,6 +215,7 @@ def open_responder(
     tokenizer = load_tokenizer(checkpoint)
     stop = stop_tokens(tokenizer, checkpoint)
     forced = forced_length(plan.forcing, tokenizer)
+    phases = Phases.of(plan.rollout, model, tokenizer)
     if plan.forcing is not None:
         require_written(tokenizer, plan.forcing.text, "the text that forces an answer")
     verifiers: dict[tuple[Comparison, float], Verifier] = {}
@@ -238,7 +240,8 @@ def open_responder(
     if resources.engine != "embedded" and not any(tools_of(question.meta) for question in questions):
         # Where tools speak in between, the longest sequence is the model's context.
         prompts = (len(_prompt(model, question, tokenizer)) for question in questions)
-        longest = max(prompts, default=1) + plan.rollout.max_tokens + forced
+        ending = 0 if phases is None else len(phases.ending)
+        longest = max(prompts, default=1) + plan.rollout.max_tokens + ending + forced
     encode = partial(continuation_tokens, tokenizer)
     if plan.texts is not None:
         require_own_tokens(job, plan.texts, encode)
@@ -251,7 +254,7 @@ def open_responder(
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
     opened.callback(engine.close)
     sampling = sampling_of(plan.rollout, stop, logprobs=False)
-    return Responder(Generator(engine, tokenizer, sampling, plan.forcing), model, graders, talks)
+    return Responder(Generator(engine, tokenizer, sampling, plan.forcing, phases), model, graders, talks)
 
 
 def _context_of(model: Model, checkpoint: Path) -> int:

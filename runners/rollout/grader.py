@@ -17,6 +17,7 @@ from runners.conversations import EarlierTurn, Talk, converse, force, turn_text,
 from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
+from runners.rollout.phases import Phases, draw_phases
 from runners.rollout.questions import Question
 from runners.verify import Answer, Thinking, Verdict, Verifier, read_answer
 
@@ -79,8 +80,8 @@ class Grader:
 
     def read_whole(self, rollout: Rollout, last: str) -> Answer:
         """Return the answer in a rollout's last turn, which has the text `last`; its own is empty where there is none."""
-        inserted = rollout.response.inserted
-        before = inserted[-1].tokens if inserted else rollout.request.prompt
+        said = (each.tokens for each in rollout.response.inserted if each.turn)
+        *_, before = rollout.request.prompt, *said
         answer = read_answer(self.readers, last, thinking=self._thinking_after(before))
         return rollout.answer(answer, str(rollout.number))
 
@@ -93,16 +94,18 @@ class Grader:
     def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Answer | None]]:
         """Return the answers of a rollout's prefixes by tokens, each with that of the turn in which the prefix ends."""
         response = rollout.response
-        starts = [0, *(each.after for each in response.inserted)]
-        befores = [rollout.request.prompt, *(each.tokens for each in response.inserted)]
+        turns = [each for each in response.inserted if each.turn]
+        starts = [0, *(each.after for each in turns)]
+        befores = [rollout.request.prompt, *(each.tokens for each in turns)]
         prefixes: list[tuple[int, Answer | None]] = []
         for start, end, before in zip(starts, [*starts[1:], None], befores, strict=True):
             if prefixes and prefixes[-1][1] is not None:
                 prefixes.append((start, None))
-            whole, tokens = last if end is None else None, response.tokens[start:end]
+            whole = last if end is None else None
+            tokens = response.tokens[start:end] if turns else response.sequence()
             thinking = self._thinking_after(before)
             for at, text in bare_answers(tokens, self.text, whole, self.readers, thinking):
-                place = start + at
+                place = start + at if turns else response.own(at)
                 if end is None or place < end:
                     answer = rollout.answer(text, f"{rollout.number}:{place}", place)
                     prefixes.append((place, answer))
@@ -263,12 +266,13 @@ CutsOf = Callable[[int, Response], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """An engine, how responses are drawn from it, and how an answer is forced out of them."""
+    """An engine, how responses are drawn from it, perhaps in phases, and how an answer is forced out of them."""
 
     engine: Engine
     tokenizer: Any
     sampling: Sampling
     forcing: Forcing | None = None
+    phases: Phases | None = None
 
     def generate(
         self,
@@ -285,8 +289,17 @@ class Generator:
         """
         if any(talks):
             return converse(self.engine, requests, self.sampling, talks, metas)
+        if self.phases is not None:
+            return draw_phases(self.engine, requests, self.sampling, self.phases), [()] * len(requests)
         responses = self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
         return responses, [()] * len(responses)
+
+    def go_on(self, request: Request, response: Response) -> tuple[Response, int]:
+        """Return a response to a request as it goes on, and how many tokens it may get: 0 for one at its end."""
+        if self.phases is not None:
+            return self.phases.go_on(request.prompt, response)
+        left = self.sampling.max_tokens - len(response.tokens)
+        return response, 0 if response.finish == "stop" else max(0, left)
 
     def force(
         self, requests: Sequence[Request], responses: Sequence[Response], cuts: Sequence[Sequence[int]]

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.expression import STEP, TRACK
-from reodsl.ir.reward import Group, Part, Reward, Tried
+from reodsl.ir.reward import Earner, Group, Part, Reward, Tried
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints, pad_places
 from runners.rewards.interpret import interpret, measure
@@ -160,11 +160,23 @@ def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> 
     return normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
 
 
-def advantages_of_parts(scored: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
-    """Return the advantage of a prefix's tokens, which all parts give, and of the others, [questions, rollouts, 2]."""
-    everywhere = np.array([part.on == "response" for part in parts])
-    sums = np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
-    return _bounded_alone(sums, rule)
+def advantages_of_parts(
+    scored: Floats, parts: Sequence[Part], rule: Advantage, first: Ints | None = None
+) -> Floats:
+    """Return the advantage of a prefix's tokens, of the thinking's, and of the others, [questions, rollouts, 3].
+
+    Where a response has no prefix, its first token takes the place of one: `first` [questions, rollouts] is 1 where that is
+    of the thinking, 2 where it is of the solution, and 0 for a prefix.
+    """
+
+    def earned(*on: Earner) -> Floats:
+        total: Floats = scored[:, :, [part.on in ("response", *on) for part in parts]].sum(axis=2)
+        return total
+
+    begin = earned("prefix")
+    if first is not None:
+        begin = np.choose(first, (begin, earned("prefix", "thinking"), earned("prefix", "solution")))
+    return _bounded_alone(np.stack((begin, earned("thinking"), earned("solution")), axis=2), rule)
 
 
 def over_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
@@ -192,8 +204,8 @@ def try_reward(
     `places` are each response's splits in tokens; none for a reward without.
 
     A track is found from this group alone, unless the group has its value; no step is done, unless it says so. One that
-    reads itself is one step past its start then. `batch` normalises over this group alone. The advantages of parts are two:
-    of a prefix, and of the rest.
+    reads itself is one step past its start then. `batch` normalises over this group alone. The advantages of parts are
+    three: of a prefix, of the thinking, and of the rest.
     """
     size = len(group.rollouts)
     if reward.tracks:
@@ -229,7 +241,7 @@ def try_reward(
             metrics=_measured(reward, group, index, splits[index])[len(reward.lets) :],
             rewards=tuple(values[index]),
             places=tuple(splits[index]),
-            advantages=tuple(advantages[0, index, : 2 if reward.parts else len(values[index])].tolist()),
+            advantages=tuple(advantages[0, index, : 3 if reward.parts else len(values[index])].tolist()),
             tokens=() if reward.parts else tuple(tokens[0, index, : len(values[index])].tolist()),
             tracks=tuple(group.tracks[track.name] for track in reward.tracks),
         )

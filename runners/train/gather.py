@@ -17,12 +17,13 @@ import polars as pl
 import torch
 
 from reodsl.ir.reward import Reward
-from reodsl.ir.training import Advantage, Ppo
+from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
-from runners.train.rollouts import REWARD, GradedStep, OpenQuestions
+from runners.train.losses import PLAIN
+from runners.train.rollouts import REWARD, THINKING, GradedStep, OpenQuestions
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
@@ -86,13 +87,13 @@ def make_step(
     for round_ in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
         scored = score(sample(number * rounds + round_), method, own)
-        every = (batch_of(scored), scored.advantages, scored.sections)
+        every = (batch_of(scored, method.loss), scored.advantages, scored.sections)
         groups = with_gradient(scored)[:wanted]
         if round_ == 0:
             first = every
         parts.append(_of_groups(every, groups))
         rows.append({**step_metrics(scored), **logged(scored.graded, method.reward)})
-        tables.append(pl.DataFrame(rollout_columns(scored, number + 1), schema=ROLLOUTS))
+        tables.append(pl.DataFrame(rollout_columns(scored, number + 1), schema=rollouts_schema(method)))
         seconds.append(scored.graded.seconds)
         wanted -= len(groups)
         if wanted == 0:
@@ -129,21 +130,40 @@ def score(graded: GradedStep, method: Ppo, own: Own | None = None) -> ScoredStep
     advantages, sections = advantages_of(rewards, places, present, length, rule, own, inputs.correct)
     # A prefix that is trained earns what the first section does.
     sections[:, :, 0] += prefixes
+    if method.loss.ending_tokens == "policy":
+        _add_endings(graded, sections, prefixes)
     return ScoredStep(graded, np.where(present, rewards, 0.0), advantages, sections, _equal(advantages))
 
 
 def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints) -> ScoredStep:
-    """Sum the parts' normalised values to A_t: those on the prefix for its tokens (or the first token) alone."""
+    """Sum the parts' normalised values to A_t: those on the prefix for its tokens (or the first token) alone.
+
+    Those on the thinking or the solution are for the tokens of that phase.
+    """
     parts, length = method.reward.parts, graded.inputs.length
     scored = normalised_parts(values, parts, method.advantage)
-    begun = np.maximum(prefixes, 1)
-    return ScoredStep(
-        graded,
-        values * np.array([part.weight for part in parts]),
-        advantages_of_parts(scored, parts, method.advantage),
-        np.stack((begun, length + prefixes - begun), axis=2).astype(np.int64),
-        _equal(scored),
-    )
+    begun, thought = np.maximum(prefixes, 1), graded.inputs.given.get(THINKING)
+    if thought is None:
+        advantages = advantages_of_parts(scored, parts, method.advantage)[:, :, [0, 2]]
+        ends = [begun, length + prefixes]
+    else:
+        first = np.where(prefixes > 0, 0, np.where(thought > 0, 1, 2))
+        advantages = advantages_of_parts(scored, parts, method.advantage, first)
+        ends = [begun, np.maximum(begun, prefixes + thought), length + prefixes]
+    sections = np.diff(np.stack(ends, axis=2), axis=2, prepend=0).astype(np.int64)
+    if method.loss.ending_tokens == "policy":
+        _add_endings(graded, sections, prefixes)
+    weights = np.array([part.weight for part in parts])
+    return ScoredStep(graded, values * weights, advantages, sections, _equal(scored))
+
+
+def _add_endings(graded: GradedStep, sections: Ints, prefixes: Ints) -> None:
+    """Add what ended a response's thinking to the section that the last token of the thinking is in."""
+    places = np.ndindex(prefixes.shape)
+    for place, one in zip(places, graded.rollouts, strict=True):
+        for each in one.response.inserted:
+            section = int(np.searchsorted(sections[place].cumsum(), each.after + prefixes[place]))
+            sections[(*place, section)] += len(each.tokens)
 
 
 def _equal(advantages: Floats) -> float:
@@ -157,18 +177,19 @@ def with_gradient(scored: ScoredStep) -> list[int]:
     return [int(at) for at in np.flatnonzero(moved)]
 
 
-def batch_of(scored: ScoredStep) -> TrainBatch:
+def batch_of(scored: ScoredStep, form: Loss = PLAIN) -> TrainBatch:
     """Return the batch of scored rollouts: a prefix that is trained and the response, with the engine's numbers."""
     rollouts = scored.graded.rollouts
     triples = [(one.request.prompt, one.response, one.question.trained_prefix) for one in rollouts]
+    endings = form.ending_tokens == "policy"
     batch = TrainBatch.of(
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
         [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
-        [response.gaps(lead) for _, response, lead in triples],
+        None if endings else [response.gaps(lead) for _, response, lead in triples],
         [one.question.asked for one in rollouts] if rollouts[0].question.asked else (),
     )
-    counts = [count for _, one, lead in triples for count in (lead, len(one.tokens))]
-    drawn = torch.from_numpy(np.repeat([False, True] * len(triples), counts))
+    given = [[(0, lead), *(one.gaps(lead) if endings else ())] for _, one, lead in triples]
+    drawn = _drawn(given, batch.trained.tolist())
     logprobs = _engines(scored.logprobs, drawn)
     same = all(one.response.behaviour is one.response.logprobs for one in rollouts)
     return replace(
@@ -178,6 +199,15 @@ def batch_of(scored: ScoredStep) -> TrainBatch:
         behaviour=logprobs if same else _engines(_join([one.response.behaviour for one in rollouts]), drawn),
         advantages=expand_to_tokens(scored.advantages, scored.sections),
     )
+
+
+def _drawn(given: Sequence[Sequence[tuple[int, int]]], trained: Sequence[int]) -> torch.Tensor:
+    """Return which trained tokens the engine drew: those of rows but for what they were given, as places and counts."""
+    drawn = np.ones(sum(trained), dtype=np.bool_)
+    for begin, row in zip(np.cumsum([0, *trained]).tolist(), given, strict=False):
+        for first, count in row:
+            drawn[begin + first : begin + first + count] = False
+    return torch.from_numpy(drawn)
 
 
 def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
@@ -248,6 +278,8 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
         "verifier_timeouts": float(counts["timeout"]),
         "verifier_failures": float(counts["failed"]),
     }
+    for name, column in _phase_columns(graded).items():
+        metrics[name] = float(np.mean(column))
     if counts[REWARD]:
         metrics["reward_failures"] = float(counts[REWARD])
     if len(graded.forced.values):
@@ -293,6 +325,13 @@ wording and `budget` what was written into its prompt, both null where there is 
 `unsettled` has a reason for each of its answers that was not judged, and each function of the reward's that failed at it; it
 is null where there are none. `parts` are the reward's, one a split, and `advantages` those of the sections that have tokens,
 before any normalisation over the batch; both are null where `text` is, so that a large step keeps a sample of them."""
+PHASES: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
+"""Columns that are there with phases: the tokens of a response's thinking, and whether that was ended by force."""
+
+
+def rollouts_schema(method: Ppo) -> dict[str, Any]:
+    """Return the columns of `rollouts.parquet` and of `monitor.parquet`."""
+    return ROLLOUTS if method.rollout.solution is None else ROLLOUTS | PHASES
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
@@ -329,12 +368,22 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
         "bare": [[correct for _, correct in answers] for answers in graded.prefixes],
         "text": graded.texts or nothing,
         "unsettled": [list(reasons) or None for reasons in graded.unsettled] or nothing,
+        **_phase_columns(graded),
         "parts": [row.tolist() if keeps else None for row, keeps in zip(rewards, kept, strict=True)],
         "advantages": [
             row[tokens > 0].tolist() if keeps else None
             for row, tokens, keeps in zip(advantages, sections, kept, strict=True)
         ],
     }
+
+
+def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
+    """Return the columns of `PHASES`, and none for responses without."""
+    thought = graded.inputs.given.get(THINKING)
+    if thought is None:
+        return {}
+    ended = [bool(one.response.inserted) for one in graded.rollouts]
+    return {"thinking": thought.ravel().astype(int).tolist(), "thinking_ended": ended}
 
 
 def combine_rounds(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:

@@ -31,6 +31,7 @@ from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
+from runners.rollout.phases import Phases
 from runners.rollout.questions import (
     Question,
     Wordings,
@@ -41,7 +42,7 @@ from runners.rollout.questions import (
 )
 from runners.train.advantages import TRIED, Own
 from runners.train.batch import TrainBatch, spread_batch
-from runners.train.gather import ROLLOUTS, StepData, make_step
+from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
@@ -288,7 +289,8 @@ class PpoStage(StageRunner):
 
     def write_tables(self, folder: Path, steps: int) -> None:
         """Write `rollouts.parquet` and `monitor.parquet`."""
-        join_parquet([self._file(number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
+        schema = rollouts_schema(self.method)
+        join_parquet([self._file(number) for number in range(steps)], schema, folder / "rollouts.parquet")
         self.tracks.write_table(folder, steps)
 
     def _make(self, number: int, before: StepData | None) -> StepData:
@@ -361,6 +363,7 @@ class PpoStage(StageRunner):
         context, method, job, grading = self.context, self.method, self.job, self.context.stage.data.grading
         tokenizer, opening = context.loaded.tokenizer, self.opened
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
+        phases = Phases.of(method.rollout, context.model, tokenizer)
         functions = {}
         for term in method.reward.terms:
             python = Python(function=term.function, **term.limits)
@@ -404,7 +407,7 @@ class PpoStage(StageRunner):
         opening.callback(ahead.close, drop=True)
         sampling = sampling_of(method.rollout, stop, logprobs=True)
         return RolloutSampler(
-            generator=Generator(self.engine, tokenizer, sampling, method.forcing),
+            generator=Generator(self.engine, tokenizer, sampling, method.forcing, phases),
             grader=grader,
             ahead=ahead,
             rollouts=method.batch.rollouts,
@@ -480,7 +483,9 @@ def _longest(context: StageContext, method: Ppo) -> int | None:
     if context.job.resources.engine == "embedded" or tools is not None:
         return None
     prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
-    return prompt + method.rollout.max_tokens + forced_length(method.forcing, tokenizer)
+    phases = Phases.of(method.rollout, context.model, tokenizer)
+    ending = 0 if phases is None else len(phases.ending)
+    return prompt + method.rollout.max_tokens + ending + forced_length(method.forcing, tokenizer)
 
 
 def _open_talk(

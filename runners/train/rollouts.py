@@ -29,7 +29,7 @@ from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.conversations import EarlierTurn, Talk
 from runners.draws import exit_places, purpose
-from runners.engine.protocol import Forced, Request, Response
+from runners.engine.protocol import NOTHING, Forced, Request, Response
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
@@ -49,10 +49,13 @@ from runners.verify import answer_row
 READ: Mapping[str, Callable[[Response, Callable[[], str]], float]] = {
     "ended": lambda response, text: float(response.finish == "stop"),
 }
-"""The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's."""
+"""The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's, and
+`thinking` is found with the phases."""
 LEAST_ENDED = 8
 REWARD = "reward"
 """The start of the reason of a response at which Python of the reward failed."""
+THINKING = "thinking"
+"""The number that responses in phases are given: how many of their tokens are thinking."""
 KEPT_TEXT = 1 << 20
 """Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 
@@ -226,7 +229,7 @@ def reward_inputs(
     sampler: RolloutSampler, asked: Sequence[Question], responses: Sequence[Response]
 ) -> RewardInputs:
     """Return the step's arrays as far as they are known before anything is graded."""
-    shape = (-1, sampler.rollouts)
+    shape, phases = (-1, sampler.rollouts), sampler.generator.phases
     questions = asked[:: sampler.rollouts]
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
     places, present = _places(sampler, questions, responses)
@@ -234,6 +237,9 @@ def reward_inputs(
     for name in READ.keys() & {each.field for each in walk(sampler.reward) if isinstance(each, Given)}:
         read = [READ[name](each, partial(sampler.grader.text, each.sequence())) for each in responses]
         given[name] = np.array(read).reshape(shape)
+    if phases is not None:
+        thought = [phases.thought(one.prompt, each) or 0 for one, each in zip(asked, responses, strict=True)]
+        given[THINKING] = np.array(thought, dtype=float).reshape(shape)
     # What the user's functions give is known once all is graded.
     given.update((name, np.zeros(length.shape)) for name in sampler.reward.functions)
     references = [sampler.references[q.id] for q in questions] if sampler.references else []
@@ -354,9 +360,6 @@ def _bare_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
     return verdict
 
 
-NOTHING = Response((), (), (), "length", ())
-
-
 @dataclass(frozen=True, slots=True)
 class OpenQuestions:
     """Questions that no step has learnt from yet, the oldest first, after `rounds` draws of questions.
@@ -366,11 +369,6 @@ class OpenQuestions:
 
     rounds: int = 0
     responses: Mapping[tuple[int, int], tuple[Response, ...]] = field(default_factory=dict)
-
-
-def goes_on(response: Response, longest: int) -> bool:
-    """Return whether a response is neither at its end nor `longest` tokens long."""
-    return response.finish != "stop" and len(response.tokens) < longest
 
 
 def sample_segments(
@@ -384,13 +382,11 @@ def sample_segments(
     While there are too few, a round draws new questions, and each open response goes on for at most `segment` tokens.
     `draw(k)` gives the questions of round k.
     """
-    began, longest = now(), sampler.generator.sampling.max_tokens
-    draw = cache(draw)
+    began, draw = now(), cache(draw)
     wanted = len(draw(under_way.rounds))
 
     def done() -> list[tuple[int, int]]:
-        every = under_way.responses.items()
-        return [place for place, responses in every if not any(goes_on(one, longest) for one in responses)]
+        return [place for place in under_way.responses if not any(_rooms(sampler, draw, under_way, place))]
 
     while len(done()) < wanted:
         under_way = _round(sampler, draw, segment, under_way)
@@ -412,6 +408,18 @@ def _ask(
     return sampler.ask(draw(number)[position], number, position)
 
 
+def _rooms(
+    sampler: RolloutSampler,
+    draw: Callable[[int], Sequence[Question]],
+    under_way: OpenQuestions,
+    place: tuple[int, int],
+) -> list[int]:
+    """Return how many tokens each response to an open question may still get."""
+    asked = _ask(sampler, draw, place)
+    pairs = zip(asked, under_way.responses[place], strict=True)
+    return [sampler.generator.go_on(request, response)[1] for (_, request), response in pairs]
+
+
 def _round(
     sampler: RolloutSampler,
     draw: Callable[[int], Sequence[Question]],
@@ -419,23 +427,21 @@ def _round(
     under_way: OpenQuestions,
 ) -> OpenQuestions:
     """Begin new questions, and let all open responses go on for a segment."""
-    sampling, number = sampler.generator.sampling, under_way.rounds
+    generator, number = sampler.generator, under_way.rounds
     responses = {place: list(each) for place, each in under_way.responses.items()}
     responses |= {(number, at): [NOTHING] * sampler.rollouts for at in range(len(draw(number)))}
     # The last segment of a response may be a shorter one: those of a length are asked for together.
     by_length: dict[int, list[tuple[tuple[int, int], int, Request]]] = {}
     for place, each in responses.items():
-        asked = _ask(sampler, draw, place)
-        for rollout, ((_, request), response) in enumerate(zip(asked, each, strict=True)):
-            count = len(response.tokens)
-            if goes_on(response, sampling.max_tokens):
-                request = Request((*request.prompt, *response.tokens), request.seed, request.drawn + count)
-                length = min(segment, sampling.max_tokens - count)
-                by_length.setdefault(length, []).append((place, rollout, request))
+        for rollout, (_, request) in enumerate(_ask(sampler, draw, place)):
+            each[rollout], room = generator.go_on(request, each[rollout])
+            if room:
+                by_length.setdefault(min(segment, room), []).append((place, rollout, request))
     for length, rows in sorted(by_length.items(), reverse=True):
-        continued = sampler.generator.engine.generate(
-            [request for _, _, request in rows], replace(sampling, max_tokens=length)
+        continued = generator.engine.generate(
+            [request.after(responses[place][rollout]) for place, rollout, request in rows],
+            replace(generator.sampling, max_tokens=length),
         )
-        for (place, rollout, _), more in zip(rows, continued, strict=True):
-            responses[place][rollout] = responses[place][rollout].then(more)
+        for (place, rollout, request), more in zip(rows, continued, strict=True):
+            responses[place][rollout], _ = generator.go_on(request, responses[place][rollout].then(more))
     return OpenQuestions(number + 1, {place: tuple(each) for place, each in responses.items()})

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.protocol import Response, look, looking
+from runners.engine.protocol import Inserted, Response, look, looking
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
@@ -107,8 +107,9 @@ RESPONSE: dict[str, Any] = {
     "finish": pl.String,
     "weight_versions": pl.List(pl.Int64),
 }
-OPEN = {"draw": pl.Int64, "position": pl.Int64, **RESPONSE}
-"""A row for each response to an open question: where the question was drawn, and the response."""
+OPEN = {"draw": pl.Int64, "position": pl.Int64, **RESPONSE, "thought": pl.Int64, "ending": pl.List(pl.Int64)}
+"""A row for each response to an open question: where the question was drawn, the response, and what ended its thinking
+after how many tokens, if anything did."""
 
 
 def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> None:
@@ -126,7 +127,7 @@ def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> No
     # Later steps go on from what the last one left open.
     under_way = waiting[max(waiting)].open_questions if waiting else OpenQuestions()
     rows = [
-        (draw, position, *(getattr(response, name) for name in RESPONSE))
+        (draw, position, *(getattr(response, name) for name in RESPONSE), *_ended(response))
         for (draw, position), responses in under_way.responses.items()
         for response in responses
     ]
@@ -169,13 +170,20 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
         steps[number] = StepData(batch, each["metrics"], table, each["seconds"])
     responses: dict[tuple[int, int], tuple[Response, ...]] = {}
     rows = _unpacked(tensors["open"]).iter_rows()
-    for draw, position, tokens, logprobs, behaviour, finish, versions in rows:
-        response = Response(tuple(tokens), tuple(logprobs), tuple(behaviour), finish, tuple(versions))
+    for draw, position, tokens, logprobs, behaviour, finish, versions, thought, ending in rows:
+        inserted = () if thought is None else (Inserted(thought, tuple(ending), turn=False),)
+        response = Response(
+            tuple(tokens), tuple(logprobs), tuple(behaviour), finish, tuple(versions), inserted
+        )
         responses[draw, position] = (*responses.get((draw, position), ()), response)
     if steps:
         last = max(steps)
         steps[last] = replace(steps[last], open_questions=OpenQuestions(facts["rounds"], responses))
     return steps
+
+
+def _ended(response: Response) -> tuple[int | None, tuple[int, ...] | None]:
+    return next(((each.after, each.tokens) for each in response.inserted), (None, None))
 
 
 def _packed(frame: pl.DataFrame) -> Tensor:

@@ -20,7 +20,7 @@ from runners.clock import now, spent
 from runners.draws import permutation, purpose
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import Question
-from runners.train.gather import ROLLOUTS, StepData, rollout_columns, score
+from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step
 
@@ -94,7 +94,7 @@ class Tracks:
         monitor = self.method.monitor
         if monitor is not None and self.method.reward.monitors:
             paths = [self._path(number) for number in range(0, steps, monitor.every)]
-            join_parquet(paths, ROLLOUTS, folder / "monitor.parquet")
+            join_parquet(paths, rollouts_schema(self.method), folder / "monitor.parquet")
 
     def _remember(self, table: pl.DataFrame) -> None:
         for question, tokens, correct in table.select(REMEMBERED).iter_rows():
@@ -140,7 +140,7 @@ class Tracks:
         graded = sample_step(plain, [self.questions[i] for i in chosen], number)
         scored = score(graded, self.method.model_copy(update={"reward": PLAIN}))
         columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
-        return pl.DataFrame(columns, schema=ROLLOUTS)
+        return pl.DataFrame(columns, schema=rollouts_schema(self.method))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.parquet"

@@ -16,6 +16,7 @@ from itertools import islice
 import polars as pl
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex, Whole
+from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
 from runners.verify.final import BOX, LONGEST_RESPONSE, final_answer, final_answers
 
 Place = tuple[int, str]
@@ -62,8 +63,8 @@ class Thinking:
     A text whose thinking is not over is thinking up to the first closing mark, whether it opens it or its prompt did.
     """
 
-    open: str = "<think>"
-    close: str = "</think>"
+    open: str = THINK_OPEN
+    close: str = THINK_CLOSE
     over: bool = False
 
     def outside(self, text: str) -> Iterator[tuple[int, int]]:

@@ -69,6 +69,8 @@ BUT = {
     "stage Sampling.temperature": "train sample",
     "stage Sampling.top_p": "train sample",
     "stage Sampling.top_k": "train sample",
+    "stage Sampling.solution": "train sample",
+    "stage Sampling.ending": "train sample",
     # Budgets are found by a task of their own; on what, is which tasks it reads.
     "stage OracleBudgets.n": "budgets train",
     "stage OracleBudgets.l_max": "budgets train",

@@ -87,5 +87,5 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
 
 def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
     known = {name for name, each in READINGS.items() if "a reward" in each.known}
-    assert known == {*READ, "mode"}
+    assert known == {*READ, "mode", "thinking"}
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

@@ -61,7 +61,7 @@ WITHOUT_SPEC = {
     "shorter_better",
     "cosine_length",
 }
-OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler"}
+OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler", "elastic"}
 ALONE = {
     "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "hapo", "pass_at_k",
     "rlpr", "rent", "grpo_care", "opd", "gkd", "opsdc", *OF_SETTINGS

@@ -56,6 +56,8 @@ MODEL = Model(
     ),
     context=96,
     prompt=Prompt(template="{question}"),
+    think_open="<think>",
+    think_close="</think>",
 )
 FORCING = Forcing(text="</think> answer \\boxed{", answer_tokens=1)
 

@@ -195,7 +195,7 @@ def test_a_bound_cuts_the_sum_of_a_rewards_parts():
     for bound, prefix, rest in ((None, 1.5, 1.0), (1.2, 1.2, 1.0), (0.5, 0.5, 0.5)):
         rule = Advantage(bound=bound)
         found = advantages_of_parts(normalised_parts(values, parts, rule), parts, rule)
-        assert found.tolist() == [[[prefix, rest], [-prefix, -rest]]]
+        assert found.tolist() == [[[prefix, rest, rest], [-prefix, -rest, -rest]]]
 
 
 @pytest.mark.parametrize("std", ["population", "sample"])

@@ -32,6 +32,10 @@ NEEDS = {
     ),
     "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
     "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
+    "loss.ending_tokens": (
+        "rollout { solution = 1K tokens }",
+        "is of what ends thinking by force, and nothing ends it",
+    ),
     "loss.entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
     "loss.gate_up": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
     "loss.gate_down": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
@@ -88,6 +92,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         **dict.fromkeys(("teacher", "teacher_wording"), taught),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
         "loss.top_k": stage["loss.estimator"].word in WHOLE,
+        "loss.ending_tokens": "rollout.solution" in stage,
         "loss.entropy_share": bool(stage.record.data("entropy")),
         **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.ir.kinds import KINDS
+from reodsl.ir.model import THINK_CLOSE
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language.checks.cases import (
@@ -294,8 +295,13 @@ def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
     if stage.reward is not None and stage.reward.uses & {"forced", "truth"} and forcing is not None:
-        forced = _count_forcing_tokens(forcing, case.model) + int(forcing.data("answer_tokens"))
-    total = int(prompt.number) + int(response.number) + forced
+        forced = _count_tokens(str(forcing.data("text")), case.model) + int(forcing.data("answer_tokens"))
+    ending = (
+        _count_tokens(stage["rollout.ending"].word or THINK_CLOSE, case.model)
+        if "rollout.solution" in stage
+        else 0
+    )
+    total = int(prompt.number) + int(response.number) + ending + forced
     over = total - room.number
     if over <= 0:
         return
@@ -303,17 +309,17 @@ def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     lower = [f"`{name}`" for name, size in sizes.items() if size > over]
     helps = f"lower {' or '.join(lower)} by {over} tokens"
     if not lower:
-        helps = f"lower both to {room.number - forced} tokens together, or take a model with a longer context"
-    parts = f"prompt {prompt.number} + response {response.number}" + (
-        f" + forced answer {forced}" if forced else ""
-    )
+        helps = f"lower both to {room.number - ending - forced} tokens together, or take a model with a longer context"
+    parts = f"prompt {prompt.number} + response {response.number}"
+    parts += f" + end of thinking {ending}" if ending else ""
+    parts += f" + forced answer {forced}" if forced else ""
     message = f"{parts} are {total} tokens, past the model's context of {room.number}"
     yield finding_at(error, "E0501", message, [*response.set_here, *prompt.set_here, *room.set_here], helps)
 
 
-def _count_forcing_tokens(forcing: Record, model: Record | None) -> int:
-    """Return about how many tokens a forcing text is: its words for a word-level vocabulary, else a third of its letters."""
-    source, text = model.sub("source") if model is not None else None, str(forcing.data("text"))
+def _count_tokens(text: str, model: Record | None) -> int:
+    """Return about how many tokens a text is: its words for a word-level vocabulary, else a third of its letters."""
+    source = model.sub("source") if model is not None else None
     if source is not None and source.kind == "architecture":
         return len(text.split())
     return len(text) // CHARACTERS_PER_TOKEN
@@ -370,4 +376,67 @@ def check_turns(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "has several turns",
             others=[turns],
             help="train on what tools said by `ppo`, which leaves it out, or take a pool of data without `tools`",
+        )
+
+
+@stage_check
+def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0538: a stage or a pool whose thinking cannot have tokens of its own, or a reward that asks for its phases."""
+    pool, data = stage.pool, stage.record.sub("data")
+    if pool is not None:
+        yield from _check_phases(View(pool), "", case.model, [pool.sub("data")])
+    if stage.method != "ppo":
+        return
+    yield from _check_phases(stage, "rollout.", case.model, [data])
+    if stage.reward is not None and "thinking" in stage.reward.uses and "rollout.solution" not in stage:
+        yield stage["reward"].error(
+            "E0538",
+            "the reward tells a response's thinking from its solution, and the rollouts have no phases",
+            "reads `thinking`",
+            help="give the solution tokens of its own: `rollout { solution = 1K tokens }`",
+        )
+
+
+@case_check
+def check_suite_phases(case: Case) -> Iterator[Diagnostic]:
+    """Report E0538: a suite whose thinking cannot have tokens of its own."""
+    benchmarks = list_records(case.suite, "benchmarks")
+    yield from _check_phases(case.evaluation, "", case.model, [each.sub("data") for each in benchmarks])
+
+
+def _check_phases(
+    rule: View, place: str, model: Record | None, data: Sequence[Record | None]
+) -> Iterator[Diagnostic]:
+    """Report E0538 for a rule of sampling at a place in a record, and the data whose questions are asked by it."""
+    solution, ending, most = (rule[place + name] for name in ("solution", "ending", "max_tokens"))
+    if ending.word and not solution.slot:
+        message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
+        yield ending.error("E0538", message, "has no effect", help="add `solution = 1K tokens`")
+    if solution.slot is None:
+        return
+    mark = (model.data("think.close") if model is not None else None) or THINK_CLOSE
+    if ending.word and mark not in ending.word:
+        yield ending.error(
+            "E0538",
+            f"what ends the thinking has no `{mark}` in it, and the model would think on",
+            f"no `{mark}`",
+            help=f"write `{mark}` at its end",
+        )
+    if most.slot is not None and solution.number >= most.number:
+        half = write_quantity(Quantity(max(1, int(most.number) // 2), TOKENS))
+        yield solution.error(
+            "E0538",
+            f"a solution of {solution.number} tokens leaves none of {most.number} for thinking",
+            "as long as the response",
+            *most.set_here,
+            help=f"write `solution = {half}`, or raise `max_tokens`: it counts thinking and solution together",
+        )
+    tools = next((each for each in data if each is not None and each.sub("tools") is not None), None)
+    if tools is not None:
+        yield solution.error(
+            "E0538",
+            "a response of several turns thinks in each of them",
+            "which turn's solution?",
+            View(tools)["tools"].label("responses have several turns"),
+            help="take `solution` out, or ask questions of data without `tools`",
         )

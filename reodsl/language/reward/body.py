@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, warning
 from reodsl.ir.base import Node
@@ -26,7 +26,7 @@ from reodsl.ir.expression import (
     Tokens,
 )
 from reodsl.ir.expression import walk as walk_expression
-from reodsl.ir.reward import Let, Metric, Part, Track
+from reodsl.ir.reward import Earner, Let, Metric, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
@@ -477,17 +477,19 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part
     first, *rest = term.call.args or (None,)
     if first is None or first.name is not None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "`z` takes what it normalises", term.call, "write `z(correct(y))`")
-    on: Literal["response", "prefix"] = "response"
+    on: Earner = "response"
     for arg in rest:
         match arg:
-            case tree.Arg(name=tree.Ident("on"), value=tree.Name("response")):
-                on = "response"
-            case tree.Arg(name=tree.Ident("on"), value=tree.Name("prefix")):
-                on = "prefix"
+            case tree.Arg(
+                name=tree.Ident("on"),
+                value=tree.Name("response" | "prefix" | "thinking" | "solution" as word),
+            ):
+                on = word
             case _:
-                fail(
-                    body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, "write `on: prefix`"
-                )
+                helps = "write `on: prefix`, `on: thinking` or `on: solution`"
+                fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, helps)
+    if on in ("thinking", "solution"):
+        body.uses.add("thinking")
     measured = type_expression(body, first.value)
     if measured.unit != PLAIN:
         helps = "divide by a length, such as `mean(len(z) for z in group)`"

@@ -489,7 +489,7 @@ def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
         helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
         fail(body, "E0301", f"`{name}` of responses of `ref` and of `{HISTORY}` is not kept", expr, helps)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
-    unit = TOKENS if reading.tokens else PLAIN
+    unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
     return Typed(Given(of=of, field=field), unit, reading.low, high, reading.condition)
 
 

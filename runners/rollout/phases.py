@@ -1,0 +1,90 @@
+"""Let a response think and then answer, each within tokens of its own: where it has thought for long enough, it is told so.
+
+Source: Xu et al. 2025, Scalable Chain of Thoughts via Elastic Reasoning (arXiv 2505.05315): separate budgets.
+
+What ends the thinking by force stands beside the model's own tokens, as what tools say does: limits, lengths and
+log-probabilities do not count it, and training reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reodsl.ir import training
+from reodsl.ir.model import Model
+from runners.answers import marks_of, thinking_after, tokens_of_thinking
+from runners.engine.protocol import NOTHING, Engine, Inserted, Request, Response, Sampling
+from runners.models.tokenizer import require_written
+from runners.prompts import continuation_tokens
+from runners.verify import Thinking
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """The tokens that thinking may have, those of the solution after it, and what ends thinking that has no more.
+
+    Thinking is all up to the first closing mark, which is its last token, or nothing where the prompt ends in that mark.
+    A response that ends before is thinking alone.
+    """
+
+    thinking: int
+    solution: int
+    ending: tuple[int, ...]
+    marks: Thinking
+    tokenizer: Any
+
+    @staticmethod
+    def of(rule: training.Sampling, model: Model, tokenizer: Any) -> Phases | None:
+        """Return the phases of a sampling rule, if it has any. Raises E0810 where the tokenizer lacks the ending's words."""
+        if rule.solution is None:
+            return None
+        marks = marks_of(model)
+        ending = rule.ending or marks.close
+        require_written(tokenizer, ending, "the text that ends thinking")
+        tokens = continuation_tokens(tokenizer, ending)
+        return Phases(rule.max_tokens - rule.solution, rule.solution, tokens, marks, tokenizer)
+
+    def thought(self, prompt: Sequence[int], response: Response) -> int | None:
+        """Return how many of its tokens are a response's thinking; None while that goes on."""
+        if response.inserted:
+            return response.inserted[0].after
+        if thinking_after(self.marks, self.tokenizer, prompt).over:
+            return 0
+        tokens = response.tokens[: self.thinking]
+        found = tokens_of_thinking(self.marks, self.tokenizer, tokens)
+        ended = response.finish == "stop" and len(tokens) == len(response.tokens)
+        return len(tokens) if found is None and ended else found
+
+    def go_on(self, prompt: Sequence[int], response: Response) -> tuple[Response, int]:
+        """Return a response as it goes on, and how many tokens it may get: 0 for one at its end.
+
+        Its thinking is ended where it has used its tokens, and it is cut where its solution has more than its own.
+        """
+        thought = self.thought(prompt, response)
+        if thought is None and len(response.tokens) >= self.thinking:
+            response = response.first(self.thinking).with_inserted(
+                Inserted(self.thinking, self.ending, turn=False)
+            )
+            thought = self.thinking
+        most = self.thinking if thought is None else thought + self.solution
+        response = response.first(most)
+        return response, 0 if response.finish == "stop" else most - len(response.tokens)
+
+
+def draw_phases(
+    engine: Engine, requests: Sequence[Request], sampling: Sampling, phases: Phases
+) -> list[Response]:
+    """Return a response to each request, whose thinking and solution keep to their tokens."""
+    responses = [NOTHING] * len(requests)
+    going = list(range(len(requests)))
+    while going:
+        rooms = {}
+        for at in going:
+            responses[at], rooms[at] = phases.go_on(requests[at].prompt, responses[at])
+        going = [at for at, room in rooms.items() if room]
+        asked = [requests[at].after(responses[at], rooms[at]) for at in going]
+        for at, more in zip(going, engine.generate(asked, sampling) if asked else (), strict=True):
+            responses[at] = responses[at].then(more)
+    return responses
