@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from reodsl.ir import cluster, data, model, study, task, training
+from reodsl.ir import cluster, data, model, study, task, training, wording
 from reodsl.ir.setting import Kind, kinds_in
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for module in (training, model, data, task, study, cluster) for kind in kinds_in(module)
+    kind.name: kind
+    for module in (training, model, wording, data, task, study, cluster)
+    for kind in kinds_in(module)
 }
 
 DECLARED = (

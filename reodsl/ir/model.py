@@ -17,16 +17,13 @@ from reodsl.ir.setting import (
     TOP_P,
     WORDS,
     A,
-    Between,
     Block,
-    Either,
     Flag,
     Kind,
     Many,
     Num,
     Text,
     kind,
-    placed,
     setting,
     settings_below,
 )
@@ -176,43 +173,6 @@ class Prompt(IR):
         default=" {reply} ",
         later=True,
     )
-
-
-@kind("wording", parents=("wording",))
-class Wording(IR):
-    """A way to ask, laid over a model's prompt.
-
-    `{budget}` in its texts is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
-    """
-
-    presentation = frozenset({"name"})
-    name: str = ""
-    question: str = setting(Text(), "the text around `{question}`", default="{question}")
-    system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
-    prefix: str = setting(Text(nonempty=False), "what the response is made to begin with", default="")
-    budget: ClassVar[Any] = setting(
-        Either((Many(TOKENS), Between(TOKENS))),
-        "what `{budget}` is drawn from for each question: a list, or all of a range",
-        "budget = 100 tokens..4000 tokens",
-        required=False,
-    )
-    budgets: tuple[int, ...] = placed("budget", default=())
-    low: int | None = placed("budget", default=None)
-    high: int | None = placed("budget", default=None)
-
-    @property
-    def draws(self) -> bool:
-        """Return whether each question is given a budget."""
-        return bool(self.budgets) or self.low is not None
-
-    def over(self, prompt: Prompt) -> Prompt:
-        """Return the prompt that asks this way; what the wording does not set stays as it was."""
-        changes = {
-            "template": prompt.template.replace("{question}", self.question),
-            "system": prompt.system if self.system is None else self.system,
-            "prefix": prompt.prefix + self.prefix,
-        }
-        return prompt.model_copy(update=changes)
 
 
 @kind("forcing", parents=("forcing",))

@@ -123,7 +123,12 @@ class Either:
     options: tuple[Type, ...]
 
 
-Type: TypeAlias = Num | Text | Flag | OneOf | Many | Between | A | Block | Either
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on a question, in the language of rewards."""
+
+
+Type: TypeAlias = Num | Text | Flag | OneOf | Many | Between | A | Block | Either | Condition
 WORDS = OneOf(())
 """The words of the annotation's `Literal`."""
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
-from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.model import Forcing, Model
 from reodsl.ir.reward import Measure
 from reodsl.ir.setting import (
     CHECKPOINT,
@@ -37,6 +37,7 @@ from reodsl.ir.setting import (
     settings_of,
 )
 from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source
+from reodsl.ir.wording import Wording
 
 CONFIDENCE = 0.95
 """The confidence of intervals if a spec names none."""

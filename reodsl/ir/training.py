@@ -10,7 +10,7 @@ from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
 from reodsl.ir.expression import UNDER
-from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.model import Forcing, Model
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
 from reodsl.ir.setting import (
@@ -55,6 +55,7 @@ from reodsl.ir.setting import (
     settings_below,
     settings_of,
 )
+from reodsl.ir.wording import Wording
 
 Engine = Literal["embedded", "sglang"]
 ENGINE = setting(

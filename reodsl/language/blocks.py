@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Block, Kind, Many, Num, Text
+from reodsl.ir.setting import Block, Condition, Kind, Many, Num, Text
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import bind_argument, check_length, evaluate, evaluate_as
@@ -21,6 +21,7 @@ from reodsl.language.fitting import describe_type
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.hints import BLOCK_NAMES, report_setting
 from reodsl.language.modules import ParsedFile, describe_duplicate
+from reodsl.language.reward.selection import type_question_condition
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
@@ -163,7 +164,10 @@ def _lay_setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc:
     type_ = field.type
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)
-    value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
+    if isinstance(type_, Condition):
+        value = type_question_condition(ctx, item.value, scope)
+    else:
+        value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
     if item.op == "+=":
         before = record.get(name)
         if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):

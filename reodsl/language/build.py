@@ -43,7 +43,6 @@ from reodsl.ir.model import (
     Package,
     Prompt,
     Served,
-    Wording,
     WordTokenizer,
 )
 from reodsl.ir.reward import (
@@ -87,6 +86,7 @@ from reodsl.ir.training import (
     Stage,
     Start,
 )
+from reodsl.ir.wording import Wording
 from reodsl.language import values
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
@@ -280,6 +280,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "tokenizer": WordTokenizer,
         }.items()
     },
+    "condition": lambda record: record.expression,  # type: ignore[attr-defined]
     "data": data,
     "optim": optimizer,
     "suite": suite,

@@ -7,7 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.ir.names import Form
-from reodsl.ir.setting import A, Between, Block, Either, Flag, Many, Num, OneOf, Setting, Text, Type
+from reodsl.ir.setting import (
+    A,
+    Between,
+    Block,
+    Condition,
+    Either,
+    Flag,
+    Many,
+    Num,
+    OneOf,
+    Setting,
+    Text,
+    Type,
+)
 from reodsl.language.hints import explain_method, suggest_declaration
 from reodsl.language.units import (
     Dimension,
@@ -62,6 +75,8 @@ def describe_type(type_: Type) -> str:
             return type_.of or " or ".join(f"{article(kind)} {kind}" for kind in type_.kinds)
         case Block():
             return "a block { … }"
+        case Condition():
+            return "a condition on a question"
         case Either():
             return ", or ".join(describe_type(option) for option in type_.options)
 
@@ -136,6 +151,8 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
             if isinstance(value.data, Record) and value.data.kind == type_.kind:
                 return value
             return _refuse_kind(value, type_)
+        case Condition():
+            return value
         case Either():
             misfits = []
             for option in type_.options:

@@ -185,6 +185,14 @@ class DeclaredExperiment(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TypedCondition(Record):
+    """A condition on a question, in types; `reads` are what it reads of one: `ref` or `given`."""
+
+    expression: Any
+    reads: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeclaredArm(Record):
     """A name in a study for an experiment or a checkpoint."""
 

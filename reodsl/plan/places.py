@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.graph.task import ARMS, Graph, Task
 from reodsl.ir import Origin, Spec
-from reodsl.ir.model import Wording
 from reodsl.ir.reward import Let
 from reodsl.ir.reward_text import as_written, expression_text, let_names, value_text
 from reodsl.ir.study import Arm, Suite
 from reodsl.ir.training import Experiment, FromResults, FromTraining, Ppo, Source, Stage
+from reodsl.ir.wording import Wording
 
 Path = tuple[str, ...]
 

@@ -16,7 +16,7 @@ from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
 from reodsl.ir.expression import Number
-from reodsl.ir.model import Forcing, Model, ModelSource, Wording
+from reodsl.ir.model import Forcing, Model, ModelSource
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
 from reodsl.ir.training import (
@@ -35,6 +35,7 @@ from reodsl.ir.training import (
     Stage,
     Start,
 )
+from reodsl.ir.wording import Wording
 from reodsl.price.machine import label_cluster
 
 
@@ -345,6 +346,7 @@ class _Shrinking:
         return _replace(
             wording,
             budgets=_distinct(map(self.tokens, wording.budgets)),
+            when=self.scaled(wording.when),
             low=None if wording.low is None else self.tokens(wording.low),
             high=None if wording.high is None else self.tokens(wording.high),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.ir.model import Model, Prompt, Wording
+from reodsl.ir.model import Model, Prompt
 from reodsl.ir.training import Ppo
+from reodsl.ir.wording import Wording
 from runners.draws import purpose
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 
@@ -116,7 +117,8 @@ class Wordings:
     """The wordings of a stage's questions. Without any, each rollout has the question's own prompt.
 
     `learn_prefix` makes a wording's prefix part of what is trained. `longest` bounds a prompt without it. A teacher is asked
-    in the words of `teacher`, or reads what the policy does.
+    in the words of `teacher`, or reads what the policy does. `choose` gives the place of a question's wording, where a
+    property of the question decides.
     """
 
     prompt: Prompt
@@ -127,9 +129,12 @@ class Wordings:
     learn_prefix: bool = False
     longest: int | None = None
     teacher: Wording | None = None
+    choose: Callable[[Question], int | None] = lambda _: None
 
     @staticmethod
-    def of(method: Ppo, model: Model, tokenizer: Any, seed: int) -> Wordings:
+    def of(
+        method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[Question], int | None]
+    ) -> Wordings:
         """Return the wordings of a stage with this method."""
         return Wordings(
             model.prompt,
@@ -140,6 +145,7 @@ class Wordings:
             method.learns_prefix,
             method.max_prompt,
             method.teacher_wording,
+            choose,
         )
 
     def ask(self, question: Question, draw: int, position: int, rollouts: int) -> list[Question]:
@@ -156,6 +162,8 @@ class Wordings:
         if not self.wordings:
             return [question] * rollouts
         count = len(self.wordings)
+        if (place := self.choose(question)) is not None:
+            return [self._word(question, place, draw, position)] * rollouts
         chosen = purpose(self.seed, "wording", draw, position) % count
         modes = [chosen if self.per == "question" else i % count for i in range(rollouts)]
         by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}

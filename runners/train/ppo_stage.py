@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ from runners.train.rollouts import (
     OpenQuestions,
     Reference,
     RolloutSampler,
+    choose_wording,
     sample_segments,
     sample_step,
 )
@@ -96,8 +98,19 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         "left_out_too_long": too_long,
         "left_out_without_budget": asked - len(questions),
         **repeated_rows(job.inputs["data"]),
+        **_count_wordings(method, questions, references),
     }
     return StageQuestions(questions, places, own_places, references, facts)
+
+
+def _count_wordings(
+    method: Ppo, questions: Sequence[Question], references: Mapping[str, Reference]
+) -> dict[str, int]:
+    """Return how many questions are asked in each wording, where a property of the question decides."""
+    known = [each for each in questions if not references or each.id in references]
+    places = [choose_wording(method.wordings, references, each) for each in known]
+    counts = Counter(place for place in places if place is not None)
+    return {f"asked_mode_{place}": counts[place] for place in range(len(method.wordings)) if counts}
 
 
 def _places(
@@ -416,7 +429,13 @@ class PpoStage(StageRunner):
             own_places=self.pool.own_places,
             references=self.pool.references,
             seed=context.seed,
-            wordings=Wordings.of(method, context.model, tokenizer, context.seed),
+            wordings=Wordings.of(
+                method,
+                context.model,
+                tokenizer,
+                context.seed,
+                partial(choose_wording, method.wordings, self.pool.references),
+            ),
             functions=functions,
             talk=talk,
             models=self._ask,

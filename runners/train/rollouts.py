@@ -25,6 +25,9 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
+from reodsl.ir.reward import Group as RewardGroup
+from reodsl.ir.reward import Rollout as Sampled
+from reodsl.ir.wording import Wording
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.conversations import EarlierTurn, Talk
@@ -32,6 +35,7 @@ from runners.draws import exit_places, purpose
 from runners.engine.protocol import NOTHING, Forced, Request, Response
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
+from runners.rewards.interpret import measure
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import (
     Generator,
@@ -66,6 +70,28 @@ class Reference:
 
     lengths: tuple[float, ...]
     correct: tuple[float, ...]
+
+
+def choose_wording(
+    wordings: Sequence[Wording], references: Mapping[str, Reference], question: Question
+) -> int | None:
+    """Return the place of the first wording whose `when` holds for a question; None where none has one.
+
+    `references` are the starting model's samples of each question. Raises what a reward does that reads a number which the
+    question lacks.
+    """
+    if all(wording.when is None for wording in wordings):
+        return None
+    reference = references.get(question.id)
+    pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
+    group = RewardGroup(question.id, (), tuple(Sampled(int(length), bool(right)) for length, right in pairs))
+    asked = {"y": Sampled(0, False, given=question.given)}
+    held = (
+        place
+        for place, each in enumerate(wordings)
+        if each.when is None or measure(f"wording `{each.name}`", each.when, group, asked, {})
+    )
+    return next(held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,3 +221,61 @@ def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> N
     assert [model.name for model in whole.spec.study.models] == ["qwen3_4b", "qwen3_8b"]
     without = compiled("\n".join((HEAD, TAUGHT.replace("teacher = qwen3_8b, ", ""))), target="alone")
     assert [each.code for each in without.diagnostics if each.severity == "error"] == ["E0304"]
+
+
+CHOSEN = """
+wording easy = short { when = mean(len(z) for z in ref) < 1K tokens }
+wording hard = short { when = mean(correct(z) for z in ref) < 50% and x.level > 3 }
+wording same = long  { when = mean(len(z) for z in ref) < 1K tokens }
+"""
+
+
+@pytest.mark.parametrize(
+    ("wordings", "more", "found"),
+    [
+        ("easy, hard, long", "reference_samples = 4", []),
+        ("easy, long", "reference_samples = 4\n batch { rollouts = 15 }", []),
+        ("easy, hard", "reference_samples = 4", ["E0511"]),
+        ("long, easy, short", "reference_samples = 4", ["E0511"]),
+        ("easy, same, long", "reference_samples = 4", ["E0511"]),
+        ("easy, long", "", ["E0505"]),
+        ("turn easy, long", "reference_samples = 4", ["E0511"]),
+    ],
+)
+def test_wordings_by_a_property_of_the_question(
+    codes: Callable[..., list[str]], wordings: str, more: str, found: list[str]
+) -> None:
+    turns, wordings = (
+        ("wordings_per = question, ", wordings[5:]) if wordings.startswith("turn ") else ("", wordings)
+    )
+    lines = (f"rollout {{ {turns}wordings = [{wordings}] }}", *more.splitlines())
+    assert codes(changed(*lines, above=WORDED + CHOSEN), target="other") == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("len(y) < 1K tokens", "E0301"),
+        ("correct(y)", "E0301"),
+        ("mode(y) == 0", "E0301"),
+        ("mean(len(z) for z in group) < 1K tokens", "E0301"),
+        ("mean(len(z) for z in history(x), empty: 0 tokens) < 1K tokens", "E0301"),
+        ("x.budget > 1K tokens", "E0301"),
+        ("mean(len(z) for z in ref)", "E0301"),
+        ("mean(len(z) for z in ref) < 3", "E0302"),
+        ("1 < 2", "E0511"),
+    ],
+)
+def test_what_no_question_is_known_by_before_it_is_asked(
+    codes: Callable[..., list[str]], condition: str, code: str
+) -> None:
+    wrong = f"wording wrong {{ when = {condition} }}\n"
+    lines = ("rollout { wordings = [wrong, long] }", "reference_samples = 4")
+    assert codes(changed(*lines, above=WORDED + wrong), target="other") == [code]
+
+
+@pytest.mark.parametrize("line", ["eval = math_reg { wording = easy }", "kl = 1\n teacher_wording = easy"])
+def test_a_wording_for_some_questions_is_for_training_alone(
+    codes: Callable[..., list[str]], line: str
+) -> None:
+    assert codes(changed(*line.splitlines(), above=WORDED + CHOSEN), target="other") == ["E0512"]

@@ -4,6 +4,7 @@ import collections
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,11 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, If, Number
-from reodsl.ir.model import Forcing, Prompt, Wording
+from reodsl.ir.model import Forcing, Prompt
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
+from reodsl.ir.wording import Wording
+from reodsl.language import compile_file
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.questions import Question, Wordings, longest_prefix
@@ -22,6 +25,7 @@ from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
+from runners.train.rollouts import Reference, choose_wording
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import (
@@ -46,6 +50,78 @@ def ask(*wordings, step=0, at=0, **changes):
     """The question as each of four rollouts is asked it."""
     asking = Wordings(Prompt(template="{question}"), TOKENIZER, 1, wordings, **changes)
     return asking.ask(QUESTION, step, at, 4)
+
+
+SHORT, LONG = ({"lengths": lengths, "correct": (1.0, 0.0)} for lengths in ((2.0, 5.0), (6.0, 9.0)))
+
+
+CHOSEN = """
+from std.miniature import overthinker, chain_train, chain_suite
+from std.recipes import ppo
+from std.rewards import outcome
+
+wording some { question = "{question} go", when = CONDITION }
+wording rest { question = "{question}" }
+
+experiment mine = ppo {
+  base    = overthinker
+  data    = chain_train { source = file("a.jsonl") }
+  reward  = outcome
+  steps   = 9 steps
+  eval    = chain_suite
+  rollout { wordings = [some, rest], max_tokens = 64 tokens }
+  max_prompt        = 32 tokens
+  reference_samples = 2
+}
+"""
+
+
+def chosen_by(tmp_path, text):
+    """A condition of a wording, in the language."""
+    path = tmp_path / "chosen.reo"
+    path.write_text(CHOSEN.replace("CONDITION", text))
+    compiled = compile_file(path)
+    assert compiled.spec is not None, compiled.diagnostics
+    arm = compiled.spec.study.arm("mine")
+    return arm.checkpoint.experiment.stages[0].method.wordings[0].when
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "given", "place"),
+    [
+        ("mean(len(z) for z in ref) < 4 tokens", SHORT, {}, 0),
+        ("mean(len(z) for z in ref) < 4 tokens", LONG, {}, 1),
+        ("mean(len(z) for z in ref) <= 7.5 tokens", LONG, {}, 0),
+        ("mean(correct(z) for z in ref) > 0.5", LONG, {}, 1),
+        ("max(len(z) for z in ref) < 6 tokens and x.level > 2", SHORT, {"level": 3.0}, 0),
+        ("max(len(z) for z in ref) < 6 tokens and x.level > 2", SHORT, {"level": 2.0}, 1),
+    ],
+)
+def test_a_question_is_asked_in_the_first_wording_that_is_for_it(tmp_path, text, reference, given, place):
+    wordings = (
+        Wording(question="{question} go", when=chosen_by(tmp_path, text)),
+        Wording(question="{question} now"),
+    )
+    asking = Wordings(
+        Prompt(template="{question}"),
+        TOKENIZER,
+        1,
+        wordings,
+        choose=partial(choose_wording, wordings, {"one": Reference(**reference)}),
+    )
+    for step in range(5):
+        asked = asking.ask(replace(QUESTION, given=given), step, 0, 4)
+        assert {words(one.prompt) for one in asked} == {f"q ? {('go', 'now')[place]}"}
+        assert {one.given["mode"] for one in asked} == {float(place)}
+
+
+def test_a_question_without_the_number_is_told(tmp_path):
+    wordings = (
+        Wording(name="hard", question="{question} go", when=chosen_by(tmp_path, "x.level > 2")),
+        Wording(),
+    )
+    with pytest.raises(Problem, match="wording `hard`"):
+        ask(*wordings, choose=partial(choose_wording, wordings, {}))
 
 
 def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():

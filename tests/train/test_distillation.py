@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.model import Wording
 from reodsl.ir.training import Lora, Loss, Sampling
+from reodsl.ir.wording import Wording
 from runners.train import logprobs
 from runners.train.adapters import adapt
 from runners.train.gather import batch_of, score

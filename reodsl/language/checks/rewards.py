@@ -23,7 +23,7 @@ from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, ResponseLimits
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
-from reodsl.language.values import Definition, Record, list_records
+from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
@@ -68,7 +68,16 @@ def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report W0520, E0505: samples of the starting model that nothing reads, or that a reward reads and there are none."""
     samples, read = stage["reference_samples"], "ref" in stage.typed.uses
-    if not read and samples.given and samples.number:
+    conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
+    chooses = any("ref" in each.reads for each in conditions)
+    if chooses and samples.number == 0:
+        yield stage["rollout.wordings"].error(
+            "E0505",
+            "wordings are chosen by the starting model's responses, and none are sampled",
+            "uses `ref`",
+            help="add `reference_samples = 16`",
+        )
+    if not read and not chooses and samples.given and samples.number:
         yield samples.warning(
             "W0520",
             "the starting model's responses are sampled, and the reward compares with none of them",
@@ -150,8 +159,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.pool is None:
         return
     for wording in list_wordings(stage.pool):
-        if wording.get("budget") is not None:
-            yield _budget_in(wording, "a pool asks every question alike")
+        yield from _unlike(wording, "a pool asks every question alike")
     yield from _small(stage, data, stage.pool, selection)
 
 
@@ -194,12 +202,57 @@ def _count_questions(data: Record) -> int | None:
 def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: wordings that rollouts do not share evenly."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
-    if wordings and stage["rollout.wordings_per"].word == "rollout" and rollouts.number % len(wordings):
+    turns = stage["rollout.wordings_per"].word == "rollout" and not list_conditions(wordings)
+    if wordings and turns and rollouts.number % len(wordings):
         yield rollouts.error(
             "E0511",
             f"{rollouts.number:g} rollouts do not fall evenly on {len(wordings)} wordings",
             f"{rollouts.number:g} rollouts",
             help=f"write `rollouts = {max(1, int(rollouts.number) // len(wordings)) * len(wordings)}`",
+        )
+
+
+def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
+    """Return the conditions of wordings that have one."""
+    return [each for wording in wordings if isinstance(each := wording.sub("when"), TypedCondition)]
+
+
+@ppo_check
+def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0511: wordings by a property of the question, of which not exactly the last one is for all others."""
+    wordings, named = list_wordings(stage.record.sub("rollout")), stage["rollout.wordings"]
+    conditions = [wording.sub("when") for wording in wordings]
+    if not any(conditions):
+        return
+    if conditions[-1] is not None:
+        yield named.error(
+            "E0511",
+            f"a question for which none of the {len(wordings)} wordings holds would not be asked",
+            "all have a `when`",
+            Label(conditions[-1].span, "holds for some"),
+            help="end the list in a wording without `when`, which is for all others",
+        )
+    texts = [None if each is None else each.name for each in conditions]
+    for at, (wording, text) in enumerate(zip(wordings[:-1], texts, strict=False)):
+        if text is None or text in texts[:at]:
+            why = (
+                "has no `when`, and those behind it"
+                if text is None
+                else "has the `when` of one before it, and"
+            )
+            yield named.error(
+                "E0511",
+                f"`{wording.name}` {why} would never be asked",
+                "the first that holds is asked",
+                Label(wording.span, "declared here"),
+                help=f"give `{wording.name}` a `when` of its own, or put it last",
+            )
+            return
+    per = stage["rollout.wordings_per"]
+    if per.given:
+        helps = "take it out: a question is asked in the first wording whose `when` holds"
+        yield per.error(
+            "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
         )
 
 
@@ -229,10 +282,12 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "uses `mode`",
             help="add `wordings = [think, no_think]` to `rollout`",
         )
-    if "given" in uses and bare:
-        yield reward.error(
+    reads = {use for each in list_conditions(wordings) for use in each.reads}
+    if "given" in {*uses, *reads} and bare:
+        yield (reward if "given" in uses else stage["rollout.wordings"]).error(
             "E0511",
-            "the reward reads numbers of its questions, and questions that a task draws have none",
+            f"{'the reward' if 'given' in uses else 'a `when`'} reads numbers of its questions, and those that a task"
+            " draws have none",
             "uses `x.…`",
             help="read questions from a file that has such a column, or measure the response: `len(y)`",
         )
@@ -259,16 +314,16 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_asked(case: Case) -> Iterator[Diagnostic]:
     """Report E0512: a suite whose wording draws budgets."""
     wording = case.suite.sub("wording") if case.suite is not None else None
-    if wording is not None and wording.get("budget") is not None:
-        yield _budget_in(wording, "a suite asks every question alike")
+    if wording is not None:
+        yield from _unlike(wording, "a suite asks every question alike")
 
 
 @ppo_check
 def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0512: a teacher whose wording draws budgets."""
     wording = stage.record.sub("teacher_wording")
-    if wording is not None and wording.get("budget") is not None:
-        yield _budget_in(wording, "a teacher is asked every question alike")
+    if wording is not None:
+        yield from _unlike(wording, "a teacher is asked every question alike")
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
@@ -287,9 +342,19 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
         )
 
 
-def _budget_in(wording: Record, why: str) -> Diagnostic:
-    message = f"`{wording.name}` draws a budget for each question, and {why}"
-    return View(wording)["budget"].error("E0512", message, help="write the budget out in its text")
+def _unlike(wording: Record, why: str) -> Iterator[Diagnostic]:
+    """Report E0512: a wording that asks questions unlike, by budgets or by a condition, where `why` it cannot."""
+    for name, message, helps in (
+        ("budget", "draws a budget for each question", "write the budget out in its text"),
+        (
+            "when",
+            "is for some questions alone",
+            "declare its words without `when`, name these here, and `words { when = … }` for training",
+        ),
+    ):
+        if wording.get(name) is not None:
+            message = f"`{wording.name}` {message}, and {why}"
+            yield View(wording)[name].error("E0512", message, help=helps)
 
 
 @stage_check

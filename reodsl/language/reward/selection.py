@@ -7,15 +7,16 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import Expression
+from reodsl.ir.expression import Aggregate, Correct, Expression, Length, walk
 from reodsl.ir.reward import Choice, Let, Pick, Selection
+from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.reward.body import define_let, make_environment
 from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
 from reodsl.language.reward.typing import type_condition, type_expression
 from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN
-from reodsl.language.values import Definition, Record
+from reodsl.language.values import Definition, Record, Scope, TypedCondition, Value
 from reodsl.syntax import tree
 
 ROLES = ("trace", "preferred", "rejected")
@@ -202,3 +203,22 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
     if key is None:
         raise Failed
     return Choice.model_construct(fn=fn, var="z", key=key.data, where=where)
+
+
+def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Value:
+    """Return a condition on a question that nobody has answered yet, as the value of a setting. Raises `Failed`."""
+    body = Body(ctx, scope, RewardNames())
+    test = type_condition(body, expr)
+    nodes = [*walk(test.data)]
+    of_group = any(isinstance(each, Aggregate) and each.over != "ref" for each in nodes)
+    of_response = any(isinstance(each, (Length, Correct)) and each.of == "y" for each in nodes)
+    if body.uses - {"ref", "given"} or of_group or of_response:
+        helps = "run over the starting model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
+        fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, helps)
+    if not body.uses:
+        helps = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"
+        fail(body, "E0511", "this condition is the same for every question", expr, helps)
+    name, reads = expression_text(test.data), frozenset(body.uses)
+    return Value(
+        TypedCondition("condition", {}, expr.span, name, expression=test.data, reads=reads), expr.span
+    )

@@ -1,0 +1,55 @@
+"""Wordings: ways to ask a question, and which questions each of them is for."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from reodsl.ir.base import IR
+from reodsl.ir.expression import Expression
+from reodsl.ir.model import Prompt
+from reodsl.ir.setting import TOKENS, Between, Condition, Either, Many, Text, kind, placed, setting
+
+
+@kind("wording", parents=("wording",))
+class Wording(IR):
+    """A way to ask, laid over a model's prompt.
+
+    `{budget}` in its texts is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
+    """
+
+    presentation = frozenset({"name"})
+    name: str = ""
+    question: str = setting(Text(), "the text around `{question}`", default="{question}")
+    system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
+    prefix: str = setting(Text(nonempty=False), "what the response is made to begin with", default="")
+    budget: ClassVar[Any] = setting(
+        Either((Many(TOKENS), Between(TOKENS))),
+        "what `{budget}` is drawn from for each question: a list, or all of a range",
+        "budget = 100 tokens..4000 tokens",
+        required=False,
+    )
+    when: Expression | None = setting(
+        Condition(),
+        "the questions that it is for: each is asked in the first of a stage's wordings whose `when` holds, and the last has"
+        " none. It reads the starting model's responses (`ref`) and the question's numbers (`x.level`)",
+        "when = mean(len(z) for z in ref) < 1K tokens",
+        default=None,
+        later=True,
+    )
+    budgets: tuple[int, ...] = placed("budget", default=())
+    low: int | None = placed("budget", default=None)
+    high: int | None = placed("budget", default=None)
+
+    @property
+    def draws(self) -> bool:
+        """Return whether each question is given a budget."""
+        return bool(self.budgets) or self.low is not None
+
+    def over(self, prompt: Prompt) -> Prompt:
+        """Return the prompt that asks this way; what the wording does not set stays as it was."""
+        changes = {
+            "template": prompt.template.replace("{question}", self.question),
+            "system": prompt.system if self.system is None else self.system,
+            "prefix": prompt.prefix + self.prefix,
+        }
+        return prompt.model_copy(update=changes)
