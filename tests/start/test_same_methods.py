@@ -67,9 +67,10 @@ ALONE = {
     "rlpr", "rent", "grpo_care", "opd", "gkd", "opsdc", *OF_SETTINGS
 }  # fmt: skip
 """Methods that the table lacks: each has a spec of its own."""
-LEFT_OPEN = {"name", "doc", "start", "expected_length"}
+LEFT_OPEN = {"name", "doc", "start", "expected_length", "importance_cap"}
 """Pools of questions have names of their own, teachers docstrings, the miniature's table begins at a model that minds
-efforts too, and expected lengths matter to prices alone."""
+efforts too, and expected lengths matter to prices alone. The paper's specs weigh no tokens by trainer over engine, and
+starts do by default."""
 OTHER_ARMS = {"reo_as_printed", "first_budget_alone"}
 """Whose budgets are those of other arms: a starting spec has one to take them from, the tables have more."""
 
