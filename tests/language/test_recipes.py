@@ -279,3 +279,37 @@ def test_a_wording_for_some_questions_is_for_training_alone(
     codes: Callable[..., list[str]], line: str
 ) -> None:
     assert codes(changed(*line.splitlines(), above=WORDED + CHOSEN), target="other") == ["E0512"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("rollout { max_tokens = 2K tokens, solution = 1K tokens }",), []),
+        (("rollout { max_tokens = 2K tokens, solution = 2047 tokens }",), []),
+        (("rollout { max_tokens = 2K tokens, solution = 2K tokens }",), ["E0538"]),
+        (('rollout { ending = "</think>" }',), ["E0538"]),
+        (('rollout { max_tokens = 2K tokens, solution = 1K tokens, ending = "Stop." }',), ["E0538"]),
+        (('rollout { max_tokens = 2K tokens, solution = 1K tokens, ending = "Stop.</think>" }',), []),
+        (("reward = quick", "rollout { max_tokens = 2K tokens }"), ["E0538"]),
+        (("reward = apart", "rollout { max_tokens = 2K tokens }"), ["E0538"]),
+        (("reward = apart", "rollout { max_tokens = 2K tokens, solution = 1K tokens }"), []),
+        (("eval = short_suite",), ["E0538"]),
+        (("loss { ending_tokens = policy }",), ["E0521"]),
+    ],
+)
+def test_phases_that_cannot_be_had(
+    codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]
+) -> None:
+    above = """
+    reward quick { correct(y) * (1 - thinking(y) / 32K tokens) }
+    reward apart { z(correct(y)) + z(correct(y), on: solution) }
+    suite short_suite = math_reg { solution = 32K tokens }
+    """
+    assert codes(changed(*lines, above=above), target="other") == found
+
+
+def test_what_ends_thinking_counts_in_the_context(codes: Callable[..., list[str]]) -> None:
+    """The model reads 40K tokens: prompt and response take all of them, and the end of the thinking comes on top."""
+    prompt, rollout = "max_prompt = 8K tokens", "rollout { max_tokens = 32K tokens"
+    assert codes(changed(prompt, f"{rollout} }}"), target="other") == []
+    assert codes(changed(prompt, f"{rollout}, solution = 1K tokens }}"), target="other") == ["E0501"]
