@@ -180,7 +180,12 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
     ):
         job = SimpleNamespace(resources=SimpleNamespace(engine=engine))
         stage = SimpleNamespace(data=SimpleNamespace(grading=SimpleNamespace(tools=tools)))
-        assert ppo_stage._longest(SimpleNamespace(stage=stage, loaded=model, job=job), settings) == longest
+        marks = SimpleNamespace(think_open=None, think_close="now")
+        context = SimpleNamespace(stage=stage, loaded=model, job=job, model=marks)
+        assert ppo_stage._longest(context, settings) == longest
+        phases = settings.rollout.model_copy(update={"solution": 1, "ending": "go go now"})
+        ended = settings.model_copy(update={"rollout": phases})
+        assert ppo_stage._longest(context, ended) == (longest and longest + 3)
 
 
 def mean_correct(mode):

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from reodsl.ir.expression import Binary, Correct, Given, Length, Number
-from reodsl.ir.model import Wording
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Loss
 from reodsl.ir.training import Sampling as Rule
+from reodsl.ir.wording import Wording
 from runners.conversations import force
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import NOTHING, Inserted, Request, Response, Sampling
