@@ -242,7 +242,7 @@ from tests.execute.bench import Bench
 from ray.cluster_utils import Cluster as Nodes
 from reodsl.graph.job import Resources
 from reodsl.store.store import Store
-from runners.execute.cluster import NODE_WAIT, Cluster
+from runners.execute.cluster import NODE_WAIT, RayCluster
 from tests.execute.test_trainers import order, outcomes
 from tests.train import conftest
 from tests.train.test_train import sft
@@ -266,7 +266,7 @@ def leave(event):
     if event.progress.done >= 2 and second:
         nodes.remove_node(second.pop(), allow_graceful=False)
 
-cluster = Cluster(nodes.address, bench.store.root, leave)
+cluster = RayCluster(nodes.address, bench.store.root, leave)
 one = order(bench, "stage", 2)
 payload = {{"stage": conftest.dump(stage), "model": conftest.dump(conftest.MODEL), "seed": 1, "index": 0}}
 one = replace(one, task=replace(one.task, payload=payload), runner="tests.execute.test_trainers:stage_here")
