@@ -157,13 +157,6 @@ def _told_of_tokens(node: Tokens, scope: _Scope) -> float:
     return math.nan if cut is None else response.tokens[key][min(cut, response.length)]
 
 
-def measure_tokens(node: Tokens, tokens: Sequence[Mapping[str, float]], tracks: Mapping[str, float]) -> float:
-    """Return a statistic over tokens from the numbers of each, by their names, and the values of tracks."""
-    numbers = {f"{TRACK}{name}": value for name, value in tracks.items()}
-    scope = _Scope("", Group("", ()), {}, numbers, (), 0)
-    return _summarise(node, [replace(scope, numbers={**numbers, **each}) for each in tokens], scope)
-
-
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
     """Return a statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
     if node.over == "splits":
@@ -189,7 +182,7 @@ def _over_batch(node: History, scope: _Scope) -> float:
     return _summarise(node, inners, scope)
 
 
-def _summarise(node: Aggregate | History | Tokens, inners: Sequence[_Scope], scope: _Scope) -> float:
+def _summarise(node: Aggregate | History, inners: Sequence[_Scope], scope: _Scope) -> float:
     """Return the statistic of what the scopes that meet `where` have; over none what `_aggregate` says."""
     values = []
     for inner in inners:

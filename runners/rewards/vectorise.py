@@ -135,7 +135,7 @@ def measure_each(
 
 
 def measure_tokens(node: Tokens, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
-    """Return a statistic over tokens from their numbers by name, each as long; equal to `interpret.measure_tokens`."""
+    """Return a statistic over tokens from their numbers by name, each as long."""
     evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
     scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
     size = len(next(iter(tokens.values())))

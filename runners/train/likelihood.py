@@ -15,6 +15,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir.expression import UNDER, Tokens
 from reodsl.ir.training import Ppo
 from runners.answers import find_answer
+from runners.models.tokenizer import encode_all
 from runners.prompts import continuation_tokens
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs
 from runners.rewards.vectorise import measure_tokens
@@ -142,11 +143,17 @@ def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...
     return (*response.sequence(cut), *continuation_tokens(tokenizer, grader.forcing.text))
 
 
-def require_truths(questions: Sequence[Question], method: Ppo, tokenizer: object, context: int) -> None:
-    """Raise E0941 where a question has no reference answer that a reward reads, or one that does not fit."""
+def require_truths(
+    questions: Sequence[Question], method: Ppo, tokenizer: object, longest: int, context: int
+) -> None:
+    """Raise E0941 where a question has no reference answer that a reward reads, or one that does not fit.
+
+    A prompt and a response have `longest` tokens at most.
+    """
     if not any(node.truth for node in method.reward.tokens):
         return
-    missing = [question.id for question in questions if not question.gold.split(SEPARATOR)[0].strip()]
+    truths = [question.gold.split(SEPARATOR)[0] for question in questions]
+    missing = [question.id for question, truth in zip(questions, truths, strict=True) if not truth.strip()]
     if missing:
         raise problem(
             "E0941",
@@ -155,18 +162,14 @@ def require_truths(questions: Sequence[Question], method: Ppo, tokenizer: object
             help='name the column that has them, as in `columns: columns(answer: "answer")`, or ask about tokens of `y`',
         )
     assert method.forcing is not None
-    lead = (
-        method.max_prompt
-        + method.rollout.max_tokens
-        + len(continuation_tokens(tokenizer, method.forcing.text))
-    )
-    longest = max(questions, key=lambda question: len(truth_tokens(question, tokenizer)))
-    count = len(truth_tokens(longest, tokenizer))
-    if lead + count > context:
+    counts = [len(each) for each in encode_all(tokenizer, truths)]
+    most = max(counts)
+    total = longest + len(continuation_tokens(tokenizer, method.forcing.text)) + most
+    if total > context:
         raise problem(
             "E0941",
-            f"a prompt, a response and a reference answer may have {lead + count} tokens, past the context of {context}",
-            where=f"question {longest.id}",
-            notes=[f"its reference answer has {count} token{'s' * (count > 1)}"],
-            help=f"lower `max_tokens` or `max_prompt` by {lead + count - context} tokens",
+            f"a prompt, a response and a reference answer may have {total} tokens, past the context of {context}",
+            where=f"question {questions[counts.index(most)].id}",
+            notes=[f"its reference answer has {most} token{'s' * (most > 1)}"],
+            help=f"lower `max_tokens` or `max_prompt` by {total - context} tokens",
         )

@@ -102,7 +102,7 @@ def update(
 
 def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:
     """Return a minibatch that leaves advantages and bonus to the tokens with the most entropy; their weights stay."""
-    entropies, form = learner.entropies(part, temperature), method.loss
+    entropies, form = learner.measure(part, temperature, entropies=True)[1], method.loss
     if form.token_share < 1.0:
         part = replace(part, advantages=part.advantages * most_uncertain(entropies, form.token_share))
     if form.entropy_share < 1.0:

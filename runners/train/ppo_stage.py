@@ -256,7 +256,8 @@ class PpoStage(StageRunner):
         self.facts = self.pool.facts
         learners = [each for each in (self.learner, context.reference) if each is not None]
         room = min(each.model.config.max_position_embeddings for each in learners)
-        require_truths(self.pool.questions, method, context.loaded.tokenizer, room)
+        longest = _longest_response(context, method)
+        require_truths(self.pool.questions, method, context.loaded.tokenizer, longest, room)
         with self.opened as opening:
             self.sampler = self._open_sampler()
             self.tracks = Tracks(
@@ -498,13 +499,17 @@ def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
 
 def _longest(context: StageContext, method: Ppo) -> int | None:
     """Return the most tokens of a sequence, or None for the model's context: tools write tokens of their own."""
-    tools, tokenizer = context.stage.data.grading.tools, context.loaded.tokenizer
-    if context.job.resources.engine == "embedded" or tools is not None:
+    if context.job.resources.engine == "embedded" or context.stage.data.grading.tools is not None:
         return None
+    return _longest_response(context, method) + forced_length(method.forcing, context.loaded.tokenizer)
+
+
+def _longest_response(context: StageContext, method: Ppo) -> int:
+    """Return the most tokens of a prompt and a response without tools."""
+    tokenizer = context.loaded.tokenizer
     prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
     phases = Phases.of(method.rollout, context.model, tokenizer)
-    ending = 0 if phases is None else len(phases.ending)
-    return prompt + method.rollout.max_tokens + ending + forced_length(method.forcing, tokenizer)
+    return prompt + method.rollout.max_tokens + (0 if phases is None else len(phases.ending))
 
 
 def _open_talk(

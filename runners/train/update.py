@@ -212,12 +212,8 @@ class Learner:
         """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
         return self.measure(batch, temperature)[0]
 
-    def entropies(self, batch: TrainBatch, temperature: float) -> Tensor:
-        """Return the entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
-        return self.measure(batch, temperature, entropies=True)[1]
-
     def measure(self, batch: TrainBatch, temperature: float, entropies: bool = False) -> Tensor:
-        """Return log-probabilities, and entropies below where they are asked for: [1 or 2, tokens]; as `score`."""
+        """Return log-probabilities as `score`, and in nats the entropies of what tokens are drawn from: [1 or 2, tokens]."""
         count, dealt = 1 + entropies, self.deal(batch)
         scored = [torch.zeros(count, 0, device=self.device)]
         with torch.no_grad():
