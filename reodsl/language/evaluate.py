@@ -276,9 +276,9 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
         kinds = () if want is None else list_kinds(want)
-        report_name(
-            ctx, expr, scope, words, kinds, suggest_quotes(expr, scope) if isinstance(want, Text) else None
-        )
+        quoted = suggest_quotes(expr, scope) if isinstance(want, Text) else None
+        numbers = [each for each in want.options if isinstance(each, Num)] if isinstance(want, Either) else []
+        report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
     raise Failed
 
 

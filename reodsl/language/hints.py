@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind
+from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind, Num
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, list_library
@@ -60,10 +60,13 @@ _INSTEAD: Mapping[str, str] = {
         "contains includes startswith endswith starts_with ends_with match matches regex re search find split words text "
         "sentences lines strip lower replace similarity bleu rouge format has_format format_reward repetition ngrams judge"
     ),
-    "a reward knows no probabilities of tokens; what holds a model near its start is `kl = 1e-3` in the experiment": (
-        "logprob logprobs log_prob log_probs logp log_p prob probability likelihood nll loglikelihood log_likelihood "
-        "perplexity ppl entropy kl confidence logits"
+    "run over tokens: `mean(prob(t) for t in truth(y))` is how likely the reference answer is": (
+        "probability likelihood confidence"
     ),
+    "run over tokens: `mean(logprob(t) for t in y)`": (
+        "logprobs log_prob log_probs logp log_p nll loglikelihood log_likelihood perplexity ppl logits"
+    ),
+    "what holds a model near its start is `kl = 1e-3` in the experiment": "kl",
     "write `len(y)`": "length num_tokens n_tokens token_count tokens size",
     "write `correct(y)`": "accuracy acc is_correct right verify grade pass",
     "write `mean(len(z) for z in group)`": "avg average",
@@ -279,8 +282,11 @@ def report_name(
     words: tuple[str, ...],
     kinds: tuple[str, ...] = (),
     quoted: str | None = None,
+    number: Num | None = None,
 ) -> None:
     """Report a name without a meaning, where one of some words, a declaration of some kinds or a text is wanted.
+
+    A `number` may be there in the place of a word.
 
     `quoted` is the help for a text.
     """
@@ -301,7 +307,8 @@ def report_name(
             expr.span,
             "unknown",
             notes=[list_names(words, "the words are")],
-            help=_suggest_word(name, words),
+            help=_suggest_word(name, words)
+            + (f", or a number, {number.range_words()}" if number is not None else ""),
         )
         return
     if name in SIGNATURES:

@@ -69,7 +69,7 @@ def test_a_function_of_other_languages_leads_to_what_serves(
         if code[0] == "z"
         else value
     )
-    value = f"correct(y) + {value} / 1K tokens" if code.startswith("mean") else value
+    value = f"correct(y) + {value} / 1K tokens" if code.startswith("mean(len") else value
     assert not errors(HEAD + MINE + reward.format(value)), value
 
 

@@ -136,6 +136,8 @@ def test_tokens_of_modes_need_modes(
         ("rollout { caches = fp8 }", ["E0521"]),
         ("rollout { caches = fp8 }\n cluster = h800_16x8\n engine = embedded", ["E0521"]),
         ("rollout { caches = auto }", []),
+        ("importance_cap = maybe", ["E0314"]),
+        ("importance_cap = 0.5", ["E0303"]),
     ],
 )
 def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str, codes: list[str]) -> None:

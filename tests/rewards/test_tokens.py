@@ -103,6 +103,8 @@ def test_a_statistic_is_that_of_a_loop(tmp_path_factory: pytest.TempPathFactory,
         ("prob(y)", "`prob` is of a token"),
         ("mean(t for t in y)", "`t` is a token"),
         ("mean(prob(t, 3) for t in y)", "takes a token, and the model to ask"),
+        ("mean(entropy(t) for t in y, under: teacher)", "write it there: `entropy(t, under: teacher)`"),
+        ("likelihood(y)", "run over tokens: `mean(prob(t) for t in truth(y))`"),
         ("mean(prob(t, under: qwen) for t in y)", "the one other model that a stage holds is its teacher"),
         ("mean(prob(t) * len(y) / 1 token for t in y)", "this is not a response"),
         ("mean(prob(t) * x.level for t in y)", "reads nothing but its tokens"),
@@ -123,8 +125,8 @@ def test_a_mistake_is_told_once(value: str, said: str, tmp_path: Path) -> None:
     path.write_text(f"reward r {{\n  correct(y) + {value}\n}}\n")
     errors = [each for each in check_file(path).diagnostics if each.severity == "error"]
     assert len(errors) == 1
-    assert said in errors[0].message
     assert errors[0].help
+    assert said in f"{errors[0].message} {errors[0].help}"
 
 
 @pytest.mark.parametrize(

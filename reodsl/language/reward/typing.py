@@ -999,6 +999,9 @@ def _type_empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[S
     """Return the values of `empty`, with their places. Raises `Failed`."""
     typed = []
     for arg in args:
+        if arg.name is not None and arg.name.name == "under":
+            why = "`under` names the model that looks at a token"
+            fail(body, "E0310", why, arg, "write it there: `entropy(t, under: teacher)`")
         if (
             arg.name is None
             or arg.name.name != "empty"
