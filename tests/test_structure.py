@@ -64,7 +64,7 @@ RUNNERS_READ = {
     "prepare": {"data", "draws", "models"},
     "results": {"evaluate", "untrusted", "verify", "models"},
     "select": {"rewards"},
-    "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "verify"},
+    "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "verify"},
     "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"products", "rewards", "rollout", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},

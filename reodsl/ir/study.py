@@ -88,6 +88,13 @@ class Suite(IR):
     wording: Wording | None = setting(
         A(("wording",)), "how to ask; left out, the model's own prompt", default=None
     )
+    wordings: tuple[Wording, ...] = setting(
+        Many(A(("wording",))),
+        "how to ask, by the question: each in the first whose `when` holds of its numbers, and the last has none",
+        "wordings = [brief, full]",
+        default=(),
+        later=True,
+    )
     expected_length: int | None = setting(
         TOKENS, "mean tokens of a response, for the price alone", default=None
     )

@@ -30,8 +30,8 @@ class Wording(IR):
     )
     when: Expression | None = setting(
         Condition(),
-        "the questions that it is for: each is asked in the first of a stage's wordings whose `when` holds, and the last has"
-        " none. It reads the starting model's responses (`ref`) and the question's numbers (`x.level`)",
+        "the questions that it is for: each is asked in the first of a list of wordings whose `when` holds, and the last has"
+        " none. It reads the question's numbers (`x.level`) and, in training, the starting model's responses (`ref`)",
         "when = mean(len(z) for z in ref) < 1K tokens",
         default=None,
         later=True,

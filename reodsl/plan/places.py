@@ -187,6 +187,7 @@ def _list_suite_paths(suite: Suite) -> Iterator[Path]:
         yield (benchmark.name,)
     if suite.forcing is not None:
         yield (suite.forcing.name,)
+    yield from ((wording.name,) for wording in suite.wordings)
     yield (suite.name,)
 
 

@@ -201,6 +201,7 @@ class _Shrinking:
             reg_to=self.tokens(suite.reg_to),
             forcing=None if suite.forcing is None else self.forcing(suite.forcing),
             wording=None if suite.wording is None else self.once(suite.wording, self.wording),
+            wordings=tuple(self.once(each, self.wording) for each in suite.wordings),
             expected_length=None,
         )
 

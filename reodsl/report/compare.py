@@ -167,12 +167,12 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     conditions["the grid"] = digest(list(grid)), f"{len(grid)} budgets up to {grid[-1]:,} tokens"
     conditions["the longest response"] = str(rollout.max_tokens), f"{rollout.max_tokens:,} tokens"
     conditions["the sampling"] = digest(canonical(rollout)), f"temperature {rollout.temperature:g}"
-    forcing, wording = suite.forcing, suite.wording
+    forcing, asked_in = suite.forcing, [*suite.wordings] or suite.wording
     conditions["how answers are forced"] = (
         ("", "not at all") if forcing is None else (digest(canonical(forcing)), repr(forcing.text))
     )
     conditions["the wording"] = (
-        ("", "the model's") if wording is None else (digest(canonical(wording)), "its own")
+        ("", "the model's") if asked_in is None else (digest(canonical(asked_in)), "its own")
     )
     for benchmark in suite.benchmarks:
         grading = benchmark.data.grading

@@ -22,6 +22,7 @@ from reodsl.ir.model import Forcing, Model, Served
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
+from reodsl.ir.wording import Wording
 from reodsl.store.manifest import INEXACT, PLACE, read_record, record
 from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
@@ -46,7 +47,7 @@ from runners.rollout.grader import (
     sampling_of,
 )
 from runners.rollout.phases import Phases
-from runners.rollout.questions import Question, questions_of, read_table, render_questions
+from runners.rollout.questions import Question, place_wordings, questions_of, read_table, render_questions
 from runners.verify import Verifier, open_verifier
 
 CHUNK = 256
@@ -69,7 +70,8 @@ class EvaluationWork:
     """The work of a task: `samples` responses to each question, and the tables that are made of those of a chunk.
 
     `gradings` maps a benchmark to how its answers are graded. Answers are forced at each budget of `grid` below a response's
-    end, where there is a forcing. Out of `texts` answers are forced where nothing is to be sampled.
+    end, where there is a forcing. Out of `texts` answers are forced where nothing is to be sampled. A question
+    is asked in the one of `wordings` at its `mode`, where there are any.
     """
 
     gradings: Mapping[str, Grading]
@@ -80,6 +82,7 @@ class EvaluationWork:
     forcing: Forcing | None = None
     grid: tuple[int, ...] = ()
     texts: Texts | None = None
+    wordings: tuple[Wording, ...] = ()
 
     def count(self, question: Question) -> int:
         """Return how many responses a question has: those that are given, or else `samples`."""
@@ -97,6 +100,8 @@ def evaluate(job: Job) -> None:
     seed = evaluation_seed(job.task.payload)
     gradings = {benchmark.name: benchmark.data.grading for benchmark in suite.benchmarks}
     questions = [q for name in gradings for q in once(read_questions(job.inputs[f"data:{name}"], name))]
+    if suite.wordings:
+        questions = place_wordings(questions, suite.wordings)
     shown = frozenset(
         (name, q.id)
         for name in gradings
@@ -105,12 +110,24 @@ def evaluate(job: Job) -> None:
 
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
         forced, examples = forced_rows(graded, suite.grid, text, shown)
-        return {"samples": sample_rows(graded, text), "forced": forced, "examples": examples}
+        samples = sample_rows(graded, text)
+        if suite.wordings:
+            modes = [int(one.rollout.question.given["mode"]) for one in graded]
+            samples = samples.with_columns(mode=pl.Series(modes, dtype=pl.Int64))
+        return {"samples": samples, "forced": forced, "examples": examples}
 
     texts = read_texts(job, gradings) if "base" in job.task.payload else None
     samples = suite.samples if texts is None else max(map(len, texts.values()))
     plan = EvaluationWork(
-        gradings, suite.rollout, samples, seed, tables, suite.forcing, tuple(suite.grid), texts
+        gradings,
+        suite.rollout,
+        samples,
+        seed,
+        tables,
+        suite.forcing,
+        tuple(suite.grid),
+        texts,
+        suite.wordings,
     )
     if texts is not None:
         record(job.work / PLACE, INEXACT, RETOKENISED)
@@ -195,12 +212,13 @@ def chunked(questions: Sequence[Question], samples: int, count: int = CHUNK) -> 
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """A checkpoint with its engine, and the grader and the tools of each benchmark."""
+    """A checkpoint with its engine and the wordings of its questions, and the grader and the tools of each benchmark."""
 
     generator: Generator
     model: Model
     graders: Mapping[str, Grader]
     talks: Mapping[str, Talk]
+    wordings: tuple[Wording, ...] = ()
 
     def grade(self, rollouts: Sequence[Rollout]) -> list[GradedRollout]:
         """Return rollouts with the verdicts on their answers."""
@@ -239,7 +257,7 @@ def open_responder(
     longest = None
     if resources.engine != "embedded" and not any(tools_of(question.meta) for question in questions):
         # Where tools speak in between, the longest sequence is the model's context.
-        prompts = (len(_prompt(model, question, tokenizer)) for question in questions)
+        prompts = (len(_prompt(model, plan.wordings, question, tokenizer)) for question in questions)
         ending = 0 if phases is None else len(phases.ending)
         longest = max(prompts, default=1) + plan.rollout.max_tokens + ending + forced
     encode = partial(continuation_tokens, tokenizer)
@@ -254,7 +272,8 @@ def open_responder(
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
     opened.callback(engine.close)
     sampling = sampling_of(plan.rollout, stop, logprobs=False)
-    return Responder(Generator(engine, tokenizer, sampling, plan.forcing, phases), model, graders, talks)
+    generator = Generator(engine, tokenizer, sampling, plan.forcing, phases)
+    return Responder(generator, model, graders, talks, plan.wordings)
 
 
 def _context_of(model: Model, checkpoint: Path) -> int:
@@ -272,13 +291,14 @@ def _words(tokenizer: Any, checkpoint: Path) -> int:
 
 def requests_of(responder: Responder, question: Question, samples: int, seed: int) -> list[Request]:
     """Return a request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
-    prompt = _prompt(responder.model, question, responder.generator.tokenizer)
+    prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
     return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
 
 
-def _prompt(model: Model, question: Question, tokenizer: Any) -> tuple[int, ...]:
-    return render_prompt(model.prompt, question.text, tokenizer, question.meta)
+def _prompt(model: Model, wordings: Sequence[Wording], question: Question, tokenizer: Any) -> tuple[int, ...]:
+    prompt = wordings[int(question.given["mode"])].over(model.prompt) if wordings else model.prompt
+    return render_prompt(prompt, question.text, tokenizer, question.meta)
 
 
 def respond(

@@ -13,10 +13,12 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Model, Prompt
+from reodsl.ir.reward import Group, Rollout
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import Wording
 from runners.draws import purpose
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
+from runners.rewards.interpret import measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def render_questions(questions: Sequence[Question], prompt: Prompt, tokenizer: A
     """Return the questions with their prompts and the numbers of their metadata."""
     prompts = prompt_tokens(prompt, tokenizer, [q.text for q in questions], [q.meta for q in questions])
     return [
-        replace(question, prompt=tokens, given=_numbers(question.meta))
+        replace(question, prompt=tokens, given=read_numbers(question.meta))
         for question, tokens in zip(questions, prompts, strict=True)
     ]
 
@@ -91,7 +93,7 @@ def fitting_questions(
     return fitting, table.height - len(fitting)
 
 
-def _numbers(meta: str) -> dict[str, float]:
+def read_numbers(meta: str) -> dict[str, float]:
     """Return the numbers at the top of a question's JSON metadata."""
     try:
         fields = json.loads(meta)
@@ -110,6 +112,47 @@ def shared_numbers(questions: Sequence[Question]) -> dict[str, list[float]]:
     """Return the given numbers that all of these questions have, by name, each in the order of the questions."""
     names = set.intersection(*(set(question.given) for question in questions)) if questions else set()
     return {name: [question.given[name] for question in questions] for name in sorted(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0)."""
+
+    lengths: tuple[float, ...]
+    correct: tuple[float, ...]
+
+
+def choose_wording(
+    wordings: Sequence[Wording], references: Mapping[str, Reference], question: Question
+) -> int | None:
+    """Return the place of the first wording whose `when` holds for a question; None where none has one.
+
+    `references` are the starting model's samples of each question. Raises what a reward does that reads a number which the
+    question lacks.
+    """
+    if all(wording.when is None for wording in wordings):
+        return None
+    reference = references.get(question.id)
+    pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
+    group = Group(question.id, (), tuple(Rollout(int(length), bool(right)) for length, right in pairs))
+    asked = {"y": Rollout(0, False, given=question.given)}
+    held = (
+        place
+        for place, each in enumerate(wordings)
+        if each.when is None or measure(f"wording `{each.name or place}`", each.when, group, asked, {})
+    )
+    return next(held)
+
+
+def place_wordings(questions: Sequence[Question], wordings: Sequence[Wording]) -> list[Question]:
+    """Return questions with their numbers, of which `mode` is the place of the wording that each is asked in."""
+    known = [replace(question, given=read_numbers(question.meta)) for question in questions]
+    return [
+        replace(
+            question, given={**question.given, "mode": float(choose_wording(wordings, {}, question) or 0)}
+        )
+        for question in known
+    ]
 
 
 @dataclass(frozen=True)

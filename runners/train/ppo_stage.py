@@ -35,7 +35,9 @@ from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length,
 from runners.rollout.phases import Phases
 from runners.rollout.questions import (
     Question,
+    Reference,
     Wordings,
+    choose_wording,
     fitting_questions,
     longest_prefix,
     read_table,
@@ -50,9 +52,7 @@ from runners.train.ppo import update
 from runners.train.rollouts import (
     GradedStep,
     OpenQuestions,
-    Reference,
     RolloutSampler,
-    choose_wording,
     sample_segments,
     sample_step,
 )

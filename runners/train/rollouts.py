@@ -25,9 +25,6 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
-from reodsl.ir.reward import Group as RewardGroup
-from reodsl.ir.reward import Rollout as Sampled
-from reodsl.ir.wording import Wording
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.conversations import EarlierTurn, Talk
@@ -35,7 +32,6 @@ from runners.draws import exit_places, purpose
 from runners.engine.protocol import NOTHING, Forced, Request, Response
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
-from runners.rewards.interpret import measure
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import (
     Generator,
@@ -46,7 +42,7 @@ from runners.rollout.grader import (
     RolloutGroup,
     grade_later,
 )
-from runners.rollout.questions import Question, Wordings, shared_numbers
+from runners.rollout.questions import Question, Reference, Wordings, shared_numbers
 from runners.train.likelihood import Ask, ask_models
 from runners.verify import answer_row
 
@@ -62,36 +58,6 @@ THINKING = "thinking"
 """The number that responses in phases are given: how many of their tokens are thinking."""
 KEPT_TEXT = 1 << 20
 """Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0)."""
-
-    lengths: tuple[float, ...]
-    correct: tuple[float, ...]
-
-
-def choose_wording(
-    wordings: Sequence[Wording], references: Mapping[str, Reference], question: Question
-) -> int | None:
-    """Return the place of the first wording whose `when` holds for a question; None where none has one.
-
-    `references` are the starting model's samples of each question. Raises what a reward does that reads a number which the
-    question lacks.
-    """
-    if all(wording.when is None for wording in wordings):
-        return None
-    reference = references.get(question.id)
-    pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
-    group = RewardGroup(question.id, (), tuple(Sampled(int(length), bool(right)) for length, right in pairs))
-    asked = {"y": Sampled(0, False, given=question.given)}
-    held = (
-        place
-        for place, each in enumerate(wordings)
-        if each.when is None or measure(f"wording `{each.name}`", each.when, group, asked, {})
-    )
-    return next(held)
 
 
 @dataclass(frozen=True, slots=True)

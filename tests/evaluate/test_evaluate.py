@@ -19,6 +19,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Progress, Resources
 from reodsl.ir.data import Grading, Python, Tools
 from reodsl.ir.model import Forcing, Model, Prompt
+from reodsl.ir.wording import Wording
 from runners.evaluate import run
 from runners.evaluate.tables import Chunks
 from runners.models.folder import load, load_tokenizer
@@ -36,6 +37,14 @@ KEYS = ["benchmark", "question", "sample"]
 def done(job: MakeJob, checkpoint: Path, questions: Path, name: str = "one", **changes: Any) -> Path:
     inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
     made = job("evaluate", payload(**changes), inputs, name)
+    run.evaluate(made)
+    return made.out
+
+
+def done_as(job: MakeJob, checkpoint: Path, questions: Path, name: str, model: dict[str, Any]) -> Path:
+    """The same with another model, or another prompt of it."""
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    made = job("evaluate", payload() | {"model": model}, inputs, name)
     run.evaluate(made)
     return made.out
 
@@ -119,10 +128,52 @@ def test_draws_do_not_depend_on_order_or_chunks(
     assert usual.sort(KEYS).equals(other.sort(KEYS), null_equal=True)
 
 
+def test_each_question_is_asked_in_the_first_wording_that_is_for_it(
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path
+) -> None:
+    """Each response and forced answer is that of a suite which asks all questions in the same one wording."""
+    levelled = tmp_path / "levelled"
+    levelled.mkdir()
+    table = pl.read_parquet(questions / "questions.parquet")
+    metas = [json.dumps({"level": level}) for level in (1, 5, 2, 5, 1, 3, 5)]
+    table.with_columns(meta=pl.Series(metas)).write_parquet(levelled / "questions.parquet")
+    easy: dict[str, Any] = {"question": "{question} so", "prefix": "wait"}
+    level = {"op": "given", "of": "y", "field": "level"}
+    when = {"op": "binary", "fn": "<", "left": level, "right": {"op": "number", "value": 3.0}}
+    ways = [
+        payload()["model"] | {"prompt": Wording(**each).over(Prompt(**payload()["model"]["prompt"]))}
+        for each in (easy, {})
+    ]
+    alone = [done_as(job, checkpoint, levelled, f"way {at}", model) for at, model in enumerate(ways)]
+    both = done(job, checkpoint, levelled, "both", wordings=[easy | {"when": when}, {}])
+    modes = {f"q{at}": int(value) for at, value in enumerate((0, 1, 0, 1, 0, 1, 1))}
+    samples = pl.read_parquet(both / "samples.parquet")
+    assert {row["question"]: row["mode"] for row in samples.to_dicts()} == modes
+    assert not pl.read_parquet(alone[0] / "samples.parquet").equals(
+        pl.read_parquet(alone[1] / "samples.parquet")
+    )
+    for name in ("samples", "forced"):
+        got = pl.read_parquet(both / f"{name}.parquet").sort(KEYS)
+        for mode, folder in enumerate(alone):
+            here = pl.col("question").is_in([question for question, each in modes.items() if each == mode])
+            want = pl.read_parquet(folder / f"{name}.parquet").sort(KEYS).filter(here)
+            assert want.height
+            assert got.filter(here).select(want.columns).equals(want, null_equal=True)
+
+
+def test_a_question_without_the_number_ends_the_evaluation_before_the_model_is_loaded(
+    job: MakeJob, questions: Path, tmp_path: Path
+) -> None:
+    level = {"op": "given", "of": "y", "field": "level"}
+    when = {"op": "binary", "fn": "<", "left": level, "right": {"op": "number", "value": 3.0}}
+    with pytest.raises(Problem, match="`level`"):
+        done(job, tmp_path / "no model", questions, wordings=[{"when": when}, {}])
+
+
 def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
     model = Model.model_validate(payload()["model"])
     generator = SimpleNamespace(tokenizer=load(checkpoint / "checkpoint").tokenizer)
-    responder: Any = SimpleNamespace(model=model, generator=generator)
+    responder: Any = SimpleNamespace(model=model, generator=generator, wordings=())
     asked = [
         request.seed
         for seed in (1, 2)

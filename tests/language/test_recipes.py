@@ -276,6 +276,31 @@ def test_what_no_question_is_known_by_before_it_is_asked(
     assert codes(changed(*lines, above=WORDED + wrong), target="other") == [code]
 
 
+@pytest.mark.parametrize(
+    ("suite", "found"),
+    [
+        ("math_reg { wordings = [known, long] }", []),
+        ("math_reg { wordings = [known, right, long] }", ["E0512"]),
+        ("math_reg { wordings = [known, long], wording = long }", ["E0512"]),
+        ("math_reg { wordings = [known, exact] }", ["E0512"]),
+        ("math_reg { wordings = [long] }", ["E0511"]),
+        ("math_reg { wordings = [known] }", ["E0511"]),
+        ("math_reg { wordings = [long, known, short] }", ["E0511"]),
+        ("math_reg { benchmarks = [easy_chains], wordings = [known, long] }", ["E0511"]),
+    ],
+)
+def test_wordings_of_a_suite_by_numbers_of_the_question(
+    codes: Callable[..., list[str]], suite: str, found: list[str]
+) -> None:
+    above = f"""{WORDED}
+from std.miniature import easy as easy_chains
+wording known = short {{ when = x.level > 3 }}
+wording right = short {{ when = x.level > 4 and mean(correct(z) for z in ref) < 50% }}
+wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 tokens }}
+"""
+    assert codes(changed(f"eval = {suite}", above=above), target="other") == found
+
+
 @pytest.mark.parametrize("line", ["eval = math_reg { wording = easy }", "kl = 1\n teacher_wording = easy"])
 def test_a_wording_for_some_questions_is_for_training_alone(
     codes: Callable[..., list[str]], line: str

@@ -20,12 +20,11 @@ from reodsl.ir.wording import Wording
 from reodsl.language import compile_file
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.rollout.questions import Question, Wordings, longest_prefix
+from runners.rollout.questions import Question, Reference, Wordings, choose_wording, longest_prefix
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.rollouts import Reference, choose_wording
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import (

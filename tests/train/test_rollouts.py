@@ -17,9 +17,9 @@ from runners.own.function import FailedRow
 from runners.rewards.vectorise import vectorise
 from runners.rollout import grader as generator_module
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
-from runners.rollout.questions import Question
+from runners.rollout.questions import Question, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
-from runners.train.rollouts import Reference, RolloutSampler, sample_step
+from runners.train.rollouts import RolloutSampler, sample_step
 from runners.verify import Thinking, Verdict, make_verifier
 from tests.train.test_update import method
 

@@ -11,6 +11,7 @@ from reodsl.ir.reward import Selection
 from reodsl.ir.setting import PAIRS
 from reodsl.language.checks.cases import (
     Case,
+    SettingView,
     StageCase,
     View,
     case_check,
@@ -25,6 +26,7 @@ from reodsl.language.reward.names import INF, ResponseLimits
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
+WITHOUT = "declare its words without `when`, name these here, and `words { when = … }` for training"
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
@@ -159,7 +161,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.pool is None:
         return
     for wording in list_wordings(stage.pool):
-        yield from _unlike(wording, "a pool asks every question alike")
+        yield from _unlike(wording, "a pool asks every question alike", WITHOUT)
     yield from _small(stage, data, stage.pool, selection)
 
 
@@ -220,14 +222,25 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 @ppo_check
 def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: wordings by a property of the question, of which not exactly the last one is for all others."""
-    wordings, named = list_wordings(stage.record.sub("rollout")), stage["rollout.wordings"]
-    conditions = [wording.sub("when") for wording in wordings]
-    if not any(conditions):
+    wordings = list_wordings(stage.record.sub("rollout"))
+    if not list_conditions(wordings):
         return
+    yield from _never_asked(wordings, stage["rollout.wordings"])
+    per = stage["rollout.wordings_per"]
+    if per.given:
+        helps = "take it out: a question is asked in the first wording whose `when` holds"
+        yield per.error(
+            "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
+        )
+
+
+def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
+    """Report E0511: questions that none of the wordings is for, or a wording that is for no question."""
+    conditions = [wording.sub("when") for wording in wordings]
     if conditions[-1] is not None:
         yield named.error(
             "E0511",
-            f"a question for which none of the {len(wordings)} wordings holds would not be asked",
+            "a question for which none of the wordings holds would not be asked",
             "all have a `when`",
             Label(conditions[-1].span, "holds for some"),
             help="end the list in a wording without `when`, which is for all others",
@@ -248,24 +261,14 @@ def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
                 help=f"give `{wording.name}` a `when` of its own, or put it last",
             )
             return
-    per = stage["rollout.wordings_per"]
-    if per.given:
-        helps = "take it out: a question is asked in the first wording whose `when` holds"
-        yield per.error(
-            "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
-        )
 
 
 @ppo_check
 def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: questions and wordings that lack what the reward reads of them."""
     wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
-    # Questions drawn from a task are a text and an answer.
-    tasks = [
-        source.sub("task") for source in list_records(find_questions(stage.record.sub("data")), "source")
-    ]
-    bare = bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
     data = find_questions(stage.record.sub("data"))
+    bare = _drawn(data)
     verifier = data.sub("verifier") if data is not None else None
     if "truth" in uses and data is not None and verifier is not None and verifier.kind == "tests":
         yield reward.error(
@@ -310,12 +313,55 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
 
 
+def _drawn(data: Record | None) -> bool:
+    """Return whether a task draws all questions: they are a text and an answer."""
+    tasks = [source.sub("task") for source in list_records(data, "source")]
+    return bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
+
+
 @case_check
 def check_asked(case: Case) -> Iterator[Diagnostic]:
-    """Report E0512: a suite whose wording draws budgets."""
-    wording = case.suite.sub("wording") if case.suite is not None else None
+    """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know."""
+    if case.suite is None:
+        return
+    wording, wordings = case.suite.sub("wording"), list_wordings(case.suite)
     if wording is not None:
-        yield from _unlike(wording, "a suite asks every question alike")
+        helps = f"name it in a list that ends in a wording for all others: `wordings = [{wording.name}, …]`"
+        yield from _unlike(wording, "`wording` asks every question", helps)
+    if not wordings:
+        return
+    named, conditions = case.evaluation["wordings"], list_conditions(wordings)
+    if wording is not None:
+        helps = "take one of them out"
+        yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
+    for each in wordings:
+        yield from _budgeted(each, "a suite draws none")
+    if not conditions:
+        helps = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
+        yield named.error(
+            "E0511", "a suite asks a question in one wording, and no `when` says in which", "", help=helps
+        )
+        return
+    yield from _never_asked(wordings, named)
+    for condition in conditions:
+        if "ref" in condition.reads:
+            yield named.error(
+                "E0512",
+                "the starting model's responses choose a wording, and an evaluation samples none",
+                "",
+                Label(condition.span, "uses `ref`"),
+                help='ask by a column of the data, `when = x.level < 3`, kept by `columns(meta: ["level"])`;'
+                " it may hold lengths that you measured before",
+            )
+    for benchmark in list_records(case.suite, "benchmarks"):
+        if _drawn(benchmark.sub("data")) and any("given" in each.reads for each in conditions):
+            yield named.error(
+                "E0511",
+                f"a `when` reads numbers of the questions, and those of `{benchmark.name}`, which a task draws, have none",
+                "uses `x.…`",
+                help="evaluate on questions from a file that has such a column",
+            )
+            return
 
 
 @ppo_check
@@ -323,7 +369,7 @@ def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0512: a teacher whose wording draws budgets."""
     wording = stage.record.sub("teacher_wording")
     if wording is not None:
-        yield from _unlike(wording, "a teacher is asked every question alike")
+        yield from _unlike(wording, "a teacher is asked every question alike", WITHOUT)
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
@@ -342,19 +388,19 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
         )
 
 
-def _unlike(wording: Record, why: str) -> Iterator[Diagnostic]:
+def _unlike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
     """Report E0512: a wording that asks questions unlike, by budgets or by a condition, where `why` it cannot."""
-    for name, message, helps in (
-        ("budget", "draws a budget for each question", "write the budget out in its text"),
-        (
-            "when",
-            "is for some questions alone",
-            "declare its words without `when`, name these here, and `words { when = … }` for training",
-        ),
-    ):
-        if wording.get(name) is not None:
-            message = f"`{wording.name}` {message}, and {why}"
-            yield View(wording)[name].error("E0512", message, help=helps)
+    yield from _budgeted(wording, why)
+    if wording.get("when") is not None:
+        message = f"`{wording.name}` is for some questions alone, and {why}"
+        yield View(wording)["when"].error("E0512", message, help=helps)
+
+
+def _budgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
+    """Report E0512: a wording that draws budgets, where `why` it cannot."""
+    if wording.get("budget") is not None:
+        message = f"`{wording.name}` draws a budget for each question, and {why}"
+        yield View(wording)["budget"].error("E0512", message, help="write the budget out in its text")
 
 
 @stage_check

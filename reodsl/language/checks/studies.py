@@ -487,7 +487,7 @@ def check_rows(
     spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
     for arm, suite in suites[1:]:
         first, wanted = suites[0]
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording",))
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording", "wordings"))
         if not names:
             continue
         balanced = table is not None and table.data("subset") == "balanced"
@@ -532,7 +532,7 @@ def check_scored(
         suite = find_arm_suite(study, arm)
         if suite is None or arm.name in inside or wanted is None or first is None:
             continue
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording",))
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording", "wordings"))
         if names:
             yield error(
                 "E0601",
