@@ -21,7 +21,7 @@ from reodsl.lsp.analysis import Analysis, analyse, list_findings
 from reodsl.lsp.colours import encode_colours, hints
 from reodsl.lsp.complete import completions
 from reodsl.lsp.meaning import meaning, references, signature
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.messages import Draft
 
 TOKENS, ANSWERS, VOCABULARY = 10_000, 40, 151_936
@@ -103,6 +103,6 @@ def read(rounds: int, logprobs: bool) -> float:
     for _ in range(rounds):
         began = time.process_time()
         for body in bodies:
-            Draft(Request((1,), 1), Sampling(TOKENS, logprobs=logprobs)).take(orjson.loads(body))
+            Draft(Request((1,), 1), TokenSampling(TOKENS, logprobs=logprobs)).take(orjson.loads(body))
         seconds.append(time.process_time() - began)
     return round(min(seconds) * 1e6 / (TOKENS * ANSWERS), 3)

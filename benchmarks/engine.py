@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.tiny import VOCABULARY, write
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 
 MAX_TOKENS, EOS = 256, 1
 
@@ -57,7 +57,7 @@ def measure(rounds: int, prompts: int = 64, rollouts: int = 8) -> dict[str, Any]
     engine = EmbeddedEngine(model.config, model.state_dict())
     torch.manual_seed(1)
     texts = torch.randint(3, VOCABULARY, (prompts, 16))
-    sampling, answer = Sampling(MAX_TOKENS, stop_ids=(EOS,)), Sampling(1, temperature=0.0)
+    sampling, answer = TokenSampling(MAX_TOKENS, stop_ids=(EOS,)), TokenSampling(1, temperature=0.0)
     figures: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:

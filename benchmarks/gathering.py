@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Ppo, Sampling
-from runners.engine.protocol import Request, Response
+from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train.batch import MicroBatch, TrainBatch, spread_batch
 from runners.train.gather import make_step
 from runners.train.ppo import update
@@ -111,10 +111,10 @@ def recorded(tokens: int) -> GradedStep:
     for number, length in enumerate(lengths.tolist()):
         prompt = tuple(draw.integers(2, VOCABULARY, 120).tolist())
         logprobs = tuple(np.log(draw.random(length) * 0.99 + 0.01).tolist())
-        response = Response(
+        response = Generation(
             tuple(draw.integers(2, VOCABULARY, length).tolist()), logprobs, logprobs, "stop", (0,)
         )
-        question = Question(str(number // ROLLOUTS), "", "1", prompt=prompt)
+        question = AskedQuestion(str(number // ROLLOUTS), "", "1", prompt=prompt)
         rollouts.append(Rollout(question, number, Request(prompt, number), response))
     inputs = RewardInputs(
         tuple(map(str, range(PROMPTS))),

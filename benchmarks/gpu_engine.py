@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import HashStore
 from benchmarks.gpu_train import QWEN_VOCABULARY, SETTINGS, SHAPES, VOCABULARY, add, name_of, numbered, wait
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Request, Sampling
+from runners.engine.protocol import Engine, Request, TokenSampling
 from runners.engine.sglang import weights
 from runners.models.architecture import build
 from runners.models.folder import save
@@ -149,7 +149,7 @@ def _in_turn(
         began = time.perf_counter()
         engine.load_weights(weights_of(learner), version)
         seconds.append(time.perf_counter() - began)
-    given = engine.generate(requests, Sampling(tokens, logprobs=True))
+    given = engine.generate(requests, TokenSampling(tokens, logprobs=True))
     batch = TrainBatch.of([request.prompt for request in requests], [response.tokens for response in given])
     engine.release()
     mine = learner.score(batch, 1.0).numpy()

@@ -28,7 +28,7 @@ from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_
 from reodsl.graph.job import Resources
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, ForcedTokens, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.models.architecture import build
 from runners.models.folder import save
@@ -36,7 +36,7 @@ from runners.models.tokenizer import word_tokenizer
 
 FORCING = (5, 6, 7)
 PROMPT = 64
-ANSWER = Sampling(1, temperature=0.0)
+ANSWER = TokenSampling(1, temperature=0.0)
 Dtype = Literal["float32", "bfloat16"]
 Made = TypeVar("Made")
 
@@ -49,8 +49,8 @@ def measure(
     settings = replace(EmbeddedSettings.on(str(device)), dtype=dtype)
     engine = EmbeddedEngine(model.config, model.state_dict(), settings=settings)
     # A first small round loads kernels and fills the allocator.
-    engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
-    given, generation = _timed(device, partial(engine.generate, requests, Sampling(tokens)))
+    engine.force(requests, engine.generate(requests, TokenSampling(4)), [[2]] * responses, FORCING, ANSWER)
+    given, generation = _timed(device, partial(engine.generate, requests, TokenSampling(tokens)))
     shares: dict[str, dict[str, float]] = {}
     kept = {count: _reused(engine, device, requests, given, tokens, count) for count in budgets}
     # New weights drop the caches of the ones before.
@@ -90,15 +90,17 @@ def measure_served(
         engine = open_engine(place, resources, longest, Path(folder) / "engine")
         assert isinstance(engine, SGLangEngine)
         try:
-            engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
-            given, generation = _timed(device, partial(engine.generate, requests, Sampling(tokens)))
+            engine.force(
+                requests, engine.generate(requests, TokenSampling(4)), [[2]] * responses, FORCING, ANSWER
+            )
+            given, generation = _timed(device, partial(engine.generate, requests, TokenSampling(tokens)))
             for version, count in enumerate(budgets, start=1):
                 cuts = [_cuts(tokens, count)] * responses
                 # New weights drop the caches of the ones before, here and below.
                 engine.load_weights(place, 2 * version)
                 sent, cached = engine.read.sent, engine.read.cached
                 ahead = Ahead(partial(_same, cuts[0]), FORCING, ANSWER)
-                _, both = _timed(device, partial(engine.generate, requests, Sampling(tokens), ahead))
+                _, both = _timed(device, partial(engine.generate, requests, TokenSampling(tokens), ahead))
                 answers = engine.force(requests, given, cuts, FORCING, ANSWER)
                 sent, cached = engine.read.sent - sent, engine.read.cached - cached
                 engine.load_weights(place, 2 * version + 1)
@@ -115,7 +117,7 @@ def measure_served(
     return {**_named(shape, device, tokens, responses, "sglang", dtype, generation), "shares": shares}
 
 
-def _same(cuts: Sequence[int], index: int, response: Response) -> Sequence[int]:
+def _same(cuts: Sequence[int], index: int, response: Generation) -> Sequence[int]:
     """The cuts of any response."""
     return cuts
 
@@ -158,10 +160,10 @@ def _reused(
     engine: EmbeddedEngine,
     device: torch.device,
     requests: Sequence[Request],
-    responses: Sequence[Response],
+    responses: Sequence[Generation],
     tokens: int,
     count: int,
-) -> tuple[list[list[Forced]], float]:
+) -> tuple[list[list[ForcedTokens]], float]:
     cuts = [_cuts(tokens, count)] * len(requests)
     return _timed(device, partial(engine.force, requests, responses, cuts, FORCING, ANSWER))
 
@@ -171,7 +173,7 @@ def _cuts(tokens: int, count: int) -> list[int]:
     return [tokens * (number + 1) // (count + 1) for number in range(count)]
 
 
-def _share_equal(one: Sequence[Sequence[Forced]], other: Sequence[Sequence[Forced]]) -> float:
+def _share_equal(one: Sequence[Sequence[ForcedTokens]], other: Sequence[Sequence[ForcedTokens]]) -> float:
     """How many answers are the same in both; random weights leave near ties, which rounding decides."""
     pairs = [
         (a, b) for ours, theirs in zip(one, other, strict=True) for a, b in zip(ours, theirs, strict=True)

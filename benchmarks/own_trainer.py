@@ -20,16 +20,16 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo
 from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Sampling
+from runners.engine.protocol import Engine, TokenSampling
 from runners.models.folder import load
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.rollouts import RolloutSampler, sample_step
 from runners.train.update import Learner
-from runners.verify import Answer, Verdict
+from runners.verify import Claim, Verdict
 
 
 class Coin:
@@ -38,7 +38,7 @@ class Coin:
     def __init__(self) -> None:
         self.tossed = 0
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Toss for each answer."""
         self.tossed += 1
         return [
@@ -70,7 +70,7 @@ class Trainer:
         return Trainer(
             engine=engine,
             sampler=RolloutSampler(
-                generator=Generator(engine, loaded.tokenizer, Sampling(max_tokens, stop_ids=stop)),
+                generator=Generator(engine, loaded.tokenizer, TokenSampling(max_tokens, stop_ids=stop)),
                 grader=grader,
                 ahead=GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
                 rollouts=rollouts,
@@ -101,7 +101,7 @@ class Trainer:
     def step(self, number: int) -> list[int]:
         """Take a whole step, from the weights' way into the engine on, and return the lengths of its responses."""
         asked = range(self.method.batch.prompts)
-        questions = [Question(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
+        questions = [AskedQuestion(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
         step = sample_step(self.sampler, questions, number)
         batch = batch_of(score(step, self.method))

@@ -18,7 +18,15 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Grading, Tools
 from reodsl.ir.model import Model, Prompt
 from runners.answers import response_text
-from runners.engine.protocol import NOTHING, Engine, Forced, Inserted, Request, Response, Sampling
+from runners.engine.protocol import (
+    NOTHING,
+    Engine,
+    ForcedTokens,
+    Generation,
+    Inserted,
+    Request,
+    TokenSampling,
+)
 from runners.models.template import FailedTemplate, render_template
 from runners.own.function import OwnFunction, open_function
 from runners.prompts import tools_of
@@ -189,7 +197,7 @@ class _Open:
     request: Request
     facts: Mapping[str, Any]
     talk: Talk | None
-    response: Response = NOTHING
+    response: Generation = NOTHING
     turns: tuple[EarlierTurn, ...] = ()
 
     @property
@@ -197,14 +205,14 @@ class _Open:
         """Return what the tools remember."""
         return self.turns[-1].state if self.turns else None
 
-    def next(self, sampling: Sampling) -> Request:
+    def next(self, sampling: TokenSampling) -> Request:
         """Return the request for the next turn."""
         if self.talk is None:
             return self.request
         after = self.request.after(self.response)
         return replace(after, most=max(1, self.room(sampling, len(after.prompt))))
 
-    def room(self, sampling: Sampling, length: int) -> int:
+    def room(self, sampling: TokenSampling, length: int) -> int:
         """Return how many tokens may follow a sequence of some length."""
         assert self.talk is not None
         return min(sampling.max_tokens - len(self.response.tokens), self.talk.context - length)
@@ -217,10 +225,10 @@ class _Open:
 def converse(
     engine: Engine,
     requests: Sequence[Request],
-    sampling: Sampling,
+    sampling: TokenSampling,
     talks: Sequence[Talk | None],
     metas: Sequence[str],
-) -> tuple[list[Response], list[tuple[EarlierTurn, ...]]]:
+) -> tuple[list[Generation], list[tuple[EarlierTurn, ...]]]:
     """Return a response for each request, and the turns before its last one. `metas` are the metadata of its question.
 
     Without a talk a response is one turn. Raises what the engine and the tools' process raise.
@@ -238,7 +246,7 @@ def converse(
     return [one.response for one in every], [one.turns for one in every]
 
 
-def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
+def _answered(done: Sequence[_Open], sampling: TokenSampling) -> list[_Open]:
     """Return the open conversations, with the tools' replies after their last turn."""
     calling: dict[int, list[tuple[_Open, str, list[Call]]]] = {}
     for one in done:
@@ -278,14 +286,14 @@ def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
     return going
 
 
-def turn_text(response: Response, tokenizer: Any, stop_ids: Sequence[int]) -> str:
+def turn_text(response: Generation, tokenizer: Any, stop_ids: Sequence[int]) -> str:
     """Return the text of a response's last turn, which is all of one without others."""
     if response.inserted and response.inserted[-1].turn:
         return response_text(tokenizer, response.tokens[response.inserted[-1].after :], stop_ids)
     return response_text(tokenizer, response.sequence(), stop_ids)
 
 
-def turns_before(turns: Sequence[EarlierTurn], response: Response, cut: int | None = None) -> str:
+def turns_before(turns: Sequence[EarlierTurn], response: Generation, cut: int | None = None) -> str:
     """Return the turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
     over = len(turns) if cut is None else sum(each.after <= cut for each in response.inserted)
     return json.dumps([turn.row for turn in turns[:over]]) if over else ""
@@ -294,39 +302,40 @@ def turns_before(turns: Sequence[EarlierTurn], response: Response, cut: int | No
 def force(
     engine: Engine,
     requests: Sequence[Request],
-    responses: Sequence[Response],
+    responses: Sequence[Generation],
     cuts: Sequence[Sequence[int]],
     forcing: Sequence[int],
-    sampling: Sampling,
-) -> list[list[Forced]]:
+    sampling: TokenSampling,
+) -> list[list[ForcedTokens]]:
     """Force answers as `Engine.force` does. Cuts count a response's own tokens; answers follow what was inserted."""
     if not any(response.inserted for response in responses):
         return engine.force(requests, responses, cuts, forcing, sampling)
     owners: list[tuple[int, int]] = []
-    parts: list[tuple[Request, Response, list[int]]] = []
+    parts: list[tuple[Request, Generation, list[int]]] = []
     for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
         for start, places, before in _spans(response):
             inside = [cut for cut in wanted if cut in places]
             if inside:
                 owners.append((index, start))
                 lead = Request((*request.prompt, *before), request.seed, request.drawn + start)
-                turn = Response(
+                turn = Generation(
                     response.tokens[start : places.stop], (), (), "stop", response.weight_versions
                 )
                 parts.append((lead, turn, [cut - start for cut in inside]))
-    answers: dict[tuple[int, int], Forced] = {}
+    answers: dict[tuple[int, int], ForcedTokens] = {}
     if parts:
         leads, turns, wishes = zip(*parts, strict=True)
         forced = engine.force(leads, turns, wishes, forcing, sampling)
         for (index, start), of_turn in zip(owners, forced, strict=True):
             for one in of_turn:
-                answers[index, start + one.cut] = Forced(start + one.cut, one.tokens)
+                answers[index, start + one.cut] = ForcedTokens(start + one.cut, one.tokens)
     return [
-        [answers.get((index, cut), Forced(cut, ())) for cut in wanted] for index, wanted in enumerate(cuts)
+        [answers.get((index, cut), ForcedTokens(cut, ())) for cut in wanted]
+        for index, wanted in enumerate(cuts)
     ]
 
 
-def _spans(response: Response) -> Iterator[tuple[int, range, tuple[int, ...]]]:
+def _spans(response: Generation) -> Iterator[tuple[int, range, tuple[int, ...]]]:
     """Yield spans of a response's cuts: where each begins, the cuts, and all that is read before it begins.
 
     Where thinking was ended, an answer is forced in the place of its end.

@@ -13,7 +13,7 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
-from reodsl.ir.reward import Choice, Group, Pick, Rollout, Selection
+from reodsl.ir.reward import Choice, Pick, ResponseGroup, RewardedResponse, Selection
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")
@@ -28,13 +28,13 @@ class Chosen:
     margin: float = 0.0
 
 
-def choose(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
+def choose(selection: Selection, group: ResponseGroup) -> list[tuple[Chosen, ...]]:
     """Return the choice of each pick: one thing, as many as meet its condition, or nothing."""
     numbers = _numbers(selection, group)
     return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
 
 
-def keeps(selection: Selection, group: Group) -> bool:
+def keeps(selection: Selection, group: ResponseGroup) -> bool:
     """Return whether a selection of questions keeps this one; what is not a number is no reason to."""
     if selection.keep is None:
         return False
@@ -42,7 +42,7 @@ def keeps(selection: Selection, group: Group) -> bool:
     return value != 0 and not math.isnan(value)
 
 
-def _numbers(selection: Selection, group: Group) -> dict[str, float]:
+def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for let in selection.lets:
         numbers[let.name] = measure(selection.name, let.value, group, {}, numbers)
@@ -59,7 +59,7 @@ def drop_lowest(margins: list[float], drop: float) -> list[int]:
     return [at for at in range(len(margins)) if at not in gone]
 
 
-def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> tuple[Chosen, ...]:
+def _picked(name: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]) -> tuple[Chosen, ...]:
     if pick.trace is not None and pick.trace.fn == "each":
         taken = [{"trace": at} for at in _find_met(name, pick.trace, group, {}, numbers)]
     else:
@@ -69,10 +69,12 @@ def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> t
     return tuple(each for each in weighed if each is not None)
 
 
-def _choose_one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
+def _choose_one(
+    name: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
+) -> dict[str, int] | None:
     """Return the positions of the one trace or pair of a pick, without its own conditions."""
     positions: dict[str, int] = {}
-    responses: dict[str, Rollout] = {}
+    responses: dict[str, RewardedResponse] = {}
     for role in ROLES:
         choice: Choice | None = getattr(pick, role)
         if choice is None:
@@ -85,7 +87,7 @@ def _choose_one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) 
 
 
 def _weighed(
-    name: str, pick: Pick, group: Group, roles: dict[str, int], numbers: dict[str, float]
+    name: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
 ) -> Chosen | None:
     responses = {role: group.rollouts[position] for role, position in roles.items()}
     if pick.where is not None and measure(name, pick.where, group, responses, numbers) == 0:
@@ -95,7 +97,11 @@ def _weighed(
 
 
 def _find_met(
-    name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
+    name: str,
+    choice: Choice,
+    group: ResponseGroup,
+    responses: dict[str, RewardedResponse],
+    numbers: dict[str, float],
 ) -> Iterator[int]:
     """Yield the positions of the responses that meet a choice's condition."""
     for position, member in enumerate(group.rollouts):
@@ -105,7 +111,11 @@ def _find_met(
 
 
 def _find_best(
-    name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
+    name: str,
+    choice: Choice,
+    group: ResponseGroup,
+    responses: dict[str, RewardedResponse],
+    numbers: dict[str, float],
 ) -> int | None:
     """Return the position with the least or greatest key, the first of equals; NaN is not a key."""
     best: tuple[float, int] | None = None
@@ -132,7 +142,7 @@ class Sampled:
     id: str
     text: str
     gold: str
-    group: Group
+    group: ResponseGroup
     responses: tuple[Response, ...]
 
 
@@ -219,7 +229,7 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
     tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
     parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
     for key, first in parts[0].items():
-        rollouts: list[Rollout] = []
+        rollouts: list[RewardedResponse] = []
         texts: list[Response] = []
         for mode, (part, prefix) in enumerate(zip(parts, prefixes, strict=True)):
             answers = part.get(key, first.clear()).sort("sample")
@@ -231,7 +241,7 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
                     help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",
                 )
             for text, tokens, finish, correct in answers.select(COLUMNS[4:]).iter_rows():
-                rollouts.append(Rollout(int(tokens), bool(correct), given={"mode": float(mode)}))
+                rollouts.append(RewardedResponse(int(tokens), bool(correct), given={"mode": float(mode)}))
                 texts.append((prefix, str(text), finish == "stop"))
-        group = Group(str(key[0]), tuple(rollouts))
+        group = ResponseGroup(str(key[0]), tuple(rollouts))
         yield Sampled(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))

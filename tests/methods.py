@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reodsl.ir.expression import Binary, Forced, Name, Weight
-from reodsl.ir.reward import Dense, Reward, Split
+from reodsl.ir.expression import ForcedAnswer, Infix, Variable, Weight
+from reodsl.ir.reward import DenseReward, Reward, Split
 from reodsl.ir.training import Advantage, Batch, Ppo, Sampling
 
 
@@ -28,5 +28,5 @@ def plain_ppo(
 
 def dense(split: Split, name: str = "reo") -> Reward:
     """REO's reward: whether the answer that is forced at each budget is right, weighed by the trapezoid rule."""
-    value = Binary(fn="*", left=Weight(rule="trapezoid"), right=Forced(of="y", cut=Name(name="L")))
-    return Reward(name=name, dense=Dense(split=split, var="L", value=value))
+    value = Infix(fn="*", left=Weight(rule="trapezoid"), right=ForcedAnswer(of="y", cut=Variable(name="L")))
+    return Reward(name=name, dense=DenseReward(split=split, var="L", value=value))

@@ -18,14 +18,14 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 from reodsl.cli.options import existing_store, token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, Name, Tokens
+from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, TokenRun, Variable
 from reodsl.ir.reward import (
     Budgets,
     Exits,
-    Group,
     QuestionBudgets,
+    ResponseGroup,
     Reward,
-    Rollout,
+    RewardedResponse,
     Split,
     Steps,
     reached_places,
@@ -45,7 +45,7 @@ def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
 _Splits = Annotated[tuple[PositiveInt, ...], AfterValidator(_check_rising)]
 
 
-class Response(BaseModel, extra="forbid"):
+class GroupResponse(BaseModel, extra="forbid"):
     """A response of a group file. `forced` and `bare` have a verdict by cut in tokens, and `splits` end its sections."""
 
     length: PositiveInt
@@ -58,8 +58,8 @@ class Response(BaseModel, extra="forbid"):
 class GroupFile(BaseModel, extra="forbid"):
     """A group file. `reference` are the starting model's responses, and `splits` those of responses without their own."""
 
-    responses: list[Response] = Field(min_length=1)
-    reference: list[Response] = []
+    responses: list[GroupResponse] = Field(min_length=1)
+    reference: list[GroupResponse] = []
     splits: _Splits = ()
 
 
@@ -85,7 +85,7 @@ class Asked:
     Sampled responses are of a `step`, which has groups to so many `questions`.
     """
 
-    group: Group
+    group: ResponseGroup
     splits: tuple[tuple[int, ...], ...]
     missing: Mapping[str, set[int]]
     step: int | None = None
@@ -133,15 +133,15 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
     missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
     numbers, tracks = _numbers(reward, given, len(file.responses))
 
-    def rollout(one: Response, values: Mapping[str, float]) -> Rollout:
+    def rollout(one: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
         forced, bare = _Verdicts(one.forced, missing["forced"]), _Verdicts(one.bare, missing["bare"])
-        return Rollout(one.length, one.correct, forced, bare, values, _tokens(reward, values))
+        return RewardedResponse(one.length, one.correct, forced, bare, values, _tokens(reward, values))
 
     rollouts = (
         rollout(one, {name: values[i] for name, values in numbers.items()})
         for i, one in enumerate(file.responses)
     )
-    group = Group("", tuple(rollouts), tuple(rollout(one, {}) for one in file.reference), tracks)
+    group = ResponseGroup("", tuple(rollouts), tuple(rollout(one, {}) for one in file.reference), tracks)
     return Asked(group, tuple(one.splits or file.splits for one in file.responses), missing)
 
 
@@ -177,7 +177,7 @@ def sample_group(
     missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
     numbers, tracks = _numbers(reward, given, chosen.height)
     rollouts = tuple(
-        Rollout(
+        RewardedResponse(
             row["tokens"],
             row["correct"],
             _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
@@ -196,8 +196,8 @@ def sample_group(
         "step", maintain_order=True
     )
     before = mine.select("tokens", "correct").collect().rows() if reward.remembers else []
-    history = tuple(Rollout(tokens, right) for tokens, right in before[-MEMORY:])
-    group = Group(question, rollouts, (), tracks, history=history)
+    history = tuple(RewardedResponse(tokens, right) for tokens, right in before[-MEMORY:])
+    group = ResponseGroup(question, rollouts, (), tracks, history=history)
     return Asked(group, ((),) * len(rollouts), missing, step, len(groups))
 
 
@@ -276,7 +276,7 @@ def _list_given(reward: Reward) -> set[str]:
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 
-def _tokens(reward: Reward, given: Mapping[str, float]) -> dict[Tokens, Mapping[int, float]]:
+def _tokens(reward: Reward, given: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
     """Return what is given of a response's tokens, the same at each cut."""
     texts = {expression_text(node): node for node in reward.tokens}
     return {texts[name]: defaultdict(partial(float, value)) for name, value in given.items() if name in texts}
@@ -320,7 +320,7 @@ def _numbers(
     each_has = _list_given(reward)
     tracks = {track.name for track in reward.tracks}
     reads_step = any(
-        node.name == STEP for each in reward.tracks for node in walk(each) if isinstance(node, Name)
+        node.name == STEP for each in reward.tracks for node in walk(each) if isinstance(node, Variable)
     )
     if reads_step or any(track.start is not None for track in reward.tracks):
         tracks.add(STEP)

@@ -181,7 +181,7 @@ TRACK, STEP = "track.", "step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(Node):
+class Constant(Node):
     """A constant. `unit` is its power of tokens, for people: what a reward computes does not depend on it."""
 
     presentation = frozenset({"unit"})
@@ -195,7 +195,7 @@ class Number(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Name(Node):
+class Variable(Node):
     """A `let` of the reward, or the variable of its `dense` line (a budget in tokens)."""
 
     op: Literal["name"] = "name"
@@ -219,7 +219,7 @@ class Correct(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forced(Node):
+class ForcedAnswer(Node):
     """1 where the answer forced after the first `cut` tokens is right, else 0; a shorter response is graded as it is."""
 
     op: Literal["forced"] = "forced"
@@ -302,7 +302,7 @@ class Previous(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unary(Node):
+class Negation(Node):
     """A negation: of a number (`neg`) or of a condition (`not`)."""
 
     op: Literal["unary"] = "unary"
@@ -311,7 +311,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binary(Node):
+class Infix(Node):
     """Arithmetic, a comparison or a connective; conditions are 1 or 0."""
 
     op: Literal["binary"] = "binary"
@@ -321,7 +321,7 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Node):
+class FunctionCall(Node):
     """A function of numbers. `clip(x, low, high)`; `cos` of radians."""
 
     op: Literal["call"] = "call"
@@ -380,7 +380,7 @@ class History(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens(Node):
+class TokenRun(Node):
     """A statistic of `value` over tokens, with what a model thinks of each: `value` has names of `TOKENS`.
 
     The tokens are the first `cut` of a response, or all. Of the `truth` they are the reference answer's: forced after
@@ -401,11 +401,14 @@ class Tokens(Node):
         """Return the names of what it reads of each token."""
         parts = (part for part in (self.value, self.where) if part is not None)
         return frozenset(
-            each.name for part in parts for each in walk(part) if isinstance(each, Name) and "(" in each.name
+            each.name
+            for part in parts
+            for each in walk(part)
+            if isinstance(each, Variable) and "(" in each.name
         )
 
     @property
-    def of_any(self) -> Tokens:
+    def of_any(self) -> TokenRun:
         """Return the same of the response `y`: what it is for one does not depend on the name of the response."""
 
         def rename(node: Node) -> Node | None:
@@ -415,11 +418,11 @@ class Tokens(Node):
 
 
 Expression: TypeAlias = Annotated[
-    Number
-    | Name
+    Constant
+    | Variable
     | Length
     | Correct
-    | Forced
+    | ForcedAnswer
     | Bare
     | Given
     | Own
@@ -427,13 +430,13 @@ Expression: TypeAlias = Annotated[
     | Weight
     | WeightAt
     | Previous
-    | Unary
-    | Binary
-    | Call
+    | Negation
+    | Infix
+    | FunctionCall
     | If
     | Aggregate
     | History
-    | Tokens,
+    | TokenRun,
     Field(discriminator="op"),
 ]
 

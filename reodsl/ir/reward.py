@@ -14,14 +14,14 @@ from reodsl.ir.base import IR, walk
 from reodsl.ir.expression import (
     TRACK,
     Aggregate,
+    Constant,
     Expression,
-    Forced,
+    ForcedAnswer,
     History,
-    Name,
-    Number,
     Own,
     Previous,
-    Tokens,
+    TokenRun,
+    Variable,
     Weight,
     WeightRule,
 )
@@ -89,7 +89,7 @@ class Exits(IR):
 Split = Annotated[Budgets | OracleBudgets | QuestionBudgets | Steps | Exits, Field(discriminator="kind")]
 
 
-class Dense(IR):
+class DenseReward(IR):
     """A reward at each split; `var` is the split's place in tokens inside `value`."""
 
     split: Split
@@ -97,7 +97,7 @@ class Dense(IR):
     value: Expression
 
 
-class Let(IR):
+class NamedValue(IR):
     """A named intermediate, evaluated in order, once a response. `written` is its name in the spec."""
 
     presentation = later = frozenset({"written"})
@@ -134,7 +134,7 @@ class Measure(IR):
 
     presentation = frozenset({"name", "unit"})
     name: str
-    lets: tuple[Let, ...] = ()
+    lets: tuple[NamedValue, ...] = ()
     value: Expression
     unit: str = ""
 
@@ -162,7 +162,7 @@ class Part(IR):
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
+class RewardCuts:
     """The places at which a reward needs forced answers: a number of tokens, its splits, places that responses decide."""
 
     fixed: frozenset[int] = frozenset()
@@ -195,9 +195,9 @@ class Reward(IR):
     presentation = frozenset({"name"})
     later = frozenset({"tracks", "metrics", "split"})
     name: str
-    lets: tuple[Let, ...] = ()
+    lets: tuple[NamedValue, ...] = ()
     outcome: Expression | None = None
-    dense: Dense | None = None
+    dense: DenseReward | None = None
     parts: tuple[Part, ...] = ()
     tracks: tuple[Track, ...] = ()
     metrics: tuple[Metric, ...] = ()
@@ -225,9 +225,9 @@ class Reward(IR):
         return tuple(term.function for term in self.terms)
 
     @property
-    def tokens(self) -> tuple[Tokens, ...]:
+    def tokens(self) -> tuple[TokenRun, ...]:
         """Return its statistics over tokens, of a response `y`, each once."""
-        return tuple(dict.fromkeys(node.of_any for node in walk(self) if isinstance(node, Tokens)))
+        return tuple(dict.fromkeys(node.of_any for node in walk(self) if isinstance(node, TokenRun)))
 
     @property
     def window(self) -> int:
@@ -257,7 +257,7 @@ class Reward(IR):
         return rules.pop() if len(rules) == 1 else None
 
     @property
-    def forced(self) -> Cuts:
+    def forced(self) -> RewardCuts:
         """Return the places at which it needs forced answers: a step generates them once more, a price includes them.
 
         Cuts are whole tokens, rounded down. `runners.rewards.vectorise` finds the places that depend on responses.
@@ -268,24 +268,27 @@ class Reward(IR):
             *(metric.value for metric in self.metrics),
         )
         places = [
-            each.cut for value in expressions for each in expression.walk(value) if isinstance(each, Forced)
+            each.cut
+            for value in expressions
+            for each in expression.walk(value)
+            if isinstance(each, ForcedAnswer)
         ]
         lets = {let.name for let in self.lets} | {f"{TRACK}{track.name}" for track in self.tracks}
         at_splits = [
             self.splits is not None
-            and (isinstance(place, Previous) or (isinstance(place, Name) and place.name not in lets))
+            and (isinstance(place, Previous) or (isinstance(place, Variable) and place.name not in lets))
             for place in places
         ]
-        fixed = frozenset(max(0, floor(place.value)) for place in places if isinstance(place, Number))
+        fixed = frozenset(max(0, floor(place.value)) for place in places if isinstance(place, Constant))
         computed = any(
-            not isinstance(place, Number) and not split
+            not isinstance(place, Constant) and not split
             for place, split in zip(places, at_splits, strict=True)
         )
-        return Cuts(fixed, any(at_splits), computed)
+        return RewardCuts(fixed, any(at_splits), computed)
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RewardedResponse:
     """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens.
 
     `tokens[node][L]` is a statistic over tokens (`Tokens.of_any`), cut at L tokens: at its end where it is not cut.
@@ -296,7 +299,7 @@ class Rollout:
     forced: Mapping[int, bool] = field(default_factory=dict)
     bare: Mapping[int, bool] = field(default_factory=dict)
     given: Mapping[str, float] = field(default_factory=dict)
-    tokens: Mapping[Tokens, Mapping[int, float]] = field(default_factory=dict)
+    tokens: Mapping[TokenRun, Mapping[int, float]] = field(default_factory=dict)
 
     def forced_at(self, cut: int) -> bool:
         """Return the verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
@@ -308,7 +311,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResponseGroup:
     """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
 
     `history` are its own responses in the steps before, the last one last.
@@ -317,11 +320,11 @@ class Group:
     """
 
     question: str
-    rollouts: tuple[Rollout, ...]
-    reference: tuple[Rollout, ...] = ()
+    rollouts: tuple[RewardedResponse, ...]
+    reference: tuple[RewardedResponse, ...] = ()
     tracks: Mapping[str, float] = field(default_factory=dict)
-    batch: tuple[Group, ...] = ()
-    history: tuple[Rollout, ...] = ()
+    batch: tuple[ResponseGroup, ...] = ()
+    history: tuple[RewardedResponse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +382,7 @@ class Selection(IR):
     presentation = frozenset({"name"})
     later = frozenset({"drop", "keep"})
     name: str
-    lets: tuple[Let, ...] = ()
+    lets: tuple[NamedValue, ...] = ()
     picks: tuple[Pick, ...]
     drop: float = 0.0
     keep: Expression | None = None

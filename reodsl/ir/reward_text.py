@@ -12,25 +12,25 @@ from reodsl.ir.expression import (
     TRACK,
     Aggregate,
     Bare,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
+    FunctionCall,
     Given,
     History,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
+    Negation,
     Own,
     Previous,
-    Tokens,
-    Unary,
+    TokenRun,
+    Variable,
     Weight,
     WeightAt,
 )
-from reodsl.ir.reward import Let, Reward, Track
+from reodsl.ir.reward import NamedValue, Reward, Track
 
 # How tightly each form binds, loosest first, as the grammar has it.
 _IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10)
@@ -50,7 +50,7 @@ _VARIABLE = re.compile(r"[zM]\d*")
 """Names that the representation gives to a response and to a split; a let that is written so keeps its own name."""
 
 
-def let_names(lets: Iterable[Let]) -> dict[str, str]:
+def let_names(lets: Iterable[NamedValue]) -> dict[str, str]:
     """Return the names that a spec gives its lets, by those of the representation."""
     return {let.name: let.written for let in lets if let.written and not _VARIABLE.fullmatch(let.written)}
 
@@ -106,15 +106,15 @@ def expression_text(value: Expression, least: int = _IF) -> str:
 
 def _written(value: Expression) -> tuple[str, int]:
     match value:
-        case Number():
+        case Constant():
             return _number(value)
-        case Name():
+        case Variable():
             return value.name.removeprefix(TRACK), _ATOM
         case Length():
             return f"len({value.of})", _ATOM
         case Correct():
             return f"correct({value.of})", _ATOM
-        case Forced():
+        case ForcedAnswer():
             return f"correct(answer({value.of}[:{expression_text(value.cut)}]))", _ATOM
         case Bare():
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
@@ -133,16 +133,16 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"{value.rule}({value.of})", _ATOM
         case Previous():
             return "before(L)", _ATOM
-        case Unary(fn="not"):
+        case Negation(fn="not"):
             return f"not {expression_text(value.value, _NOT)}", _NOT
-        case Unary():
+        case Negation():
             return f"-{expression_text(value.value, _UNARY)}", _UNARY
-        case Binary():
+        case Infix():
             level, left, right = _LEVELS[value.fn]
             first = expression_text(value.left, left)
             second = expression_text(value.right, right)
             return f"{first} {value.fn} {second}", level
-        case Call():
+        case FunctionCall():
             return f"{value.fn}({', '.join(map(expression_text, value.args))})", _ATOM
         case If():
             then = expression_text(value.then, _OR)
@@ -150,7 +150,7 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
             return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
-        case Tokens():
+        case TokenRun():
             cut = "" if value.cut is None else f"[:{expression_text(value.cut)}]"
             return _aggregate(value, f"truth({value.of}{cut})" if value.truth else f"{value.of}{cut}"), _ATOM
         case History():
@@ -158,7 +158,7 @@ def _written(value: Expression) -> tuple[str, int]:
             return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM
 
 
-def _number(constant: Number) -> tuple[str, int]:
+def _number(constant: Constant) -> tuple[str, int]:
     """Return a constant in tokens to a power; the language reads a product of constants as one."""
     value, unit = constant.value, constant.unit
     if unit in (0, 1):
@@ -167,9 +167,9 @@ def _number(constant: Number) -> tuple[str, int]:
     return number_text(value) + more * abs(unit), _PRODUCT
 
 
-def _aggregate(value: Aggregate | History | Tokens, over: str) -> str:
-    counted = value.fn == "count" and isinstance(value.value, Number) and value.value.value == 1
-    var = "t" if isinstance(value, Tokens) else value.var
+def _aggregate(value: Aggregate | History | TokenRun, over: str) -> str:
+    counted = value.fn == "count" and isinstance(value.value, Constant) and value.value.value == 1
+    var = "t" if isinstance(value, TokenRun) else value.var
     inner = var if counted else expression_text(value.value, _OR)
     text = f"{inner} for {var} in {over}"
     if value.where is not None:

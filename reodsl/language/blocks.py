@@ -48,7 +48,7 @@ R = TypeVar("R", bound=Record)
 
 
 def lay_block(
-    ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str, kind: Kind | None = None
+    ctx: Context, start: R, block: tree.BraceBlock, scope: Scope, doc: str, kind: Kind | None = None
 ) -> R:
     """Return `start` with a block's settings laid over its own; wrong settings are reported, and not laid."""
     kind = kind or KINDS[start.kind]
@@ -58,10 +58,10 @@ def lay_block(
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
-            case tree.Setting() | tree.Nested() if lost := _find_lost(result, kind, item):
+            case tree.Assignment() | tree.Nested() if lost := _find_lost(result, kind, item):
                 ctx.error("E0211", lost[0], item.name.span, help=lost[1])
                 result = replace(result, broken=result.broken | {item.name.name})
-            case tree.Setting():
+            case tree.Assignment():
                 if _first(ctx, item.name, seen):
                     result = _lay(ctx, result, item, scope, doc, kind)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
@@ -95,10 +95,12 @@ def lay_block(
     return result
 
 
-def _lay(ctx: Context, record: R, item: tree.Setting | tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+def _lay(
+    ctx: Context, record: R, item: tree.Assignment | tree.Nested, scope: Scope, doc: str, kind: Kind
+) -> R:
     """Return a record with one setting or block laid over it, or marked as broken if its value is wrong."""
     try:
-        if isinstance(item, tree.Setting):
+        if isinstance(item, tree.Assignment):
             return _lay_setting(ctx, record, item, scope, doc, kind)
         return _lay_nested(ctx, record, item, scope, doc, kind)
     except Failed:
@@ -137,7 +139,7 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     )
 
 
-def _lay_setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str, kind: Kind) -> R:
+def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: str, kind: Kind) -> R:
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
@@ -225,10 +227,10 @@ ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "t
 """Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
 
 
-def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: str) -> Value:
+def lay_over(ctx: Context, value: Value, block: tree.BraceBlock, scope: Scope, what: str) -> Value:
     """Return a value with settings or arguments of it replaced by those of an `--amend`. Raises `Failed`."""
     data, item = value.data, block.items[0]
-    if not isinstance(item, (tree.Setting, tree.Nested)):
+    if not isinstance(item, (tree.Assignment, tree.Nested)):
         return value
     name, place, target = item.name.name, item.name.span, _target(item)
     around = target.rpartition(".")[0]
@@ -242,7 +244,7 @@ def lay_over(ctx: Context, value: Value, block: tree.Block, scope: Scope, what: 
                 helps = f"it takes none; name another: `--amend {around}=…`"
             ctx.fail("E0211", words, place, help=helps)
         given = data.args.get(name)
-        if isinstance(item, tree.Setting):
+        if isinstance(item, tree.Assignment):
             bound = bind_argument(ctx, data, params[name], item.value, scope)
         elif given is None:
             helps = f"write it whole: `--amend {target}=…`"
@@ -287,7 +289,7 @@ def _target(item: tree.BlockItem) -> str:
     return target if option == "--amend" else ""
 
 
-def _find_lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> tuple[str, str] | None:
+def _find_lost(record: Record, kind: Kind, item: tree.Assignment | tree.Nested) -> tuple[str, str] | None:
     """Return why an `--amend` leads to nothing in a record, with what to write instead; None where it leads to something."""
     target, name = _target(item), item.name.name
     around, field = target.rpartition(".")[0], kind.fields.get(name)
@@ -307,7 +309,7 @@ def _find_lost(record: Record, kind: Kind, item: tree.Setting | tree.Nested) -> 
     if field is None and any(isinstance(each, DeclaredStage) and each.name == name for each in stages):
         path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
         return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
-    if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Setting):
+    if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Assignment):
         if field.type.alone and isinstance(item.value, tree.Call):
             return None
         settings, inner = KINDS[field.type.kind].fields, record.sub(name)
@@ -338,13 +340,13 @@ def _suggest_for_stray(item: tree.BlockItem, before: tree.BlockItem | None) -> s
     """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
     match before, item:
         case (
-            tree.Setting(value=tree.Number(unit=None) as head),
+            tree.Assignment(value=tree.Number(unit=None) as head),
             tree.ExprStatement(expr=tree.Number() as rest),
         ) if head.text.isdigit() and re.fullmatch(r"\d{3}", rest.text) and head.span.line == rest.span.line:
             unit = f" {rest.unit}" if rest.unit else ""
             return f"a number has no commas: write `{head.text}{rest.text}{unit}`, or `{head.text}_{rest.text}{unit}`"
         case (
-            tree.Setting(name=setting, value=tree.Number() as head),
+            tree.Assignment(name=setting, value=tree.Number() as head),
             tree.ExprStatement(expr=tree.Number() as rest),
         ) if head.span.line == rest.span.line:
             return f"a list is written in brackets: `{setting.name} = [{head.text}, {rest.text}]`"

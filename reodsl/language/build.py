@@ -32,7 +32,7 @@ from reodsl.ir.data import (
     Tools,
     Whole,
 )
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.model import (
     Architecture,
     Dimensions,
@@ -47,7 +47,7 @@ from reodsl.ir.model import (
 )
 from reodsl.ir.reward import (
     Budgets,
-    Dense,
+    DenseReward,
     Exits,
     Measure,
     OracleBudgets,
@@ -378,7 +378,7 @@ def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     )
 
 
-NOTHING = Reward(name="nothing", outcome=Number(value=0.0))
+NOTHING = Reward(name="nothing", outcome=Constant(value=0.0))
 """The reward where a teacher alone trains."""
 
 
@@ -414,7 +414,7 @@ def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_to
     places = split(low, typed.split, max_tokens) if typed.split is not None else None
     dense = None
     if typed.dense is not None and places is not None:
-        dense = Dense(split=places, var="L", value=typed.dense)
+        dense = DenseReward(split=places, var="L", value=typed.dense)
     return Reward(
         name=record.name,
         lets=tuple(typed.lets),

@@ -196,7 +196,7 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     return Value(definition, item.name.span)
 
 
-def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
+def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.BraceBlock | None]:
     """Return the parent that a declaration is made from, and the block laid over it."""
     if isinstance(item.value, tree.Amend):
         return item.value.base, item.value.block

@@ -380,7 +380,7 @@ class _Notes:
                     self.place(f"{prefix}.dense", item.span)
                 case tree.ExprStatement():
                     self.place(f"{prefix}.outcome", item.span)
-                case tree.Setting():
+                case tree.Assignment():
                     self.place(f"{prefix}.{item.name.name}", item.span)
                 case _:
                     pass

@@ -242,7 +242,7 @@ class Definition(Record):
     """A reward, a selection or a measure with a body of its own, and the arguments that it has been given."""
 
     item: tree.Decl
-    body: tree.Block
+    body: tree.BraceBlock
     module: ParsedFile
     args: Mapping[str, Value] = field(default_factory=dict)
 
@@ -328,14 +328,14 @@ class Override:
     where_set: bool = False
 
     @property
-    def block(self) -> tree.Block:
+    def block(self) -> tree.BraceBlock:
         """The change as a spec would write it: `optim { lr = 1e-6 }`."""
         *outer, last = self.path
         at = self.value.span
-        item: tree.BlockItem = tree.Setting(tree.Ident(last, at), "=", self.value, "", at)
+        item: tree.BlockItem = tree.Assignment(tree.Ident(last, at), "=", self.value, "", at)
         for name in reversed(outer):
-            item = tree.Nested(tree.Ident(name, at), (), tree.Block("", (item,), at), at)
-        return tree.Block(None, (item,), at)
+            item = tree.Nested(tree.Ident(name, at), (), tree.BraceBlock("", (item,), at), at)
+        return tree.BraceBlock(None, (item,), at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +348,7 @@ class DeclaredStage:
     name: str
     label: str
     value: Value | None
-    block: tree.Block
+    block: tree.BraceBlock
     scope: Scope
     span: Span
     replaced: Span | None = None
@@ -360,7 +360,7 @@ class StagesOver:
 
     var: tree.Ident
     over: tree.Expr
-    block: tree.Block
+    block: tree.BraceBlock
     scope: Scope
     span: Span
 

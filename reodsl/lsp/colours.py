@@ -208,7 +208,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
                 if shown:
                     values.setdefault(place, {})[shown] = None
         for node in nodes(item):
-            if isinstance(node, tree.Setting) and first <= node.span.end_line <= last:
+            if isinstance(node, tree.Assignment) and first <= node.span.end_line <= last:
                 words = list(values.get((node.span.line, node.span.column), ()))
                 if words and (_is_calculated(node.value) or words[0].startswith("weights")):
                     more = ", …" if len(words) > MOST else ""

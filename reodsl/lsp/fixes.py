@@ -114,7 +114,9 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
     """Yield the edits that a help may mean, the likeliest first."""
     around = _find_holders(analysis, span)
     # A setting that is one of another block takes its value with it.
-    moved = next((each for each in around if isinstance(each, tree.Setting) and each.name.span == span), None)
+    moved = next(
+        (each for each in around if isinstance(each, tree.Assignment) and each.name.span == span), None
+    )
     value = "…" if moved is None else analysis.program.context.written(moved.value.span)
     for code in _CODE.findall(help_):
         if moved is not None and "…" in code and _WRITTEN.match(code):
@@ -204,21 +206,21 @@ def _settle_finding(analysis: Analysis, around: list[tree.Node], code: str) -> I
                 yield (edit,)
 
 
-def _blocks(node: tree.Node) -> Iterator[tree.Block]:
+def _blocks(node: tree.Node) -> Iterator[tree.BraceBlock]:
     """Return the block that a node is, or has."""
     match node:
-        case tree.Block():
+        case tree.BraceBlock():
             yield node
-        case tree.Decl(value=tree.Amend(block=block)) | tree.Decl(block=tree.Block() as block):
+        case tree.Decl(value=tree.Amend(block=block)) | tree.Decl(block=tree.BraceBlock() as block):
             yield block
 
 
-def _item(block: tree.Block, name: str) -> tree.Setting | tree.Nested | None:
+def _item(block: tree.BraceBlock, name: str) -> tree.Assignment | tree.Nested | None:
     return next(
         (
             each
             for each in block.items
-            if isinstance(each, (tree.Setting, tree.Nested)) and each.name.name == name
+            if isinstance(each, (tree.Assignment, tree.Nested)) and each.name.name == name
         ),
         None,
     )
@@ -227,7 +229,15 @@ def _item(block: tree.Block, name: str) -> tree.Setting | tree.Nested | None:
 def _without(analysis: Analysis, around: list[tree.Node], span: Span, name: str | None) -> Iterator[Edit]:
     """Take out the setting of a name, or whatever of a list, a block or an import is at a place."""
     if name is None:
-        parts = (tree.Setting, tree.Nested, tree.Decl, tree.Let, tree.ImportName, tree.Param, tree.ParamDecl)
+        parts = (
+            tree.Assignment,
+            tree.Nested,
+            tree.Decl,
+            tree.Let,
+            tree.ImportName,
+            tree.Param,
+            tree.ParamDecl,
+        )
         whole: list[tree.Node] = [each for each in around if isinstance(each, parts) or each.span == span]
     else:
         whole = [

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.graph.task import ARMS, Graph, Task
 from reodsl.ir import Origin, Spec
-from reodsl.ir.reward import Let
+from reodsl.ir.reward import NamedValue
 from reodsl.ir.reward_text import as_written, expression_text, let_names, value_text
 from reodsl.ir.study import Arm, Suite
 from reodsl.ir.training import Experiment, FromResults, FromTraining, Ppo, Source, Stage
@@ -453,7 +453,7 @@ def format_expression(value: Any) -> str | None:
         case _:
             return None
     try:
-        lets = [Let.model_validate(each) for each in given]
+        lets = [NamedValue.model_validate(each) for each in given]
     except ValidationError:
         # An older version's, in a form that is gone.
         return None

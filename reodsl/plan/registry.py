@@ -13,7 +13,7 @@ from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
-from reodsl.ir.reward import Group, Reward, Tried
+from reodsl.ir.reward import ResponseGroup, Reward, Tried
 from reodsl.ir.training import Advantage
 from reodsl.numbers.responses import Found, ResultFiles
 from reodsl.plan.verdict import Keys
@@ -116,7 +116,9 @@ class Registry:
     execute: Callable[[Execution], RunResults]
     survey: Callable[[], tuple[MachinePart, ...]] = tuple
     probe: Callable[[Path, str | None], Mapping[str, Sequence[MachinePart]]] | None = None
-    try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
+    try_reward: (
+        Callable[[Reward, Advantage, ResponseGroup, Sequence[Sequence[int]]], tuple[Tried, ...]] | None
+    ) = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
     import_results: Callable[[ResultFiles], tuple[Found, ...]] | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.graph.task import Kind
 from reodsl.ir.data import Comparison, Grading, Judge, Python, Tests
-from reodsl.ir.expression import UNDER, Number
+from reodsl.ir.expression import UNDER, Constant
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -309,7 +309,9 @@ def _read_about_tokens(
         if any(not each.truth and (teacher or entropies) for each in mine):
             reads.add((lengths.mean, lengths.square))
         for cut in {each.cut for each in mine if each.truth}:
-            place = cut.value if isinstance(cut, Number) else math.inf if cut is None else lengths.longest / 4
+            place = (
+                cut.value if isinstance(cut, Constant) else math.inf if cut is None else lengths.longest / 4
+            )
             count = min(place, lengths.mean) + text
             reads.add((count, count**2))
         for mean, square in reads:

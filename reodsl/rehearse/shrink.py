@@ -15,7 +15,7 @@ from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.model import Forcing, Model, ModelSource
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
@@ -380,7 +380,7 @@ class _Shrinking:
 
     def scaled(self, value: Any) -> Any:
         """Return a value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
-        if isinstance(value, Number):
+        if isinstance(value, Constant):
             return replace(value, value=value.value * self.factor**value.unit)
         if isinstance(value, tuple):
             return tuple(map(self.scaled, value))

@@ -12,7 +12,7 @@ from reodsl.diagnostics.model import Span
 from reodsl.syntax import tree
 from reodsl.syntax.tree import children
 
-Container: TypeAlias = tree.Module | tree.Block | tree.Call | tree.ListExpr | tree.Nested | tree.Decl
+Container: TypeAlias = tree.Module | tree.BraceBlock | tree.Call | tree.ListExpr | tree.Nested | tree.Decl
 Entry: TypeAlias = tree.Node | Span
 
 
@@ -48,7 +48,7 @@ def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> Attached:
     return attached
 
 
-def _doc(holder: tree.Module | tree.Block) -> list[Span]:
+def _doc(holder: tree.Module | tree.BraceBlock) -> list[Span]:
     return [] if holder.doc_span is None else [holder.doc_span]
 
 
@@ -126,7 +126,7 @@ def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached:
 def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
     """Find a node's own brackets that may hold comments: what is in them, and where they are."""
     match node:
-        case tree.Block():
+        case tree.BraceBlock():
             return node, [*_doc(node), *node.items], node.span
         case tree.Call():
             return node, node.args, _behind(node.function.span, node.span)

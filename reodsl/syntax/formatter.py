@@ -257,14 +257,14 @@ class Flat:
             words += [" in ", self.expr(param.range)]
         return None if None in words else "".join(word for word in words if word is not None)
 
-    def block(self, block: tree.Block) -> str | None:
+    def block(self, block: tree.BraceBlock) -> str | None:
         """Format `{ a = 1, b = 2 }`, if it was written on one line."""
         key = id(block)
         if key not in self.known:
             self.known[key] = self._block(block)
         return self.known[key]
 
-    def _block(self, block: tree.Block) -> str | None:
+    def _block(self, block: tree.BraceBlock) -> str | None:
         span = block.span
         if span.line != span.end_line or block.doc is not None or self.comments.inside(block, block.items):
             return None
@@ -276,7 +276,7 @@ class Flat:
     def _item(self, item: tree.BlockItem) -> str | None:
         words: list[str | None]
         match item:
-            case tree.Setting(name=name, op=op, value=value, doc=None):
+            case tree.Assignment(name=name, op=op, value=value, doc=None):
                 words = [f"{name.name} {op} ", self.expr(value)]
             case tree.Let(value=value):
                 words = [f"let {_let_head(item)} = ", self.expr(value)]
@@ -284,7 +284,7 @@ class Flat:
                 words = [f"dense {var.name} in ", self.expr(over), ": ", self.expr(body)]
             case tree.Nested(name=name, block=block):
                 words = [name.name, self.args(item), " ", self.block(block)]
-            case tree.Decl(value=None, block=tree.Block() as block):
+            case tree.Decl(value=None, block=tree.BraceBlock() as block):
                 words = [f"{item.kind.name} {item.name.name}", self.params(item), " ", self.block(block)]
             case tree.Decl(value=value, doc=None) if value is not None:
                 words = [f"{item.kind.name} {item.name.name}", self.params(item), " = ", self.expr(value)]
@@ -428,7 +428,7 @@ class Layout:
             last, wide, imports = item.span, len(item_lines) > 1, is_import
         return lines + self._comments(self.comments.closing.get(id(module), []), last, 0)
 
-    def _items(self, block: tree.Block, indent: int) -> list[TextLine]:
+    def _items(self, block: tree.BraceBlock, indent: int) -> list[TextLine]:
         lines = self._doc(block.doc, block.doc_span, indent)
         last = block.doc_span
         for item in block.items:
@@ -483,7 +483,7 @@ class Layout:
                 return append_text(lines, self._text_behind(item.doc, indent))
             case tree.Decl():
                 return self._decl(item, indent)
-            case tree.Setting(name=name, op=op, value=value, doc=doc):
+            case tree.Assignment(name=name, op=op, value=value, doc=doc):
                 lines = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
                 return append_text(lines, self._text_behind(doc, indent))
             case tree.Let(value=value):
@@ -540,7 +540,7 @@ class Layout:
             return wrap_in_brackets(self.expr(expr, CHOICE, indent, self.width))
         return self._value(expr, indent, 2 * indent)
 
-    def _with_block(self, lines: list[TextLine], block: tree.Block, key: str) -> list[TextLine]:
+    def _with_block(self, lines: list[TextLine], block: tree.BraceBlock, key: str) -> list[TextLine]:
         split = len(lines[-1].text) + 1
         single = len(lines) == 1
         lines = join_lines(lines, " ", self.block(block, lines[0].indent, self.width - lines[-1].width() - 1))
@@ -548,7 +548,7 @@ class Layout:
             lines[0].key, lines[0].split = key, split
         return lines
 
-    def block(self, block: tree.Block, indent: int, room: int) -> list[TextLine]:
+    def block(self, block: tree.BraceBlock, indent: int, room: int) -> list[TextLine]:
         """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
         text = self.flat.block(block)
         if text is not None and len(text) <= room:

@@ -145,16 +145,16 @@ class Builder:
 
     # Blocks
 
-    def block(self, c: Children) -> tree.Block:
+    def block(self, c: Children) -> tree.BraceBlock:
         items = unlink(c[1]) if isinstance(c[1], tuple) else ()
         doc = _bare_doc(items[0]) if items else None
         if doc is None:
-            return tree.Block(None, items, over(c))
-        return tree.Block(doc, items[1:], over(c), items[0].span)
+            return tree.BraceBlock(None, items, over(c))
+        return tree.BraceBlock(doc, items[1:], over(c), items[0].span)
 
-    def setting(self, c: Children) -> tree.Setting:
+    def setting(self, c: Children) -> tree.Assignment:
         doc = _trailing_doc(c[2], c[3] if len(c) == 4 else None)
-        return tree.Setting(c[0], c[1].text, c[2], doc, over(c))
+        return tree.Assignment(c[0], c[1].text, c[2], doc, over(c))
 
     def let(self, c: Children) -> tree.Let:
         params = tuple(c[3]) if isinstance(c[3], list) else None

@@ -209,7 +209,7 @@ class Amend:
     """`base { overrides }`."""
 
     base: Expr
-    block: Block
+    block: BraceBlock
     span: Span
 
 
@@ -245,7 +245,7 @@ TypeExpr: TypeAlias = TypeName | ListType
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BraceBlock:
     """`{ … }`. `doc` is a triple-quoted text standing first, without its indentation."""
 
     doc: str | None
@@ -255,7 +255,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Assignment:
     """`name = value` or `name += value`, with an optional triple-quoted text after it, on the same line."""
 
     name: Ident
@@ -291,7 +291,7 @@ class Nested:
 
     name: Ident
     args: tuple[Arg, ...]
-    block: Block
+    block: BraceBlock
     span: Span
 
 
@@ -326,7 +326,7 @@ class Decl:
     name: Ident
     params: tuple[ParamDecl, ...] | None
     value: Expr | None
-    block: Block | None
+    block: BraceBlock | None
     doc: str | None
     span: Span
 
@@ -336,7 +336,7 @@ class Decl:
         return self.kind.name
 
 
-BlockItem: TypeAlias = Setting | Let | Dense | Nested | ExprStatement | Decl
+BlockItem: TypeAlias = Assignment | Let | Dense | Nested | ExprStatement | Decl
 
 
 # A file
@@ -400,7 +400,7 @@ class Comment:
 
 
 Node: TypeAlias = (
-    Expr | TypeExpr | BlockItem | ModuleItem | Module | Block | Import | ImportName | ParamDecl | Arg
+    Expr | TypeExpr | BlockItem | ModuleItem | Module | BraceBlock | Import | ImportName | ParamDecl | Arg
 ) | (Binding | Comprehension | Ident)
 
 
@@ -433,7 +433,7 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend([*children(node)][::-1])
 
 
-_NO_LEVEL = (Arg, Block)
+_NO_LEVEL = (Arg, BraceBlock)
 
 
 def depth_exceeding(node: Node, limit: int) -> Span | None:

@@ -30,7 +30,7 @@ from reodsl.ir.data import (
 )
 from runners.data.files import read_head
 from runners.data.table import SHOWN, field_paths, from_records, questions_table
-from runners.verify import SEPARATOR, Answer, make_verifier, read_answer
+from runners.verify import SEPARATOR, Claim, make_verifier, read_answer
 from runners.verify.checks import unread
 
 KEPT = 20
@@ -222,10 +222,10 @@ def _disagreeing(
     ]
 
 
-def _both_ways(first: SourceRow, second: SourceRow) -> Iterator[Answer]:
+def _both_ways(first: SourceRow, second: SourceRow) -> Iterator[Claim]:
     for gold, other in ((first, second), (second, first)):
         for text in other.answer.split(SEPARATOR):
-            yield Answer(text, gold.answer)
+            yield Claim(text, gold.answer)
 
 
 def _written(count: int, rows: Iterable[Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from reodsl.diagnostics import problem
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class TokenSampling:
     """A way to draw tokens. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
 
     Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
@@ -55,16 +55,16 @@ class Request:
     drawn: int = 0
     most: int | None = None
 
-    def limit(self, sampling: Sampling) -> int:
+    def limit(self, sampling: TokenSampling) -> int:
         """Return how many tokens it may get."""
         return sampling.max_tokens if self.most is None else min(self.most, sampling.max_tokens)
 
-    def after(self, response: Response, most: int | None = None) -> Request:
+    def after(self, response: Generation, most: int | None = None) -> Request:
         """Return the request for what follows a response to it, at most so many tokens."""
         prompt = (*self.prompt, *response.sequence())
         return Request(prompt, self.seed, self.drawn + len(response.tokens), most)
 
-    def limited(self, sampling: Sampling) -> Sampling:
+    def limited(self, sampling: TokenSampling) -> TokenSampling:
         """Return how its tokens are drawn, with its own limit."""
         return sampling if self.most is None else replace(sampling, max_tokens=self.limit(sampling))
 
@@ -82,7 +82,7 @@ class Inserted:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class Generation:
     """The result of one request.
 
     `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
@@ -126,9 +126,9 @@ class Response:
             before += len(each.tokens)
         return gaps
 
-    def then(self, more: Response) -> Response:
+    def then(self, more: Generation) -> Generation:
         """Return the response with what came after it; each token keeps the log-probabilities that it was drawn with."""
-        return Response(
+        return Generation(
             self.tokens + more.tokens,
             self.logprobs + more.logprobs,
             self.behaviour + more.behaviour,
@@ -143,7 +143,7 @@ class Response:
             count -= min(len(each.tokens), max(0, count - each.after))
         return count
 
-    def first(self, count: int) -> Response:
+    def first(self, count: int) -> Generation:
         """Return its first `count` tokens, as a response that would have gone on; all of it where it has no more."""
         if len(self.tokens) <= count:
             return self
@@ -153,21 +153,21 @@ class Response:
             self, tokens=self.tokens[:count], logprobs=logprobs, behaviour=behaviour, finish="length"
         )
 
-    def with_inserted(self, inserted: Inserted) -> Response:
+    def with_inserted(self, inserted: Inserted) -> Generation:
         """Return the response with something inserted at its end."""
         return replace(self, inserted=(*self.inserted, inserted))
 
-    def unfinished(self) -> Response:
+    def unfinished(self) -> Generation:
         """Return the response as one that would have gone on."""
         return replace(self, finish="length")
 
 
-NOTHING = Response((), (), (), "length", ())
+NOTHING = Generation((), (), (), "length", ())
 """A response of which no token is drawn yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
+class ForcedTokens:
     """The answer tokens that follow `prompt + response[:cut] + forcing`; stop token included, if any.
 
     Empty when `cut` is no shorter than the response: there is nothing to cut, grade the response as it is.
@@ -184,12 +184,12 @@ class Ahead:
     A guess: an engine may use it to answer while other responses still run, and nothing depends on it.
     """
 
-    cuts: Callable[[int, Response], Sequence[int]]
+    cuts: Callable[[int, Generation], Sequence[int]]
     forcing: tuple[int, ...]
-    sampling: Sampling
+    sampling: TokenSampling
 
 
-Ended = Callable[[int, Response, Mapping[int, tuple[int, ...]]], None]
+Ended = Callable[[int, Generation, Mapping[int, tuple[int, ...]]], None]
 """Hears that request i has its response, with the answers by cut that `Ahead` asked for, while others still run."""
 
 
@@ -222,10 +222,10 @@ class Engine(Protocol):
     def generate(
         self,
         requests: Sequence[Request],
-        sampling: Sampling,
+        sampling: TokenSampling,
         ahead: Ahead | None = None,
         ended: Ended | None = None,
-    ) -> list[Response]:
+    ) -> list[Generation]:
         """Return one response for each request, in the order of the requests.
 
         `ended` may be called from another thread, for some of the requests or for none, once each. What it raises ends
@@ -236,11 +236,11 @@ class Engine(Protocol):
     def force(
         self,
         requests: Sequence[Request],
-        responses: Sequence[Response],
+        responses: Sequence[Generation],
         cuts: Sequence[Sequence[int]],
         forcing: Sequence[int],
-        sampling: Sampling,
-    ) -> list[list[Forced]]:
+        sampling: TokenSampling,
+    ) -> list[list[ForcedTokens]]:
         """Return answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
 
         Cheapest on the responses of the last `generate`, whose cache the engine may still hold; right on any.
@@ -292,7 +292,7 @@ class Limits:
     context: int
     vocab: int
 
-    def check(self, requests: Sequence[Request], sampling: Sampling) -> None:
+    def check(self, requests: Sequence[Request], sampling: TokenSampling) -> None:
         """Check requests. Raises E0807 for no tokens, unknown ones, or more than the context."""
         for request in requests:
             self._check([request], sampling, request.limit(sampling))
@@ -300,10 +300,10 @@ class Limits:
     def check_forced(
         self,
         requests: Sequence[Request],
-        responses: Sequence[Response],
+        responses: Sequence[Generation],
         cuts: Sequence[Sequence[int]],
         forcing: Sequence[int],
-        sampling: Sampling,
+        sampling: TokenSampling,
     ) -> None:
         """Check that answers can be forced. Raises E0807."""
         if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
@@ -318,7 +318,7 @@ class Limits:
                 self._check([request], sampling, max(inside) + len(forcing) + sampling.max_tokens)
         self._check_tokens(forcing)
 
-    def _check(self, requests: Sequence[Request], sampling: Sampling, room: int) -> None:
+    def _check(self, requests: Sequence[Request], sampling: TokenSampling, room: int) -> None:
         if sampling.max_tokens < 1:
             raise problem(
                 "E0807",

@@ -16,7 +16,16 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.ir.model import Served
 from reodsl.store.manifest import INEXACT, record
 from runners.draws import derive, forced_seed
-from runners.engine.protocol import Ahead, Ended, Forced, Limits, Request, Response, Sampling, Weights
+from runners.engine.protocol import (
+    Ahead,
+    Ended,
+    ForcedTokens,
+    Generation,
+    Limits,
+    Request,
+    TokenSampling,
+    Weights,
+)
 from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
 from runners.untrusted import Undecodable, decoded
 
@@ -78,10 +87,10 @@ class ServedEngine:
     def generate(
         self,
         requests: Sequence[Request],
-        sampling: Sampling,
+        sampling: TokenSampling,
         ahead: Ahead | None = None,
         ended: Ended | None = None,
-    ) -> list[Response]:
+    ) -> list[Generation]:
         """See `Engine.generate`. Answers are forced out of a response as it ends, while its prefix is cached there.
 
         Raises E0833 where the server cannot be asked, and E0834 where what it replies is not what was asked for.
@@ -90,12 +99,12 @@ class ServedEngine:
         self._made = {}
         self._probe(requests)
 
-        def respond(at: int) -> tuple[Response, int]:
+        def respond(at: int) -> tuple[Generation, int]:
             request = requests[at]
             seed = derive(request.seed, request.drawn) if request.drawn else request.seed
             made = self._complete(request.prompt, request.limited(sampling), seed)
             finish: Literal["stop", "length"] = "stop" if made.ended else "length"
-            response = Response(made.tokens, (), (), finish, (0,))
+            response = Generation(made.tokens, (), (), finish, (0,))
             answers: dict[int, tuple[int, ...]] = {}
             if ahead is not None:
                 for cut in dict.fromkeys(ahead.cuts(at, response)):
@@ -117,20 +126,20 @@ class ServedEngine:
     def force(
         self,
         requests: Sequence[Request],
-        responses: Sequence[Response],
+        responses: Sequence[Generation],
         cuts: Sequence[Sequence[int]],
         forcing: Sequence[int],
-        sampling: Sampling,
-    ) -> list[list[Forced]]:
+        sampling: TokenSampling,
+    ) -> list[list[ForcedTokens]]:
         """See `Engine.force`: what was answered as the responses ended is there. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         self._probe(requests)
 
-        def answer(at: int) -> list[Forced]:
+        def answer(at: int) -> list[ForcedTokens]:
             request, response = requests[at], responses[at]
             known = self._made.get((request, len(response.tokens)), {})
             return [
-                Forced(
+                ForcedTokens(
                     cut,
                     known[cut] if cut in known else self._force(request, response, cut, forcing, sampling),
                 )
@@ -151,7 +160,12 @@ class ServedEngine:
         self._remote.close()
 
     def _force(
-        self, request: Request, response: Response, cut: int, forcing: Sequence[int], sampling: Sampling
+        self,
+        request: Request,
+        response: Generation,
+        cut: int,
+        forcing: Sequence[int],
+        sampling: TokenSampling,
     ) -> tuple[int, ...]:
         """Return the answer forced at a cut; nothing past the response's end."""
         if cut >= len(response.tokens):
@@ -201,7 +215,7 @@ class ServedEngine:
             )
         prompt = requests[0].prompt
         room = min(PROBED, self._limits.context - len(prompt))
-        greedy = Sampling(room, 0.0, stop_ids=(), logprobs=False)
+        greedy = TokenSampling(room, 0.0, stop_ids=(), logprobs=False)
         try:
             one = self._complete(prompt, greedy, 0)
         except _TakesNoTokens:
@@ -213,7 +227,7 @@ class ServedEngine:
             record(self._aside, INEXACT, UNREPEATABLE)
         self._probed = True
 
-    def _complete(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Continuation:
+    def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
         """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
         request: dict[str, Any] = {
             "model": self._source.model,
@@ -245,7 +259,9 @@ class ServedEngine:
             raise self._cannot_ask(RefusedReply("the run ends", "give the same command once more to go on"))
         return self._read(body, largest, prompt, sampling)
 
-    def _read(self, body: bytes, largest: int, prompt: Sequence[int], sampling: Sampling) -> Continuation:
+    def _read(
+        self, body: bytes, largest: int, prompt: Sequence[int], sampling: TokenSampling
+    ) -> Continuation:
         """Return the completion in a reply. Raises E0834 for anything else."""
         try:
             reply = decoded(body, largest)
@@ -298,7 +314,7 @@ class ServedEngine:
             ids = self._end(ids, ended, sampling)
         return Continuation(tuple(ids), len(ids), ended)
 
-    def _end(self, ids: list[int], ended: bool, sampling: Sampling) -> tuple[int, ...]:
+    def _end(self, ids: list[int], ended: bool, sampling: TokenSampling) -> tuple[int, ...]:
         """Return tokens with the stop token that a server leaves out."""
         stop = sampling.stop_ids if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
         return (*ids[: sampling.max_tokens - len(stop[:1])], *stop[:1])

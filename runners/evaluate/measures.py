@@ -18,7 +18,7 @@ import polars as pl
 
 from reodsl.graph.job import Job
 from reodsl.ir.base import Node, walk
-from reodsl.ir.expression import Aggregate, Expression, Forced, Given, History, Name, rewrite
+from reodsl.ir.expression import Aggregate, Expression, ForcedAnswer, Given, History, Variable, rewrite
 from reodsl.ir.reward import Measure
 from reodsl.numbers.intervals import Interval, interval
 from reodsl.numbers.reg import MEAN
@@ -200,7 +200,7 @@ def _vote(hits: int, wrong: tuple[int, ...], blank: int, votes: int) -> float:
 
 def _is_forced(node: Node) -> bool:
     return any(
-        isinstance(each, Forced) or (isinstance(each, Aggregate) and each.over == "splits")
+        isinstance(each, ForcedAnswer) or (isinstance(each, Aggregate) and each.over == "splits")
         for each in walk(node)
     )
 
@@ -250,7 +250,11 @@ def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
     def value(expression: Expression) -> Floats:
         def put(node: Node) -> Node | None:
             named = (
-                names[node] if isinstance(node, History) else node.name if isinstance(node, Name) else None
+                names[node]
+                if isinstance(node, History)
+                else node.name
+                if isinstance(node, Variable)
+                else None
             )
             return None if named is None else Given(of="z", field=named)
 

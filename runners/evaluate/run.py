@@ -28,7 +28,7 @@ from runners.answers import thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Forced, Limits, Request, Response
+from runners.engine.protocol import Engine, ForcedTokens, Generation, Limits, Request
 from runners.engine.served import RETOKENISED, ServedEngine
 from runners.evaluate.given import Texts, read_texts, require_own_tokens, respond_again
 from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, forced_rows, sample_rows, summary
@@ -47,7 +47,13 @@ from runners.rollout.grader import (
     sampling_of,
 )
 from runners.rollout.phases import Phases
-from runners.rollout.questions import Question, place_wordings, questions_of, read_table, render_questions
+from runners.rollout.questions import (
+    AskedQuestion,
+    place_wordings,
+    questions_of,
+    read_table,
+    render_questions,
+)
 from runners.verify import Verifier, open_verifier
 
 CHUNK = 256
@@ -84,11 +90,11 @@ class EvaluationWork:
     texts: Texts | None = None
     wordings: tuple[Wording, ...] = ()
 
-    def count(self, question: Question) -> int:
+    def count(self, question: AskedQuestion) -> int:
         """Return how many responses a question has: those that are given, or else `samples`."""
         return self.samples if self.texts is None else len(self.texts[question.benchmark, question.id])
 
-    def cuts(self, response: Response) -> tuple[int, ...]:
+    def cuts(self, response: Generation) -> tuple[int, ...]:
         """Return where answers are forced out of a response."""
         return tuple(cuts_below(self.grid, len(response.tokens))) if self.forcing is not None else ()
 
@@ -181,7 +187,7 @@ def met_by(job: Job, model: Model) -> list[str]:
     return list(dict.fromkeys(ids[at] for at in met(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
-def read_questions(folder: Path, benchmark: str) -> list[Question]:
+def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
     """Return the questions of a `data` artifact, in their order. Raises E0703 where there are none."""
     questions = questions_of(read_table(folder), benchmark)
     if not questions:
@@ -191,7 +197,7 @@ def read_questions(folder: Path, benchmark: str) -> list[Question]:
     return questions
 
 
-def once(questions: list[Question]) -> list[Question]:
+def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:
     """Return a benchmark's questions. Raises E0705 for one that occurs twice: curves count rows, scores the question."""
     more = len(questions) - len({question.id for question in questions})
     if more:
@@ -204,7 +210,9 @@ def once(questions: list[Question]) -> list[Question]:
     return questions
 
 
-def chunked(questions: Sequence[Question], samples: int, count: int = CHUNK) -> list[list[Question]]:
+def chunked(
+    questions: Sequence[AskedQuestion], samples: int, count: int = CHUNK
+) -> list[list[AskedQuestion]]:
     """Return questions in order, as many at a time as make `count` responses; a question's samples are never parted."""
     size = max(1, count // samples)
     return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
@@ -226,7 +234,7 @@ class Responder:
 
 
 def open_responder(
-    job: Job, model: Model, questions: Sequence[Question], plan: EvaluationWork, opened: ExitStack
+    job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork, opened: ExitStack
 ) -> Responder:
     """Open the checkpoint of a task in its engine; whatever is open closes with `opened`. Raises what `open_engine` does."""
     checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
@@ -289,21 +297,23 @@ def _words(tokenizer: Any, checkpoint: Path) -> int:
     return max(len(tokenizer), told)
 
 
-def requests_of(responder: Responder, question: Question, samples: int, seed: int) -> list[Request]:
+def requests_of(responder: Responder, question: AskedQuestion, samples: int, seed: int) -> list[Request]:
     """Return a request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
     return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
 
 
-def _prompt(model: Model, wordings: Sequence[Wording], question: Question, tokenizer: Any) -> tuple[int, ...]:
+def _prompt(
+    model: Model, wordings: Sequence[Wording], question: AskedQuestion, tokenizer: Any
+) -> tuple[int, ...]:
     prompt = wordings[int(question.given["mode"])].over(model.prompt) if wordings else model.prompt
     return render_prompt(prompt, question.text, tokenizer, question.meta)
 
 
 def respond(
     responder: Responder,
-    part: Sequence[Question],
+    part: Sequence[AskedQuestion],
     plan: EvaluationWork,
     arrived: Callable[[int, Rollout], None],
 ) -> list[Rollout]:
@@ -318,8 +328,8 @@ def respond(
         for request in requests_of(responder, question, plan.count(question), plan.seed)
     ]
 
-    def ended(at: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        forced = tuple(Forced(cut, answers.get(cut, ())) for cut in plan.cuts(response))
+    def ended(at: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+        forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
         arrived(at, Rollout(*owners[at], requests[at], response, (), forced))
 
     if plan.texts is None:
@@ -353,7 +363,7 @@ def asked_together(resources: Resources) -> int:
 
 
 def work_through(
-    job: Job, model: Model, questions: Sequence[Question], plan: EvaluationWork
+    job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork
 ) -> tuple[Chunks, int]:
     """Do what is left of the chunks, and report each; return them and their number. Raises E0750 for tools without leave.
 

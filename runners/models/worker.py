@@ -64,7 +64,7 @@ def _compiled(template: str) -> Any:
     from jinja2.nodes import CallBlock, Node
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """`{% generation %}`, which marks what the model writes, and changes nothing of it."""
 
         tags = {"generation"}
@@ -92,7 +92,7 @@ def _compiled(template: str) -> Any:
         )
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = fail

@@ -20,7 +20,7 @@ from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.store.files import stat_plain
 from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.untrusted import shown
-from runners.verify import SEPARATOR, Answer, Verifier, final_answer, make_verifier
+from runners.verify import SEPARATOR, Claim, Verifier, final_answer, make_verifier
 
 MOST_ROWS = 5_000_000
 PART_ROWS, PART_CHARACTERS = 5_000, 1 << 25
@@ -344,7 +344,7 @@ def _settle(lot: Sequence[dict[str, Any]]) -> None:
 def _grade(lot: Sequence[dict[str, Any]], verifier: Verifier) -> None:
     """Grade responses without a score by their last box, as mathematics."""
     without = [row for row in lot if row["correct"] is None and None not in (row["response"], row["gold"])]
-    answers = [Answer(final_answer(row["response"]), row["gold"]) for row in without]
+    answers = [Claim(final_answer(row["response"]), row["gold"]) for row in without]
     for row, answer, verdict in zip(without, answers, verifier.grade(answers), strict=True):
         row |= {"answer": answer.text, "correct": verdict.correct, "graded": True}
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.expression import Tokens
+from reodsl.ir.expression import TokenRun
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Steps
 from runners.offsets import Decode, Offsets
 
@@ -86,7 +86,7 @@ class RewardInputs:
     reference_correct: Floats | None = None
     earlier: Earlier | None = None
     tracks: Mapping[str, float] = field(default_factory=dict)
-    tokens: Mapping[Tokens, Callable[[Ints, Ints], NDArray[Any]]] = field(default_factory=dict)
+    tokens: Mapping[TokenRun, Callable[[Ints, Ints], NDArray[Any]]] = field(default_factory=dict)
 
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:

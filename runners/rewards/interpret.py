@@ -13,25 +13,25 @@ from reodsl.ir.expression import (
     TRACK,
     Aggregate,
     Bare,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
+    FunctionCall,
     Given,
     History,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
+    Negation,
     Own,
     Previous,
-    Tokens,
-    Unary,
+    TokenRun,
+    Variable,
     Weight,
     WeightAt,
 )
-from reodsl.ir.reward import Group, Reward, Rollout
+from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.reward_text import expression_text
 from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import BINARY, FUNCTIONS, STATISTICS, quantile
@@ -46,15 +46,15 @@ class _Scope:
     """
 
     reward: str
-    group: Group
-    responses: Mapping[str, Rollout]
+    group: ResponseGroup
+    responses: Mapping[str, RewardedResponse]
     numbers: Mapping[str, float]
     places: Sequence[int]
     split: int
     at: Mapping[str, int] = field(default_factory=dict)
 
 
-def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
+def interpret(reward: Reward, group: ResponseGroup, index: int, places: Sequence[int] = ()) -> list[float]:
     """Return the rewards of response `index`.
 
     There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts.
@@ -77,8 +77,8 @@ def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = 
 def measure(
     name: str,
     node: Expression,
-    group: Group,
-    responses: Mapping[str, Rollout],
+    group: ResponseGroup,
+    responses: Mapping[str, RewardedResponse],
     numbers: Mapping[str, float],
     places: Sequence[int] = (),
 ) -> float:
@@ -91,15 +91,15 @@ def measure(
 
 def _value(node: Expression, scope: _Scope) -> float:
     match node:
-        case Number():
+        case Constant():
             return node.value
-        case Name():
+        case Variable():
             return scope.numbers[node.name]
         case Length():
             return float(scope.responses[node.of].length)
         case Correct():
             return float(scope.responses[node.of].correct)
-        case Forced():
+        case ForcedAnswer():
             cut = _cut(node.cut, scope)
             return math.nan if cut is None else float(scope.responses[node.of].forced_at(cut))
         case Bare():
@@ -121,18 +121,18 @@ def _value(node: Expression, scope: _Scope) -> float:
             return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.at[node.of]]
         case Previous():
             return float(scope.places[scope.split - 1]) if scope.split else 0.0
-        case Unary():
+        case Negation():
             value = _value(node.value, scope)
             return -value if node.fn == "neg" else float(value == 0)
-        case Binary():
+        case Infix():
             return BINARY[node.fn](_value(node.left, scope), _value(node.right, scope))
-        case Call():
+        case FunctionCall():
             return FUNCTIONS[node.fn](*(_value(arg, scope) for arg in node.args))
         case If():
             return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
         case Aggregate():
             return _aggregate(node, scope)
-        case Tokens():
+        case TokenRun():
             return _told_of_tokens(node, scope)
         case History(over="batch"):
             return _over_batch(node, scope)
@@ -148,7 +148,7 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
     return max(0, math.floor(min(place, 2.0**62)) if place > 0 else 0)
 
 
-def _told_of_tokens(node: Tokens, scope: _Scope) -> float:
+def _told_of_tokens(node: TokenRun, scope: _Scope) -> float:
     """Return what was found of a response's tokens, up to a cut or its end."""
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.base import Node
-from reodsl.ir.expression import STEP, TRACK, History, Number, rewrite
-from reodsl.ir.reward import Group, Reward
+from reodsl.ir.expression import STEP, TRACK, Constant, History, rewrite
+from reodsl.ir.reward import ResponseGroup, Reward
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
 from runners.rewards.on_arrays import summarise
@@ -47,18 +47,20 @@ def track_values(
 
         numbers[STEP] = float(step)
         if track.start is not None:
-            start = measure(reward.name, track.start, Group("", ()), {}, numbers)
+            start = measure(reward.name, track.start, ResponseGroup("", ()), {}, numbers)
             if step == 0:
                 values[track.name] = start
                 continue
             numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
 
-        def put(node: Node, numbers: Mapping[str, float] = numbers) -> Number | None:
+        def put(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
             if not isinstance(node, History):
                 return None
-            return Number(value=_measured(node, recent, monitor, numbers, reward.name))
+            return Constant(value=_measured(node, recent, monitor, numbers, reward.name))
 
-        values[track.name] = measure(reward.name, rewrite(track.value, put), Group("", ()), {}, numbers)
+        values[track.name] = measure(
+            reward.name, rewrite(track.value, put), ResponseGroup("", ()), {}, numbers
+        )
     return values
 
 
@@ -86,7 +88,7 @@ def _measured(
     reward: str,
 ) -> float:
     """Return one statistic over the responses that meet its condition; what it is of nothing otherwise."""
-    nobody = Group("", ())
+    nobody = ResponseGroup("", ())
     tables = (
         list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []
     )

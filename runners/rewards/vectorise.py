@@ -19,21 +19,21 @@ from reodsl.ir.expression import (
     TRACK,
     Aggregate,
     Bare,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
+    FunctionCall,
     Given,
     History,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
+    Negation,
     Own,
     Previous,
-    Tokens,
-    Unary,
+    TokenRun,
+    Variable,
     Weight,
     WeightAt,
     WeightRule,
@@ -68,7 +68,7 @@ class _Response:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _StepScope:
     responses: Mapping[str, _Response]
     numbers: Mapping[str, Floats]
     depth: int = 0
@@ -134,7 +134,7 @@ def measure_each(
     return np.broadcast_to(measured.reshape(measured.shape[:2]), inputs.length.shape)
 
 
-def measure_tokens(node: Tokens, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
+def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
     """Return a statistic over tokens from their numbers by name, each as long."""
     evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
     scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
@@ -161,7 +161,7 @@ class _Evaluator:
         self.axes = 3 + aggregate_depth(reward)
         self.earlier = inputs.earlier or Earlier.of([()] * len(inputs.questions))
 
-    def lets(self) -> tuple[_Scope, dict[str, Floats]]:
+    def lets(self) -> tuple[_StepScope, dict[str, Floats]]:
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
         lets: dict[str, Floats] = {}
         for let in self.reward.lets:
@@ -190,22 +190,22 @@ class _Evaluator:
         parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in each]
         return np.concatenate(parts, axis=2), lets
 
-    def scope(self, response: str, numbers: Mapping[str, float]) -> _Scope:
+    def scope(self, response: str, numbers: Mapping[str, float]) -> _StepScope:
         """Return the name of one response of each rollout, and those of numbers that all share."""
         arrays = {name: np.full((1,) * self.axes, value) for name, value in numbers.items()}
-        return _Scope({response: _Response("group", 1)}, arrays)
+        return _StepScope({response: _Response("group", 1)}, arrays)
 
-    def value(self, node: Expression, scope: _Scope) -> Floats:
+    def value(self, node: Expression, scope: _StepScope) -> Floats:
         match node:
-            case Number():
+            case Constant():
                 return np.full((1,) * self.axes, node.value)
-            case Name():
+            case Variable():
                 return scope.numbers[node.name]
             case Length():
                 return self.measured(node.of, scope, "length")
             case Correct():
                 return self.measured(node.of, scope, "correct")
-            case Forced():
+            case ForcedAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.forced)
             case Bare():
                 return self.at_cut(node.of, node.cut, scope, self.bare)
@@ -219,27 +219,27 @@ class _Evaluator:
                 return self.splits(self.weights(node.rule), scope.at[node.of])
             case Previous():
                 return self.previous()
-            case Unary():
+            case Negation():
                 value = self.value(node.value, scope)
                 return -value if node.fn == "neg" else (value == 0).astype(float)
-            case Binary():
+            case Infix():
                 left, right = self.value(node.left, scope), self.value(node.right, scope)
                 return BINARY[node.fn](left, right).astype(float, copy=False)
-            case Call():
+            case FunctionCall():
                 return FUNCTIONS[node.fn](*(self.value(arg, scope) for arg in node.args))
             case If():
                 test = self.value(node.test, scope)
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
             case Aggregate():
                 return self.aggregate(node, scope)
-            case Tokens():
+            case TokenRun():
                 return self.of_tokens(node, scope)
             case History(over="batch"):
                 return self.over_batch(node, scope)
             case History():
                 raise ValueError("what happened before is measured before a reward is")
 
-    def over_batch(self, node: History, scope: _Scope) -> Floats:
+    def over_batch(self, node: History, scope: _StepScope) -> Floats:
         """Return a statistic over all responses of the step, the same for each."""
         inner = replace(scope, responses={node.var: _Response("group", 1)}, depth=0)
         where = np.ones((1,) * self.axes) if node.where is None else self.value(node.where, inner)
@@ -261,7 +261,7 @@ class _Evaluator:
         shape[0], shape[axis] = table.shape
         return table.reshape(shape)
 
-    def measured(self, name: str, scope: _Scope, what: str) -> Floats:
+    def measured(self, name: str, scope: _StepScope, what: str) -> Floats:
         response = scope.responses[name]
         if response.over == "group":
             return self.along(self.inputs.length if what == "length" else self.inputs.correct, response.axis)
@@ -272,7 +272,7 @@ class _Evaluator:
             raise reference_missing(self.reward.name)
         return self.along(table, response.axis)
 
-    def given(self, name: str, field: str, scope: _Scope) -> Floats:
+    def given(self, name: str, field: str, scope: _StepScope) -> Floats:
         response = scope.responses[name]
         tables = self.inputs.given if response.over == "group" else {}
         if field not in tables:
@@ -300,7 +300,7 @@ class _Evaluator:
         shape[0], shape[1], shape[axis] = table.shape
         return table.reshape(shape)
 
-    def at_cut(self, name: str, cut: Expression, scope: _Scope, verdicts: Verdicts) -> Floats:
+    def at_cut(self, name: str, cut: Expression, scope: _StepScope, verdicts: Verdicts) -> Floats:
         response = scope.responses[name]
         if response.over != "group":
             raise reference_not_cut(self.reward.name)
@@ -317,7 +317,7 @@ class _Evaluator:
         out[np.isnan(whole)] = np.nan
         return out
 
-    def of_tokens(self, node: Tokens, scope: _Scope) -> Floats:
+    def of_tokens(self, node: TokenRun, scope: _StepScope) -> Floats:
         """Return what was found of the tokens of responses, up to a cut or their ends."""
         response, key = scope.responses[node.of], node.of_any
         if response.over != "group" or key not in self.inputs.tokens:
@@ -329,7 +329,7 @@ class _Evaluator:
         found = self.inputs.tokens[key](number.astype(np.int64), cut.astype(np.int64)).astype(float)
         return found if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, found)
 
-    def aggregate(self, node: Aggregate, scope: _Scope) -> Floats:
+    def aggregate(self, node: Aggregate, scope: _StepScope) -> Floats:
         axis = 3 + scope.depth
         if node.over == "splits":
             members, there = self.splits(self.inputs.places, axis), self.splits(self.inputs.present, axis)
@@ -391,7 +391,7 @@ class Cuts:
 
     forced: tuple[tuple[int, ...], ...]
     bare: tuple[tuple[int, ...], ...]
-    tokens: Mapping[Tokens, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    tokens: Mapping[TokenRun, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     @property
     def any(self) -> bool:
@@ -443,7 +443,7 @@ def _require_places_without_verdicts(reward: Reward) -> None:
 
 def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
     if (
-        isinstance(value, (Forced, Bare, Tokens))
+        isinstance(value, (ForcedAnswer, Bare, TokenRun))
         and value.cut is not None
         and _needs_verdict(value.cut, judged)
     ):
@@ -453,8 +453,8 @@ def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
 
 
 def _needs_verdict(value: IR | Node, judged: set[str]) -> bool:
-    if isinstance(value, (Correct, Forced, Bare, Own, Tokens)):
+    if isinstance(value, (Correct, ForcedAnswer, Bare, Own, TokenRun)):
         return True
-    if isinstance(value, Name):
+    if isinstance(value, Variable):
         return value.name in judged
     return any(_needs_verdict(part, judged) for part in parts_of(value))

@@ -14,14 +14,14 @@ from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text, thinking_after
 from runners.conversations import EarlierTurn, Talk, converse, force, turn_text, turns_before
-from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Ended, Engine, ForcedTokens, Generation, Request, TokenSampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.rollout.phases import Phases, draw_phases
-from runners.rollout.questions import Question
-from runners.verify import Answer, Thinking, Verdict, Verifier, read_answer
+from runners.rollout.questions import AskedQuestion
+from runners.verify import Claim, Thinking, Verdict, Verifier, read_answer
 
-Graded = tuple[Answer, Verdict]
+Graded = tuple[Claim, Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class Rollout:
     `number` is its place in a step of training, or among the samples of its question.
     """
 
-    question: Question
+    question: AskedQuestion
     number: int
     request: Request
-    response: Response
+    response: Generation
     turns: tuple[EarlierTurn, ...] = ()
-    forced: tuple[Forced, ...] = ()
+    forced: tuple[ForcedTokens, ...] = ()
 
-    def answer(self, text: str, which: str, cut: int | None = None) -> Answer:
+    def answer(self, text: str, which: str, cut: int | None = None) -> Claim:
         """Return an answer in it to be graded, with the turns that were over at a cut, or before the last one."""
         question, before = self.question, turns_before(self.turns, self.response, cut)
-        return Answer(text, question.gold, question.meta, question.text, before, which)
+        return Claim(text, question.gold, question.meta, question.text, before, which)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +78,26 @@ class Grader:
         """Return the text of a response's tokens without its stop token."""
         return response_text(self.tokenizer, tokens, self.stop_ids)
 
-    def read_whole(self, rollout: Rollout, last: str) -> Answer:
+    def read_whole(self, rollout: Rollout, last: str) -> Claim:
         """Return the answer in a rollout's last turn, which has the text `last`; its own is empty where there is none."""
         said = (each.tokens for each in rollout.response.inserted if each.turn)
         *_, before = rollout.request.prompt, *said
         answer = read_answer(self.readers, last, thinking=self._thinking_after(before))
         return rollout.answer(answer, str(rollout.number))
 
-    def read_forced(self, rollout: Rollout, forced: Forced) -> Answer:
+    def read_forced(self, rollout: Rollout, forced: ForcedTokens) -> Claim:
         """Return the answer that was forced out of a rollout at a cut."""
         assert self.forcing is not None
         text = answer_after_forcing(self.forcing, self.text(forced.tokens), self.readers)
         return rollout.answer(text, f"{rollout.number}/{forced.cut}", forced.cut)
 
-    def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Answer | None]]:
+    def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Claim | None]]:
         """Return the answers of a rollout's prefixes by tokens, each with that of the turn in which the prefix ends."""
         response = rollout.response
         turns = [each for each in response.inserted if each.turn]
         starts = [0, *(each.after for each in turns)]
         befores = [rollout.request.prompt, *(each.tokens for each in turns)]
-        prefixes: list[tuple[int, Answer | None]] = []
+        prefixes: list[tuple[int, Claim | None]] = []
         for start, end, before in zip(starts, [*starts[1:], None], befores, strict=True):
             if prefixes and prefixes[-1][1] is not None:
                 prefixes.append((start, None))
@@ -115,10 +115,10 @@ class Grader:
         return self.thinking and thinking_after(self.thinking, self.tokenizer, before)
 
 
-def grade(rollouts: Sequence[Rollout], grader_of: Callable[[Question], Grader]) -> list[GradedRollout]:
+def grade(rollouts: Sequence[Rollout], grader_of: Callable[[AskedQuestion], Grader]) -> list[GradedRollout]:
     """Return rollouts with the verdicts on their answers; a verifier grades all of its answers in one call."""
     parts = []
-    asked: list[tuple[Verifier, Answer]] = []
+    asked: list[tuple[Verifier, Claim]] = []
     for rollout in rollouts:
         grader = grader_of(rollout.question)
         last = turn_text(rollout.response, grader.tokenizer, grader.stop_ids)
@@ -164,7 +164,7 @@ def grade_later(
     ]
 
 
-def _verdicts(asked: Sequence[tuple[Verifier, Answer]]) -> list[Graded]:
+def _verdicts(asked: Sequence[tuple[Verifier, Claim]]) -> list[Graded]:
     """Return the answers with their verdicts, in their order, from one call of each verifier."""
     of_verifier: dict[int, list[int]] = {}
     for place, (verifier, _) in enumerate(asked):
@@ -260,7 +260,7 @@ class GradeAhead:
                 group.result.set_exception(fault)
 
 
-CutsOf = Callable[[int, Response], Sequence[int]]
+CutsOf = Callable[[int, Generation], Sequence[int]]
 """The cuts of the response to a request, as far as the two tell them."""
 
 
@@ -270,7 +270,7 @@ class Generator:
 
     engine: Engine
     tokenizer: Any
-    sampling: Sampling
+    sampling: TokenSampling
     forcing: Forcing | None = None
     phases: Phases | None = None
 
@@ -281,7 +281,7 @@ class Generator:
         metas: Sequence[str],
         cuts: CutsOf | None = None,
         ended: Ended | None = None,
-    ) -> tuple[list[Response], list[tuple[EarlierTurn, ...]]]:
+    ) -> tuple[list[Generation], list[tuple[EarlierTurn, ...]]]:
         """Return a response for each request, and the turns before its last one.
 
         With a talk, a response may call tools; `metas` are the metadata of the questions. `cuts` and `ended` are for an
@@ -294,7 +294,7 @@ class Generator:
         responses = self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
         return responses, [()] * len(responses)
 
-    def go_on(self, request: Request, response: Response) -> tuple[Response, int]:
+    def go_on(self, request: Request, response: Generation) -> tuple[Generation, int]:
         """Return a response to a request as it goes on, and how many tokens it may get: 0 for one at its end."""
         if self.phases is not None:
             return self.phases.go_on(request.prompt, response)
@@ -302,8 +302,8 @@ class Generator:
         return response, 0 if response.finish == "stop" else max(0, left)
 
     def force(
-        self, requests: Sequence[Request], responses: Sequence[Response], cuts: Sequence[Sequence[int]]
-    ) -> list[list[Forced]]:
+        self, requests: Sequence[Request], responses: Sequence[Generation], cuts: Sequence[Sequence[int]]
+    ) -> list[list[ForcedTokens]]:
         """Return the answers forced at `cuts[i]` of response i. Raises E0810 where the tokenizer lacks the text's words."""
         if self.forcing is None or not any(cuts):
             return [[] for _ in requests]
@@ -321,14 +321,14 @@ class Generator:
             return None
         return Ahead(cuts, text, self._forced_sampling(self.forcing))
 
-    def _forced_sampling(self, forcing: Forcing) -> Sampling:
+    def _forced_sampling(self, forcing: Forcing) -> TokenSampling:
         stop = self.sampling.stop_ids
-        return Sampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=stop)
+        return TokenSampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=stop)
 
 
-def sampling_of(rule: training.Sampling, stop: tuple[int, ...], logprobs: bool) -> Sampling:
+def sampling_of(rule: training.Sampling, stop: tuple[int, ...], logprobs: bool) -> TokenSampling:
     """Return the engine's form of a sampling rule."""
-    return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, stop, logprobs)
+    return TokenSampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, stop, logprobs)
 
 
 def forced_length(forcing: Forcing | None, tokenizer: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from reodsl.ir import training
 from reodsl.ir.model import Model
 from runners.answers import marks_of, thinking_after, tokens_of_thinking
-from runners.engine.protocol import NOTHING, Engine, Inserted, Request, Response, Sampling
+from runners.engine.protocol import NOTHING, Engine, Generation, Inserted, Request, TokenSampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.verify import Thinking
@@ -46,7 +46,7 @@ class Phases:
         tokens = continuation_tokens(tokenizer, ending)
         return Phases(rule.max_tokens - rule.solution, rule.solution, tokens, marks, tokenizer)
 
-    def thought(self, prompt: Sequence[int], response: Response) -> int | None:
+    def thought(self, prompt: Sequence[int], response: Generation) -> int | None:
         """Return how many of its tokens are a response's thinking; None while that goes on."""
         if response.inserted:
             return response.inserted[0].after
@@ -57,7 +57,7 @@ class Phases:
         ended = response.finish == "stop" and len(tokens) == len(response.tokens)
         return len(tokens) if found is None and ended else found
 
-    def go_on(self, prompt: Sequence[int], response: Response) -> tuple[Response, int]:
+    def go_on(self, prompt: Sequence[int], response: Generation) -> tuple[Generation, int]:
         """Return a response as it goes on, and how many tokens it may get: 0 for one at its end.
 
         Its thinking is ended where it has used its tokens, and it is cut where its solution has more than its own.
@@ -74,8 +74,8 @@ class Phases:
 
 
 def draw_phases(
-    engine: Engine, requests: Sequence[Request], sampling: Sampling, phases: Phases
-) -> list[Response]:
+    engine: Engine, requests: Sequence[Request], sampling: TokenSampling, phases: Phases
+) -> list[Generation]:
     """Return a response to each request, whose thinking and solution keep to their tokens."""
     responses = [NOTHING] * len(requests)
     going = list(range(len(requests)))

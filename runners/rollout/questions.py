@@ -13,7 +13,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Model, Prompt
-from reodsl.ir.reward import Group, Rollout
+from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import Wording
 from runners.draws import purpose
@@ -22,7 +22,7 @@ from runners.rewards.interpret import measure
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedQuestion:
     """A question as a rollout is asked it.
 
     `meta` is its JSON metadata. `benchmark` is empty for training data. `prompt` has the tokens that a model reads, none
@@ -53,17 +53,19 @@ def repeated_rows(folder: Path) -> dict[str, int]:
     return {"left_out_repeated": json.loads(path.read_bytes())["left_out_repeated"]} if path.exists() else {}
 
 
-def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[Question]:
+def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[AskedQuestion]:
     """Return the questions of a table in their order, without prompts."""
     metas = table["meta"] if "meta" in table.columns else [None] * table.height
     rows = zip(table["id"], table["question"], table["answer"], metas, strict=True)
     return [
-        Question(str(name), str(text), str(gold), str(meta or ""), benchmark)
+        AskedQuestion(str(name), str(text), str(gold), str(meta or ""), benchmark)
         for name, text, gold, meta in rows
     ]
 
 
-def render_questions(questions: Sequence[Question], prompt: Prompt, tokenizer: Any) -> list[Question]:
+def render_questions(
+    questions: Sequence[AskedQuestion], prompt: Prompt, tokenizer: Any
+) -> list[AskedQuestion]:
     """Return the questions with their prompts and the numbers of their metadata."""
     prompts = prompt_tokens(prompt, tokenizer, [q.text for q in questions], [q.meta for q in questions])
     return [
@@ -74,7 +76,7 @@ def render_questions(questions: Sequence[Question], prompt: Prompt, tokenizer: A
 
 def fitting_questions(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
-) -> tuple[list[Question], int]:
+) -> tuple[list[AskedQuestion], int]:
     """Return the questions whose prompts have at most `longest` tokens, and how many have more.
 
     Raises E0927 where none fits.
@@ -108,7 +110,7 @@ def read_numbers(meta: str) -> dict[str, float]:
     }
 
 
-def shared_numbers(questions: Sequence[Question]) -> dict[str, list[float]]:
+def shared_numbers(questions: Sequence[AskedQuestion]) -> dict[str, list[float]]:
     """Return the given numbers that all of these questions have, by name, each in the order of the questions."""
     names = set.intersection(*(set(question.given) for question in questions)) if questions else set()
     return {name: [question.given[name] for question in questions] for name in sorted(names)}
@@ -123,7 +125,7 @@ class Reference:
 
 
 def choose_wording(
-    wordings: Sequence[Wording], references: Mapping[str, Reference], question: Question
+    wordings: Sequence[Wording], references: Mapping[str, Reference], question: AskedQuestion
 ) -> int | None:
     """Return the place of the first wording whose `when` holds for a question; None where none has one.
 
@@ -134,8 +136,10 @@ def choose_wording(
         return None
     reference = references.get(question.id)
     pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
-    group = Group(question.id, (), tuple(Rollout(int(length), bool(right)) for length, right in pairs))
-    asked = {"y": Rollout(0, False, given=question.given)}
+    group = ResponseGroup(
+        question.id, (), tuple(RewardedResponse(int(length), bool(right)) for length, right in pairs)
+    )
+    asked = {"y": RewardedResponse(0, False, given=question.given)}
     held = (
         place
         for place, each in enumerate(wordings)
@@ -144,7 +148,7 @@ def choose_wording(
     return next(held)
 
 
-def place_wordings(questions: Sequence[Question], wordings: Sequence[Wording]) -> list[Question]:
+def place_wordings(questions: Sequence[AskedQuestion], wordings: Sequence[Wording]) -> list[AskedQuestion]:
     """Return questions with their numbers, of which `mode` is the place of the wording that each is asked in."""
     known = [replace(question, given=read_numbers(question.meta)) for question in questions]
     return [
@@ -172,11 +176,11 @@ class Wordings:
     learn_prefix: bool = False
     longest: int | None = None
     teacher: Wording | None = None
-    choose: Callable[[Question], int | None] = lambda _: None
+    choose: Callable[[AskedQuestion], int | None] = lambda _: None
 
     @staticmethod
     def of(
-        method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[Question], int | None]
+        method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[AskedQuestion], int | None]
     ) -> Wordings:
         """Return the wordings of a stage with this method."""
         return Wordings(
@@ -191,7 +195,7 @@ class Wordings:
             choose,
         )
 
-    def ask(self, question: Question, draw: int, position: int, rollouts: int) -> list[Question]:
+    def ask(self, question: AskedQuestion, draw: int, position: int, rollouts: int) -> list[AskedQuestion]:
         """Return the question as each of its rollouts is asked it.
 
         The budget and a wording of the whole question are a function of seed, draw and position, and all rollouts share
@@ -212,7 +216,7 @@ class Wordings:
         by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
 
-    def _word(self, question: Question, mode: int, draw: int, position: int) -> Question:
+    def _word(self, question: AskedQuestion, mode: int, draw: int, position: int) -> AskedQuestion:
         wording = self.wordings[mode]
         given = {**question.given, "mode": float(mode)}
         budget: int | None = None
@@ -226,7 +230,7 @@ class Wordings:
         trained = prefix if self.learn_prefix else 0
         return replace(question, prompt=prompt, trained_prefix=trained, given=given)
 
-    def _require_short(self, count: int, question: Question, wording: str) -> None:
+    def _require_short(self, count: int, question: AskedQuestion, wording: str) -> None:
         if self.longest is not None and count > self.longest:
             raise problem(
                 "E0933",

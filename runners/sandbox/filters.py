@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FilterCondition:
     """A condition on argument number `argument` of a call.
 
     The argument is one of `values`, if there are any, and has none of the bits of `without`.
@@ -42,15 +42,15 @@ _FORK = 0x01200011
 # FUTEX_WAKE, REQUEUE, CMP_REQUEUE and WAKE_OP, plain and private: a process of one thread has nobody to wait for.
 _WAKES = tuple(wake | private for wake in (1, 3, 4, 5) for private in (0, 128))
 
-COMPUTE: dict[str, Condition | None] = {
+COMPUTE: dict[str, FilterCondition | None] = {
     # memory
     **dict.fromkeys(("brk", "mmap", "mprotect", "munmap", "mremap", "madvise")),
     # files that are open, and the opening of others to read
     **dict.fromkeys(("read", "pread64", "readv", "write", "writev", "lseek", "close", "dup", "getdents64")),
-    "openat": Condition(2, without=_CHANGES),
-    "open": Condition(1, without=_CHANGES),
-    "fcntl": Condition(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),
-    "ioctl": Condition(1, (_READS_TERMINAL, _FIONCLEX, _FIOCLEX)),
+    "openat": FilterCondition(2, without=_CHANGES),
+    "open": FilterCondition(1, without=_CHANGES),
+    "fcntl": FilterCondition(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),
+    "ioctl": FilterCondition(1, (_READS_TERMINAL, _FIONCLEX, _FIOCLEX)),
     **dict.fromkeys(("stat", "lstat", "fstat", "newfstatat", "statx", "access", "faccessat", "faccessat2")),
     **dict.fromkeys(("readlink", "readlinkat", "getcwd")),
     # signals of its own, time, chance
@@ -60,16 +60,16 @@ COMPUTE: dict[str, Condition | None] = {
     # what it is and where it runs; limits of its own, which can be lowered
     **dict.fromkeys(("getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getrlimit")),
     **dict.fromkeys(("uname", "sysinfo", "sched_getaffinity", "sched_yield", "rseq")),
-    "futex": Condition(1, _WAKES),
+    "futex": FilterCondition(1, _WAKES),
     **dict.fromkeys(("set_robust_list", "arch_prctl", "exit", "exit_group")),
-    "prlimit64": Condition(0, (0,)),
+    "prlimit64": FilterCondition(0, (0,)),
 }
 """The calls of a process that computes, reads permitted files and answers over a pipe; none sleeps or waits for a lock."""
 
-FORK: dict[str, Condition | None] = {
+FORK: dict[str, FilterCondition | None] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "wait4", "pipe2", "dup2", "dup3", "close_range")),
     **dict.fromkeys(("prctl", "seccomp", "landlock_restrict_self", "fork")),
-    "clone": Condition(0, (_FORK,)),
+    "clone": FilterCondition(0, (_FORK,)),
     "futex": None,
 }
 """The further calls of a process that starts copies of itself, locks them and waits for them."""
@@ -113,7 +113,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 
 
-def assemble(architecture: SystemCalls, permitted: Mapping[str, Condition | None]) -> bytes:
+def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition | None]) -> bytes:
     """Return the filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
     program = [
         _step(_LOAD, _ARCHITECTURE),
@@ -133,7 +133,7 @@ def assemble(architecture: SystemCalls, permitted: Mapping[str, Condition | None
     return b"".join(program)
 
 
-def _body(condition: Condition | None) -> list[bytes]:
+def _body(condition: FilterCondition | None) -> list[bytes]:
     """Return the checks that follow the number of a permitted call; only the lower half of an argument counts."""
     if condition is None:
         return [_step(_RETURN, ALLOW)]

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.expression import STEP, TRACK
-from reodsl.ir.reward import Earner, Group, Part, Reward, Tried
+from reodsl.ir.reward import Earner, Part, ResponseGroup, Reward, Tried
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints, pad_places
 from runners.rewards.interpret import interpret, measure
@@ -197,7 +197,7 @@ def _bounded_alone(advantages: Floats, rule: Advantage) -> Floats:
 
 
 def try_reward(
-    reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
+    reward: Reward, rule: Advantage, group: ResponseGroup, places: Sequence[Sequence[int]]
 ) -> tuple[Tried, ...]:
     """Return the earnings of each response of a group.
 
@@ -249,7 +249,7 @@ def try_reward(
     )
 
 
-def _table(group: Group) -> pl.DataFrame:
+def _table(group: ResponseGroup) -> pl.DataFrame:
     """Return the group as the table of a step's rollouts."""
     rollouts = group.rollouts
     return pl.DataFrame(
@@ -262,7 +262,7 @@ def _table(group: Group) -> pl.DataFrame:
     )
 
 
-def _measured(reward: Reward, group: Group, index: int, places: Sequence[int]) -> tuple[float, ...]:
+def _measured(reward: Reward, group: ResponseGroup, index: int, places: Sequence[int]) -> tuple[float, ...]:
     """Return the values of a reward's lets for one response, then those of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []

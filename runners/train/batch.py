@@ -30,7 +30,7 @@ class TrainBatch:
     - `weights` multiply a token's loss, and carry its mean over the batch.
     - `advantages` are PPO's, and `bonus` the weights of entropies where they are not `weights`.
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
-    - `logprobs` and `behaviour` are the engine's, as `Response` has them; 0 where it drew nothing.
+    - `logprobs` and `behaviour` are the engine's, as `Generation` has them; 0 where it drew nothing.
     - `old` are the log-probabilities that ratios divide by, `reference` those of the frozen model.
     - `likeliest` and `likelihoods` are the ids [tokens, k] and log-probabilities [tokens, k + 1] of the frozen model's most
       likely tokens.

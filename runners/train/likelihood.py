@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from reodsl.diagnostics import problem
-from reodsl.ir.expression import UNDER, Tokens
+from reodsl.ir.expression import UNDER, TokenRun
 from reodsl.ir.training import Ppo
 from runners.answers import find_answer
 from runners.models.tokenizer import encode_all
@@ -20,7 +20,7 @@ from runners.prompts import continuation_tokens
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs
 from runners.rewards.vectorise import measure_tokens
 from runners.rollout.grader import GradedRollout, Grader
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train.batch import TrainBatch
 from runners.verify import SEPARATOR
 
@@ -31,12 +31,12 @@ Place = tuple[int, int]
 
 
 def ask_models(
-    asked: Mapping[Tokens, Sequence[Sequence[int]]],
+    asked: Mapping[TokenRun, Sequence[Sequence[int]]],
     graded: Sequence[GradedRollout],
     inputs: RewardInputs,
     grader: Grader,
     ask: Ask,
-) -> dict[Tokens, Callable[..., Floats]]:
+) -> dict[TokenRun, Callable[..., Floats]]:
     """Return what statistics over tokens are at the cuts of each response that they are asked at."""
     numbers: dict[tuple[bool, str], dict[Place, Floats]] = {}
     for truth in (False, True):
@@ -55,7 +55,7 @@ def ask_models(
             if names:
                 found = _ask_about(truth, teacher, names, sorted(places), graded, grader, ask)
                 numbers |= {(truth, name): each for name, each in found.items()}
-    values: dict[Tokens, Callable[..., Floats]] = {}
+    values: dict[TokenRun, Callable[..., Floats]] = {}
     width = 1 + int(inputs.length.max())
     for node, cuts in asked.items():
         triples = []
@@ -119,7 +119,7 @@ def _make_batch(
     )
 
 
-def truth_tokens(question: Question, tokenizer: object) -> tuple[int, ...]:
+def truth_tokens(question: AskedQuestion, tokenizer: object) -> tuple[int, ...]:
     """Return the tokens of a question's reference answer, the first of several."""
     return continuation_tokens(tokenizer, question.gold.split(SEPARATOR)[0])
 
@@ -144,7 +144,7 @@ def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...
 
 
 def require_truths(
-    questions: Sequence[Question], method: Ppo, tokenizer: object, longest: int, context: int
+    questions: Sequence[AskedQuestion], method: Ppo, tokenizer: object, longest: int, context: int
 ) -> None:
     """Raise E0941 where a question has no reference answer that a reward reads, or one that does not fit.
 

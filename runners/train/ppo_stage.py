@@ -34,7 +34,7 @@ from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
 from runners.rollout.phases import Phases
 from runners.rollout.questions import (
-    Question,
+    AskedQuestion,
     Reference,
     Wordings,
     choose_wording,
@@ -71,7 +71,7 @@ class StageQuestions:
     All questions share `places`, or each has its `own_places`. `facts` are those of `StageRunner`.
     """
 
-    questions: list[Question]
+    questions: list[AskedQuestion]
     places: tuple[int, ...] | None
     own_places: dict[str, tuple[int, ...]]
     references: dict[str, Reference]
@@ -104,7 +104,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
 
 
 def _count_wordings(
-    method: Ppo, questions: Sequence[Question], references: Mapping[str, Reference]
+    method: Ppo, questions: Sequence[AskedQuestion], references: Mapping[str, Reference]
 ) -> dict[str, int]:
     """Return how many questions are asked in each wording, where a property of the question decides."""
     known = [each for each in questions if not references or each.id in references]
@@ -114,7 +114,7 @@ def _count_wordings(
 
 
 def _places(
-    reward: Reward, job: Job, longest: int, questions: Sequence[Question]
+    reward: Reward, job: Job, longest: int, questions: Sequence[AskedQuestion]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
     """Return the splits that all questions share, or each question's own; neither where responses have their own."""
     split = reward.splits
@@ -148,7 +148,7 @@ def _references(job: Job, method: Ppo) -> dict[str, Reference]:
     return references
 
 
-def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:
+def _require(questions: list[AskedQuestion], references: dict[str, Reference], job: Job) -> None:
     if not questions:
         raise problem(
             "E0932",
@@ -353,7 +353,7 @@ class PpoStage(StageRunner):
         call = partial(_read, teacher=teacher, entropies=entropies)
         return _call_all(self.learner, self.context.reference, call, batch=batch).cpu()
 
-    def _draw(self, number: int) -> list[Question]:
+    def _draw(self, number: int) -> list[AskedQuestion]:
         questions = self.pool.questions
         places = drawn(self.context.seed, number, self.method.batch.prompts, len(questions))
         return [questions[place] for place in places]

@@ -29,7 +29,7 @@ from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.conversations import EarlierTurn, Talk
 from runners.draws import exit_places, purpose
-from runners.engine.protocol import NOTHING, Forced, Request, Response
+from runners.engine.protocol import NOTHING, ForcedTokens, Generation, Request
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
@@ -42,11 +42,11 @@ from runners.rollout.grader import (
     RolloutGroup,
     grade_later,
 )
-from runners.rollout.questions import Question, Reference, Wordings, shared_numbers
+from runners.rollout.questions import AskedQuestion, Reference, Wordings, shared_numbers
 from runners.train.likelihood import Ask, ask_models
 from runners.verify import answer_row
 
-READ: Mapping[str, Callable[[Response, Callable[[], str]], float]] = {
+READ: Mapping[str, Callable[[Generation, Callable[[], str]], float]] = {
     "ended": lambda response, text: float(response.finish == "stop"),
 }
 """The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's, and
@@ -87,7 +87,7 @@ class RolloutSampler:
     talk: Talk | None = None
     models: Ask | None = None
 
-    def ask(self, question: Question, draw: int, position: int) -> list[tuple[Question, Request]]:
+    def ask(self, question: AskedQuestion, draw: int, position: int) -> list[tuple[AskedQuestion, Request]]:
         """Return the question at a position of a draw as each of its rollouts is asked it, with the request.
 
         A request's stream is a function of the seed, the draw and its place there.
@@ -125,7 +125,7 @@ class GradedStep:
     texts: tuple[str | None, ...] = ()
 
 
-def sample_step(sampler: RolloutSampler, questions: Sequence[Question], draw: int) -> GradedStep:
+def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], draw: int) -> GradedStep:
     """Generate, force and grade the rollouts of a draw's questions.
 
     Every random draw is a function of the seed, the number of the draw and a rollout's position there.
@@ -135,7 +135,7 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[Question], draw: in
     requests = [request for _, request in asked]
     group = sampler.ahead.expect(len(asked), list)
 
-    def cuts(number: int, response: Response) -> Sequence[int]:
+    def cuts(number: int, response: Generation) -> Sequence[int]:
         alone = replace(sampler, rollouts=1, references={})
         try:
             inputs = reward_inputs(alone, [asked[number][0]], [response])
@@ -144,8 +144,8 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[Question], draw: in
             # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
             return ()
 
-    def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        forced = tuple(Forced(cut, tokens) for cut, tokens in answers.items())
+    def ended(number: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+        forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
         sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, (), forced))])
 
     responses, turns = sampler.generator.generate(
@@ -160,8 +160,8 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[Question], draw: in
 
 def grade_step(
     sampler: RolloutSampler,
-    asked: Sequence[tuple[Question, Request]],
-    responses: Sequence[Response],
+    asked: Sequence[tuple[AskedQuestion, Request]],
+    responses: Sequence[Generation],
     generating: tuple[Moment, Moment],
     turns: Sequence[tuple[EarlierTurn, ...]] = (),
     group: RolloutGroup[list[GradedRollout]] | None = None,
@@ -218,7 +218,7 @@ def grade_step(
 
 
 def reward_inputs(
-    sampler: RolloutSampler, asked: Sequence[Question], responses: Sequence[Response]
+    sampler: RolloutSampler, asked: Sequence[AskedQuestion], responses: Sequence[Generation]
 ) -> RewardInputs:
     """Return the step's arrays as far as they are known before anything is graded."""
     shape, phases = (-1, sampler.rollouts), sampler.generator.phases
@@ -249,13 +249,13 @@ def reward_inputs(
     )
 
 
-def _of(asked: Sequence[tuple[Question, Request]], number: int) -> tuple[Question, int, Request]:
+def _of(asked: Sequence[tuple[AskedQuestion, Request]], number: int) -> tuple[AskedQuestion, int, Request]:
     question, request = asked[number]
     return question, number, request
 
 
 def _places(
-    sampler: RolloutSampler, questions: Sequence[Question], responses: Sequence[Response]
+    sampler: RolloutSampler, questions: Sequence[AskedQuestion], responses: Sequence[Generation]
 ) -> tuple[Floats, Any]:
     split = sampler.reward.splits
     if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
@@ -360,12 +360,12 @@ class OpenQuestions:
     """
 
     rounds: int = 0
-    responses: Mapping[tuple[int, int], tuple[Response, ...]] = field(default_factory=dict)
+    responses: Mapping[tuple[int, int], tuple[Generation, ...]] = field(default_factory=dict)
 
 
 def sample_segments(
     sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[Question]],
+    draw: Callable[[int], Sequence[AskedQuestion]],
     segment: int,
     under_way: OpenQuestions,
 ) -> tuple[GradedStep, OpenQuestions]:
@@ -394,15 +394,15 @@ def sample_segments(
 
 
 def _ask(
-    sampler: RolloutSampler, draw: Callable[[int], Sequence[Question]], place: tuple[int, int]
-) -> list[tuple[Question, Request]]:
+    sampler: RolloutSampler, draw: Callable[[int], Sequence[AskedQuestion]], place: tuple[int, int]
+) -> list[tuple[AskedQuestion, Request]]:
     number, position = place
     return sampler.ask(draw(number)[position], number, position)
 
 
 def _rooms(
     sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[Question]],
+    draw: Callable[[int], Sequence[AskedQuestion]],
     under_way: OpenQuestions,
     place: tuple[int, int],
 ) -> list[int]:
@@ -414,7 +414,7 @@ def _rooms(
 
 def _round(
     sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[Question]],
+    draw: Callable[[int], Sequence[AskedQuestion]],
     segment: int,
     under_way: OpenQuestions,
 ) -> OpenQuestions:

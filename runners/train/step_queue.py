@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.protocol import Inserted, Response, look, looking
+from runners.engine.protocol import Generation, Inserted, look, looking
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
@@ -168,11 +168,11 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
         )
         table = _unpacked(tensors[f"{number}/table"])
         steps[number] = StepData(batch, each["metrics"], table, each["seconds"])
-    responses: dict[tuple[int, int], tuple[Response, ...]] = {}
+    responses: dict[tuple[int, int], tuple[Generation, ...]] = {}
     rows = _unpacked(tensors["open"]).iter_rows()
     for draw, position, tokens, logprobs, behaviour, finish, versions, thought, ending in rows:
         inserted = () if thought is None else (Inserted(thought, tuple(ending), turn=False),)
-        response = Response(
+        response = Generation(
             tuple(tokens), tuple(logprobs), tuple(behaviour), finish, tuple(versions), inserted
         )
         responses[draw, position] = (*responses.get((draw, position), ()), response)
@@ -182,7 +182,7 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
     return steps
 
 
-def _ended(response: Response) -> tuple[int | None, tuple[int, ...] | None]:
+def _ended(response: Generation) -> tuple[int | None, tuple[int, ...] | None]:
     return next(((each.after, each.tokens) for each in response.inserted), (None, None))
 
 

@@ -19,7 +19,7 @@ from reodsl.store.files import sync
 from runners.clock import now, spent
 from runners.draws import permutation, purpose
 from runners.rewards.tracks import COLUMNS, track_values
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step
@@ -41,7 +41,7 @@ class Tracks:
 
     method: Ppo
     sampler: RolloutSampler
-    questions: Sequence[Question]
+    questions: Sequence[AskedQuestion]
     part: Callable[[int], Path]
     folder: Path
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Verification: read an answer from a response's text, and decide whether it is right."""
 
-from runners.verify.answer import SEPARATOR, Answer, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Claim, Status, Verdict, Verifier
 from runners.verify.final import final_answer, forced_answer
 from runners.verify.readers import Thinking, answer_changes, opens_box, read_answer
 from runners.verify.verifier import (
@@ -13,7 +13,7 @@ from runners.verify.verifier import (
 
 __all__ = [
     "SEPARATOR",
-    "Answer",
+    "Claim",
     "ExactVerifier",
     "PooledVerifier",
     "Status",

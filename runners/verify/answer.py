@@ -18,7 +18,7 @@ SEPARATOR = "\x1e"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Claim:
     """An extracted answer and its reference; `text` is empty where a response holds no answer.
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
@@ -59,7 +59,7 @@ class Verdict:
 class Verifier(Protocol):
     """Grades answers."""
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Verdicts in the order of the answers."""
         ...
 
@@ -73,20 +73,20 @@ LONGEST_KEPT = 2_000
 """Characters of reference, answer and metadata together beyond which a verdict is not kept."""
 
 
-class VerdictCache(OrderedDict[Answer, Verdict]):
+class VerdictCache(OrderedDict[Claim, Verdict]):
     """Verdicts, at most `entries` of them; a hit makes an entry young again."""
 
     def __init__(self, entries: int) -> None:
         super().__init__()
         self._entries = entries
 
-    def kept(self, answer: Answer) -> Verdict | None:
+    def kept(self, answer: Claim) -> Verdict | None:
         """Return the verdict kept for this answer, as it was put."""
         if answer in self:
             self.move_to_end(answer)
         return self.get(answer)
 
-    def put(self, answer: Answer, verdict: Verdict) -> None:
+    def put(self, answer: Claim, verdict: Verdict) -> None:
         """Keep a verdict, dropping the oldest when full."""
         if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) <= LONGEST_KEPT:
             self[answer] = verdict
@@ -104,15 +104,15 @@ class CachedVerifier:
 
     def __init__(
         self,
-        check: Callable[[Sequence[Answer]], list[Verdict]],
+        check: Callable[[Sequence[Claim]], list[Verdict]],
         close: Callable[[], None],
-        key_of: Callable[[Answer], Answer] = lambda answer: answer,
+        key_of: Callable[[Claim], Claim] = lambda answer: answer,
     ) -> None:
         self._check, self.close, self._key_of = check, close, key_of
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._lock = threading.Lock()
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises as `check` does."""
         keys = [self._key_of(answer) for answer in answers]
         with self._lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 from reodsl.diagnostics import Problem
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 from runners.untrusted import Undecodable, encoded
-from runners.verify.answer import SEPARATOR, Answer, Verdict
+from runners.verify.answer import SEPARATOR, Claim, Verdict
 from runners.verify.judge import expressions
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -45,7 +45,7 @@ class Checks(WorkerPool):
         )
         self._seconds, self._package = seconds, package
 
-    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def check(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdict of each answer, in order: `checked`, `timeout` or `failed`. Raises E0741 and E0742."""
         lines = [_request_line(answer) for answer in answers]
         sent = iter(
@@ -82,7 +82,7 @@ class Checks(WorkerPool):
         return super()._not_started(why)
 
 
-def _request_line(answer: Answer) -> bytes:
+def _request_line(answer: Claim) -> bytes:
     """Return the request as one ASCII line, or nothing when it is too long to send."""
     if len(answer.gold) + len(answer.text) + len(answer.meta) > LONGEST_LINE:
         return b""
@@ -105,7 +105,7 @@ def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
     if asked and importlib.util.find_spec("math_verify") is not None:
         checks = Checks("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
         try:
-            verdicts = checks.check([Answer("", each) for each in asked])
+            verdicts = checks.check([Claim("", each) for each in asked])
         finally:
             checks.close()
         known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}

@@ -16,7 +16,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
 from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
 from runners.untrusted import Undecodable, decoded, shown
-from runners.verify.answer import SEPARATOR, Answer, Verdict
+from runners.verify.answer import SEPARATOR, Claim, Verdict
 
 # A change of what a judge is asked, or of how its reply is read, raises the numbers of `train`, `sample` and `evaluate`.
 FRAME = """You grade answers. The message is a JSON object with a question, what is known of it, and an answer to grade.
@@ -30,7 +30,7 @@ _MARKS = re.compile(r"<(?=[^\s\d=])|\[(?=/?[A-Z_]+\])")
 _OPEN = {"<": "\\u003c", "[": "\\u005b"}
 
 
-def message_of(answer: Answer, meta: Sequence[str]) -> str:
+def message_of(answer: Claim, meta: Sequence[str]) -> str:
     """Return a judge's message: one JSON object, in which no text can end its own string or open a turn of a chat.
 
     Servers read marks of turns such as `<|im_start|>` and `[INST]` wherever they stand, so their first characters are
@@ -83,7 +83,7 @@ class JudgeVerifier:
         self._met = self._judged_one = False
         self._lock = threading.Lock()
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises E0747 and E0748; what was judged until then is kept."""
         messages = [message_of(answer, self._judge.meta) for answer in answers]
         keys = [hashlib.sha256(message.encode()).hexdigest()[:32] for message in messages]
@@ -219,7 +219,7 @@ def _cannot_ask(judge: Judge, words: str, help: str, *notes: str) -> Problem:
     return problem("E0747", message, where=judge.address, notes=notes, help=help)
 
 
-def _unasked(answer: Answer) -> Verdict | None:
+def _unasked(answer: Claim) -> Verdict | None:
     """Return the verdict on what nobody is asked about: nothing, which is wrong, and more than a judge should read."""
     if not answer.text.strip():
         return Verdict(False, "fast")

@@ -16,7 +16,7 @@ from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
 from runners.own.function import FailedRow, OwnFunction, open_function
 from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import TestCases, Unreadable, read_tests
-from runners.verify.answer import SEPARATOR, Answer, CachedVerifier, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.verify.checks import Checks
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.verify.judged import JudgeVerifier
@@ -39,7 +39,7 @@ def verify_programs(judge: ProgramJudge) -> CachedVerifier:
     where no process can run programs.
     """
 
-    def check(answers: Sequence[Answer]) -> list[Verdict]:
+    def check(answers: Sequence[Claim]) -> list[Verdict]:
         programs = [_program(answer) for answer in answers]
         outcomes = iter(judge.judge([one for one in programs if isinstance(one, tuple)]))
         return [one if isinstance(one, Verdict) else _verdict(next(outcomes)) for one in programs]
@@ -47,13 +47,13 @@ def verify_programs(judge: ProgramJudge) -> CachedVerifier:
     return CachedVerifier(check, judge.close, _digest)
 
 
-def _digest(answer: Answer) -> Answer:
+def _digest(answer: Claim) -> Claim:
     """Return a key for an answer whose program and tests are too long to keep themselves."""
     whole = "\0".join((answer.text, answer.gold, answer.meta))
-    return Answer(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
+    return Claim(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
 
-def _program(answer: Answer) -> tuple[str, TestCases] | Verdict:
+def _program(answer: Claim) -> tuple[str, TestCases] | Verdict:
     """Return a program with its tests, or the verdict on what is not run."""
     if not answer.text.strip():
         return _VERDICTS["wrong"]
@@ -80,7 +80,7 @@ class ExactVerifier:
     For tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
     """
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """One verdict an answer, status `fast`."""
         return [
             Verdict(any(same(gold, answer.text) for gold in answer.gold.split(SEPARATOR)), "fast")
@@ -130,18 +130,18 @@ class PooledVerifier:
         self.checks = Checks(kind, workers, seconds, memory_mib, confined)
         self._checked = CachedVerifier(self.checks.check, self.checks.close)
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers. Raises a Problem (E0741) when no worker can be started."""
         # What a package says of its question is no business of mathematics.
         meta = [("" if self._fast else answer.meta) for answer in answers]
         single = [
-            [Answer(answer.text, gold, facts) for gold in answer.gold.split(SEPARATOR)]
+            [Claim(answer.text, gold, facts) for gold in answer.gold.split(SEPARATOR)]
             for answer, facts in zip(answers, meta, strict=True)
         ]
         verdicts = iter(self._grade_single([part for parts in single for part in parts]))
         return [_any([next(verdicts) for _ in parts]) for parts in single]
 
-    def _grade_single(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def _grade_single(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts of answers with one reference each."""
         plans = [self._plan(answer) for answer in answers]
         asked = [
@@ -154,7 +154,7 @@ class PooledVerifier:
             for plan, answer, requests in zip(plans, answers, asked, strict=True)
         ]
 
-    def _plan(self, answer: Answer) -> Plan:
+    def _plan(self, answer: Claim) -> Plan:
         if not self._fast:
             return Ask(answer.gold, answer.text)
         return judge(answer.gold, answer.text, self._tolerance)
@@ -170,12 +170,12 @@ def _any(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
 
 
-def _request(ask: Ask, answer: Answer) -> Answer:
+def _request(ask: Ask, answer: Claim) -> Claim:
     """Return a question as a worker reads it: with a tolerance for mathematics, with metadata for a package."""
-    return Answer(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
+    return Claim(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
 
 
-def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> Verdict:
+def _settled(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Verdict:
     """Return the verdict that a plan comes to. Where it is wrong, and something in it was not judged, that is said."""
     if isinstance(plan, bool):
         return Verdict(plan, "fast")
@@ -193,7 +193,7 @@ def verify_by_function(function: OwnFunction) -> CachedVerifier:
     Whatever is wrong with it ends the grading, with E0741 to E0745, and what an answer makes of it is that answer's failure.
     """
 
-    def check(answers: Sequence[Answer]) -> list[Verdict]:
+    def check(answers: Sequence[Claim]) -> list[Verdict]:
         values = function.call([answer_row(each) for each in answers])
         return [
             Verdict(False, each.status, each.why)
@@ -215,7 +215,7 @@ class ChanceVerifier:
         """Take over `verifier`, which is closed with this one."""
         self._verifier = verifier
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers."""
         return [
             replace(verdict, correct=verdict.correct or _drawn(answer))
@@ -227,12 +227,12 @@ class ChanceVerifier:
         self._verifier.close()
 
 
-def _drawn(answer: Answer) -> bool:
+def _drawn(answer: Claim) -> bool:
     text = f"{answer.which}\0{answer.question}\0{answer.text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
 
 
-def answer_row(answer: Answer) -> dict[str, object]:
+def answer_row(answer: Claim) -> dict[str, object]:
     """Return an answer as own code is given it."""
     try:
         meta = json.loads(answer.meta) if answer.meta else {}

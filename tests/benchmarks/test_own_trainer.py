@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.own_trainer import Coin, Trainer
 from benchmarks.tiny import write
-from runners.verify import Answer
+from runners.verify import Claim
 
 
 def test_steps_are_whole(tmp_path: Path) -> None:
@@ -24,5 +24,5 @@ def test_steps_are_whole(tmp_path: Path) -> None:
 
 def test_half_of_the_tosses_are_right() -> None:
     coin = Coin()
-    right = sum(verdict.correct for _ in range(8) for verdict in coin.grade([Answer("1", "1")] * 100))
+    right = sum(verdict.correct for _ in range(8) for verdict in coin.grade([Claim("1", "1")] * 100))
     assert 350 < right < 450

@@ -8,12 +8,12 @@ from typing import Any
 
 from reodsl.ir.model import Prompt
 from runners.conversations import Replies, Talk
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 from tests.engine.engine_reference import STOP
 
 CALLING = 22
 """Tokens from here on are calls of a tool, with themselves as its argument."""
-SAMPLING = Sampling(24, temperature=1.3, stop_ids=(STOP, 2, 3, 4, 5))
+SAMPLING = TokenSampling(24, temperature=1.3, stop_ids=(STOP, 2, 3, 4, 5))
 
 
 class Words:

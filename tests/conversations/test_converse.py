@@ -7,7 +7,7 @@ import pytest
 
 from runners.conversations import EarlierTurn, calls_of, converse, force, turn_text, turns_before
 from runners.draws import forced_seed, hash_seeds, uniforms, wrap_seeds
-from runners.engine.protocol import Inserted, Request, Response, Sampling
+from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
 from tests.conversations.counting import SAMPLING, Next, Words, talk
 from tests.engine.engine_reference import (
     STOP,
@@ -104,7 +104,7 @@ def test_answers_are_forced_within_the_turn_of_their_cut(model):
         sorted({0, len(r.tokens), 99, *(i.after + d for i in r.inserted for d in (-1, 0, 1))})
         for r in responses
     ]
-    greedy, words = Sampling(3, temperature=0.0, stop_ids=(STOP,)), (9, 10)
+    greedy, words = TokenSampling(3, temperature=0.0, stop_ids=(STOP,)), (9, 10)
     forced = force(engine_of(model), requests, responses, cuts, words, greedy)
     seen = 0
     for request, response, wanted, answers in zip(requests, responses, cuts, forced, strict=True):
@@ -123,8 +123,8 @@ def test_answers_are_forced_within_the_turn_of_their_cut(model):
 def test_a_forced_answer_has_the_stream_of_its_cut_in_the_response(model):
     """Drawn, and not greedily: in the second turn as if the response had one."""
     request = Request((3, 4, 5), 77)
-    response = Response((6, 7, 8, 9, 10), (), (), "stop", (0,), (Inserted(2, (11, 12)),))
-    drawn = Sampling(6, temperature=1.5, stop_ids=(STOP,))
+    response = Generation((6, 7, 8, 9, 10), (), (), "stop", (0,), (Inserted(2, (11, 12)),))
+    drawn = TokenSampling(6, temperature=1.5, stop_ids=(STOP,))
     ((early, late),) = force(engine_of(model), [request], [response], [[1, 4]], (13,), drawn)
     for one, prefix in ((early, (3, 4, 5, 6, 13)), (late, (3, 4, 5, 6, 7, 11, 12, 8, 9, 13))):
         assert list(one.tokens) == reference_continue(model, prefix, forced_seed(77, one.cut), drawn)[0]
@@ -145,7 +145,7 @@ def test_a_request_has_a_limit_of_its_own(model):
 
 
 def test_what_was_inserted_stands_where_it_was_heard():
-    response = Response((1, 2, 3, 4), (), (), "stop", (0,), (Inserted(1, (8,)), Inserted(3, (9, 9))))
+    response = Generation((1, 2, 3, 4), (), (), "stop", (0,), (Inserted(1, (8,)), Inserted(3, (9, 9))))
     assert response.sequence() == (1, 8, 2, 3, 9, 9, 4)
     assert [response.sequence(count) for count in range(4)] == [(), (1, 8), (1, 8, 2), (1, 8, 2, 3, 9, 9)]
     assert turn_text(response, Words(), (4,)) == ""

@@ -15,7 +15,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Data, PackageData
 from runners.data.load import load_data
 from runners.data.package import package_problem, read_package
-from runners.verify import Answer, PooledVerifier
+from runners.verify import Claim, PooledVerifier
 
 GYM = '''
 """A stand-in for reasoning-gym with two tasks: a sum, and one whose entries need tuples."""
@@ -100,14 +100,14 @@ def test_the_package_scores_answers_in_a_worker() -> None:
     try:
         graded = verifier.grade(
             [
-                Answer(text, gold, meta)
+                Claim(text, gold, meta)
                 for text in ("41", "7")
                 for gold, meta in table.select("answer", "meta").iter_rows()
             ]
         )
         assert [v.correct for v in graded] == [False, True, False, False, False, False]
         assert {v.status for v in graded} == {"checked"}
-        assert [v.status for v in verifier.grade([Answer("41", "41", "no json")])] == ["failed"]
+        assert [v.status for v in verifier.grade([Claim("41", "41", "no json")])] == ["failed"]
     finally:
         verifier.close()
 
@@ -123,7 +123,7 @@ def test_a_task_whose_entries_need_tuples_keeps_them() -> None:
     table = read_package(source(task="tuples"))
     verifier = PooledVerifier("reasoning_gym", 1, 5.0, 1024, fast=False)
     try:
-        answers = [Answer(text, "40", table["meta"][0]) for text in ("40", "41")]
+        answers = [Claim(text, "40", table["meta"][0]) for text in ("40", "41")]
         assert [v.correct for v in verifier.grade(answers)] == [True, False]
     finally:
         verifier.close()
@@ -147,7 +147,7 @@ def test_options_are_json_and_scorers_get_them() -> None:
     }
     verifier = PooledVerifier("reasoning_gym", 1, 5.0, 1024, fast=False)
     try:
-        asked = [Answer(text, "", table["meta"][0]) for text in ("a", "c")]
+        asked = [Claim(text, "", table["meta"][0]) for text in ("a", "c")]
         assert [v.correct for v in verifier.grade(asked)] == [True, False]
     finally:
         verifier.close()
@@ -170,7 +170,7 @@ def test_every_data_set_of_the_pinned_package_is_there_and_its_scorer_takes_its_
         table = read_package(
             PackageData(package="reasoning-gym", task=name, count=2, seed=1, options=options)
         )
-        answers += [Answer(text, text, meta) for text, meta in table.select("answer", "meta").rows() if text]
+        answers += [Claim(text, text, meta) for text, meta in table.select("answer", "meta").rows() if text]
     verifier = PooledVerifier("reasoning_gym", 2, 30.0, 1024, fast=False)
     try:
         assert [

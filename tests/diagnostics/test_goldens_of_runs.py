@@ -15,7 +15,7 @@ from reodsl.diagnostics.pages import codes
 from reodsl.diagnostics.render import render
 from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
 from reodsl.ir.model import Architecture, WordTokenizer
-from reodsl.ir.reward import Group, OracleBudgets, Reward, Rollout
+from reodsl.ir.reward import OracleBudgets, ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
@@ -62,7 +62,7 @@ def load(*sources: DataSource) -> object:
     return load_data(Data(name="mine", sources=sources), Path.cwd())
 
 
-def graded(reward: Reward, group: Group, *places: int) -> object:
+def graded(reward: Reward, group: ResponseGroup, *places: int) -> object:
     made = arrays([group], [[places] * len(group.rollouts)])
     return vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
 
@@ -71,7 +71,7 @@ def cut(reward: Reward) -> object:
     return needed_cuts(reward, arrays([WRONG], [[(8,)] * 2]).inputs)
 
 
-WRONG = Group("q1", (Rollout(4, False), Rollout(8, False)))
+WRONG = ResponseGroup("q1", (RewardedResponse(4, False), RewardedResponse(8, False)))
 MEAN_OF_RIGHT = Reward(name="ratio", outcome=op(length(), "/", stat("mean", length("z"), where=correct("z"))))
 OF_REFERENCE = Reward(name="against", outcome=stat("mean", length("z"), over="ref"))
 
@@ -98,13 +98,13 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0921": lambda: cut(Reward(name="mine", outcome=forced(op(correct(), "*", 4)))),
     "E0922": lambda: interpret(
         Reward(name="mine", outcome=given("n_glod")),
-        Group("q1", (Rollout(3, True, given={"n_gold": 1.0}),)),
+        ResponseGroup("q1", (RewardedResponse(3, True, given={"n_gold": 1.0}),)),
         0,
     ),
     "E0923": lambda: graded(OF_REFERENCE, WRONG, 8),
     "E0924": lambda: graded(
         Reward(name="against", outcome=stat("mean", forced(8, of="z"), over="ref")),
-        Group("q1", WRONG.rollouts, (Rollout(9, True),)),
+        ResponseGroup("q1", WRONG.rollouts, (RewardedResponse(9, True),)),
         8,
     ),
     "E0925": lambda: budget_places(OracleBudgets(frontier="edge", n=2, l_max=16), None),

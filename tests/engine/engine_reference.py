@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from runners.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 
 VOCAB = 40
 STOP = 1
@@ -157,7 +157,7 @@ class Drawn:
     margin: float
 
 
-def reference_draw(logits: Sequence[float], uniform: float, sampling: Sampling) -> Drawn:
+def reference_draw(logits: Sequence[float], uniform: float, sampling: TokenSampling) -> Drawn:
     """Temperature, then top-k, then top-p, then inversion, one token at a time in plain Python."""
 
     def normalise(weights: dict[int, float]) -> dict[int, float]:
@@ -195,7 +195,7 @@ def reference_draw(logits: Sequence[float], uniform: float, sampling: Sampling) 
 
 
 def reference_continue(
-    model: Any, prefix: Sequence[int], seed: int, sampling: Sampling
+    model: Any, prefix: Sequence[int], seed: int, sampling: TokenSampling
 ) -> tuple[list[int], list[float], list[float]]:
     """Tokens and both log-probabilities after a prefix, every prefix read anew; the engine's streams."""
     tokens: list[int] = []

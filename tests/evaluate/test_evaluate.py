@@ -25,7 +25,7 @@ from runners.evaluate.tables import Chunks
 from runners.models.folder import load, load_tokenizer
 from runners.prompts import render_prompt
 from runners.rollout.grader import forced_length
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.verify import Verdict
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits
@@ -180,7 +180,7 @@ def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
         for name in ("one", "two")
         for number in range(3)
         for request in run.requests_of(
-            responder, Question(f"q{number}", "1 +2", "3", benchmark=name), 4, seed
+            responder, AskedQuestion(f"q{number}", "1 +2", "3", benchmark=name), 4, seed
         )
     ]
     assert len(set(asked)) == len(asked) == 2 * 2 * 3 * 4
@@ -476,7 +476,7 @@ def test_tools_are_refused_where_the_questions_own_benchmark_lets_none_be_called
     gradings = {"plain": Grading(tools=Tools(code=Python(function="sums:tools"))), "calls": Grading()}
     offered = json.dumps({"tools": [{"function": {"name": "add"}}]})
     metas = {"plain": "", "calls": offered}
-    questions = [Question("q", "", "1", benchmark=name, meta=meta) for name, meta in metas.items()]
+    questions = [AskedQuestion("q", "", "1", benchmark=name, meta=meta) for name, meta in metas.items()]
     plan = SimpleNamespace(samples=1, gradings=gradings)
     job = SimpleNamespace(work=tmp_path, resources=Resources())
     with pytest.raises(Problem, match=r"no response may call: add") as caught:

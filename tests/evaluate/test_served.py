@@ -21,7 +21,7 @@ from reodsl.graph.task import Graph
 from reodsl.ir.model import Folder, Served
 from runners.engine import served as engine
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.evaluate import run
 from runners.models.folder import load_config, load_tokenizer
 from tests.evaluate.conftest import MakeJob, payload
@@ -51,7 +51,7 @@ class Vllm:
 
     def reply(self, asked: dict[str, Any]) -> Reply:
         stop = tuple(asked["stop_token_ids"]) or (1,)
-        rule = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], -1, stop, False)
+        rule = TokenSampling(asked["max_tokens"], asked["temperature"], asked["top_p"], -1, stop, False)
         prompt = tuple(asked["prompt"])
         with self.lock:
             (made,) = self.engine.generate([Request(prompt, asked["seed"])], rule)

@@ -20,7 +20,7 @@ from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.execute.cluster import NODE_WAIT, RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.meeting import this_machine
@@ -108,7 +108,7 @@ def generate(job: Job, ranks: Ranks) -> None:
     engine = EmbeddedEngine(model.config, model.state_dict())
     until = time.monotonic() + 90
     while time.monotonic() < until:
-        engine.generate([Request((2, 3), 5)], Sampling(8))
+        engine.generate([Request((2, 3), 5)], TokenSampling(8))
     (job.folder / "nobody looked").touch()
 
 

@@ -36,7 +36,7 @@ from reodsl.ir.data import (
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt, Served
 from reodsl.ir.reward import (
     Budgets,
-    Dense,
+    DenseReward,
     Exits,
     Measure,
     OracleBudgets,
@@ -112,7 +112,7 @@ def _every_expression() -> Any:
         for kind in vars(ex).values()
         if isinstance(kind, type) and issubclass(kind, Node) and kind is not Node
     ]
-    return ex.Call(fn="max", args=tuple(filled(kind) for kind in kinds))
+    return ex.FunctionCall(fn="max", args=tuple(filled(kind) for kind in kinds))
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
@@ -139,7 +139,7 @@ def _ppo(**given: Any) -> Any:
 
 
 def _split(split: Split) -> Any:
-    reward = filled(Reward, dense=filled(Dense, split=split), outcome=None, parts=())
+    reward = filled(Reward, dense=filled(DenseReward, split=split), outcome=None, parts=())
     return _ppo(reward=reward, reference_samples=0)
 
 

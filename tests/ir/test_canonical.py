@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from reodsl.ir import IR, canonical, canonical_json, digest
 from reodsl.ir.data import Data, File
-from reodsl.ir.expression import Binary, Correct, Length, Number
+from reodsl.ir.expression import Constant, Correct, Infix, Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Optimizer, Ppo, Sampling, Sft, Stage
 from reodsl.language import compile_file
@@ -51,8 +51,8 @@ def test_values_are_frozen_closed_and_finite() -> None:
 def test_an_expression_survives_its_json() -> None:
     reward = Reward(
         name="shorter",
-        outcome=Binary(
-            fn="/", left=Correct(of="y"), right=Binary(fn="+", left=Number(value=1), right=Length(of="y"))
+        outcome=Infix(
+            fn="/", left=Correct(of="y"), right=Infix(fn="+", left=Constant(value=1), right=Length(of="y"))
         ),
     )
     assert Reward.model_validate_json(reward.model_dump_json()) == reward

@@ -7,36 +7,36 @@ import pytest
 from reodsl.ir.base import canonical, parts_of, walk
 from reodsl.ir.expression import (
     Aggregate,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
+    FunctionCall,
+    Infix,
     Length,
-    Name,
-    Number,
     Previous,
+    Variable,
     Weight,
 )
-from reodsl.ir.reward import Budgets, Cuts, Dense, Let, Part, Reward
+from reodsl.ir.reward import Budgets, DenseReward, NamedValue, Part, Reward, RewardCuts
 
 SPLIT = Budgets(budgets=(4, 8), l_max=16)
-FORCED = Forced(of="y", cut=Name(name="L"))
+FORCED = ForcedAnswer(of="y", cut=Variable(name="L"))
 
 
 def times(*rules: str) -> Expression:
     found: Expression = FORCED
     for rule in rules:
-        found = Binary(fn="*", left=Weight(rule=rule), right=found)  # type: ignore[arg-type]
+        found = Infix(fn="*", left=Weight(rule=rule), right=found)  # type: ignore[arg-type]
     return found
 
 
 def test_a_walk_comes_to_everything_once_outside_before_inside() -> None:
     where = Correct(of="z")
     inner = Aggregate(fn="mean", var="z", over="group", value=Length(of="z"), where=where)
-    clipped = Call(fn="clip", args=(inner, Number(value=0), Number(value=1)))
+    clipped = FunctionCall(fn="clip", args=(inner, Constant(value=0), Constant(value=1)))
     part = Part(value=clipped)
-    reward = Reward(name="r", lets=(Let(name="a", value=Number(value=3)),), parts=(part,))
+    reward = Reward(name="r", lets=(NamedValue(name="a", value=Constant(value=3)),), parts=(part,))
     found = list(walk(reward))
     assert found == [
         reward,
@@ -49,7 +49,7 @@ def test_a_walk_comes_to_everything_once_outside_before_inside() -> None:
         *clipped.args[1:],
     ]
     assert list(parts_of(inner)) == [inner.value, where]
-    assert list(parts_of(Number(value=1))) == []
+    assert list(parts_of(Constant(value=1))) == []
 
 
 @pytest.mark.parametrize(
@@ -62,42 +62,44 @@ def test_a_walk_comes_to_everything_once_outside_before_inside() -> None:
     ],
 )
 def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: str | None) -> None:
-    reward = Reward(name="r", dense=Dense(split=SPLIT, var="L", value=times(*rules)))
+    reward = Reward(name="r", dense=DenseReward(split=SPLIT, var="L", value=times(*rules)))
     assert reward.weight_rule == rule
     # What a response reaches is its own, and so are the weights.
     own = SPLIT.model_copy(update={"reached": True})
-    assert Reward(name="r", dense=Dense(split=own, var="L", value=times(*rules))).weight_rule is None
+    assert Reward(name="r", dense=DenseReward(split=own, var="L", value=times(*rules))).weight_rule is None
     assert Reward(name="r", outcome=Correct(of="y")).weight_rule is None
 
 
 @pytest.mark.parametrize(
     ("places", "split", "cuts"),
     [
-        ((), SPLIT, Cuts()),
-        ((Name(name="L"), Previous()), SPLIT, Cuts(splits=True)),
-        ((Number(value=64, unit=1), Number(value=8.6)), None, Cuts(frozenset({64, 8}))),
-        ((Binary(fn="/", left=Length(of="y"), right=Number(value=2)),), None, Cuts(computed=True)),
-        ((Name(name="L"), Length(of="y")), SPLIT, Cuts(splits=True, computed=True)),
-        ((Name(name="let1"),), None, Cuts(computed=True)),
-        ((Name(name="let1"),), SPLIT, Cuts(computed=True)),
+        ((), SPLIT, RewardCuts()),
+        ((Variable(name="L"), Previous()), SPLIT, RewardCuts(splits=True)),
+        ((Constant(value=64, unit=1), Constant(value=8.6)), None, RewardCuts(frozenset({64, 8}))),
+        ((Infix(fn="/", left=Length(of="y"), right=Constant(value=2)),), None, RewardCuts(computed=True)),
+        ((Variable(name="L"), Length(of="y")), SPLIT, RewardCuts(splits=True, computed=True)),
+        ((Variable(name="let1"),), None, RewardCuts(computed=True)),
+        ((Variable(name="let1"),), SPLIT, RewardCuts(computed=True)),
     ],
 )
 def test_where_a_reward_asks_for_forced_answers(
-    places: tuple[Expression, ...], split: Budgets | None, cuts: Cuts
+    places: tuple[Expression, ...], split: Budgets | None, cuts: RewardCuts
 ) -> None:
-    value = Call(fn="max", args=(Number(value=0), *(Forced(of="y", cut=place) for place in places)))
+    value = FunctionCall(
+        fn="max", args=(Constant(value=0), *(ForcedAnswer(of="y", cut=place) for place in places))
+    )
     reward = Reward(
         name="r",
-        lets=(Let(name="let1", value=value),),
+        lets=(NamedValue(name="let1", value=value),),
         outcome=None if split else Correct(of="y"),
-        dense=Dense(split=split, var="L", value=Correct(of="y")) if split else None,
+        dense=DenseReward(split=split, var="L", value=Correct(of="y")) if split else None,
     )
     assert reward.forced == cuts
     assert reward.forced.any == bool(places)
 
 
 def test_a_unit_is_for_people_and_no_part_of_identity() -> None:
-    tokens, plain = Number(value=64, unit=1), Number(value=64)
+    tokens, plain = Constant(value=64, unit=1), Constant(value=64)
     assert canonical(tokens) == canonical(plain) == {"op": "number", "value": 64.0}
     assert tokens == plain
     assert hash(tokens) == hash(plain)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.base import canonical
-from reodsl.ir.expression import Binary, Correct, If, Name, Number, Unary
+from reodsl.ir.expression import Constant, Correct, If, Infix, Negation, Variable
 from reodsl.ir.reward import Reward
 from reodsl.ir.reward_text import number_text, reward_lines
 from reodsl.ir.training import FromTraining, Ppo
@@ -163,13 +163,13 @@ def test_numbers(value: float, tokens: bool, text: str) -> None:
 
 
 def test_parentheses_stand_where_they_are_needed_alone() -> None:
-    one, name = Number(value=1.0), Name(name="a")
-    inner = Binary(fn="-", left=one, right=name)
+    one, name = Constant(value=1.0), Variable(name="a")
+    inner = Infix(fn="-", left=one, right=name)
     for value, text in (
-        (Binary(fn="-", left=inner, right=inner), "1 - a - (1 - a)"),
-        (Binary(fn="*", left=inner, right=inner), "(1 - a) * (1 - a)"),
-        (Unary(fn="neg", value=inner), "-(1 - a)"),
-        (Binary(fn="^", left=Number(value=-1.0), right=Number(value=-1.0)), "(-1) ^ -1"),
+        (Infix(fn="-", left=inner, right=inner), "1 - a - (1 - a)"),
+        (Infix(fn="*", left=inner, right=inner), "(1 - a) * (1 - a)"),
+        (Negation(fn="neg", value=inner), "-(1 - a)"),
+        (Infix(fn="^", left=Constant(value=-1.0), right=Constant(value=-1.0)), "(-1) ^ -1"),
         (If(test=Correct(of="y"), then=one, other=one), "1 if correct(y) else 1"),
     ):
         assert reward_lines(Reward(name="", outcome=value)) == [text]

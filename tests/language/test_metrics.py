@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir import canonical
-from reodsl.ir.reward import Cuts
+from reodsl.ir.reward import RewardCuts
 from reodsl.ir.reward_text import as_written, let_names, reward_lines
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.syntax.formatter import format_source
@@ -38,7 +38,7 @@ def test_metrics_are_any_expressions(tmp_path: Path) -> None:
         "z(correct(y)) + -0.5 * z(share)",
     ]
     # An answer that is only logged is forced too, and priced.
-    assert chosen.reward.forced == Cuts(frozenset({16}))
+    assert chosen.reward.forced == RewardCuts(frozenset({16}))
     bare = chosen.reward.model_copy(update={"metrics": ()})
     assert "metrics" not in canonical(bare)
     assert format_source(Source("own.reo", TEXT.replace("metric early  =", "metric early="))).text == TEXT

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics.render import render
 from reodsl.ir.base import walk
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Budgets, OracleBudgets
 from reodsl.ir.study import Spec, Suite
 from reodsl.ir.training import Experiment, FromTraining, Ppo
@@ -83,7 +83,7 @@ def split(spec: Spec, arm: str) -> object:
 
 def numbers(spec: Spec, arm: str) -> set[float]:
     """The numbers that stand in an arm's reward."""
-    return {each.value for each in walk(method(spec, arm).reward) if isinstance(each, Number)}
+    return {each.value for each in walk(method(spec, arm).reward) if isinstance(each, Constant)}
 
 
 def budgets(spec: Spec, arm: str) -> tuple[int, ...]:

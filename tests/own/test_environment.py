@@ -21,7 +21,7 @@ from runners.data.load import join_sources, read_sources
 from runners.own.environment import Environment, Unsuited
 from runners.own.function import OwnFunction
 from runners.sandbox import lacking
-from runners.verify import Answer, answer_row, open_verifier
+from runners.verify import Claim, answer_row, open_verifier
 from tests.bad_input.commands import Place
 from tests.own.library import HERE, install
 
@@ -103,7 +103,7 @@ def asked_and_graded(folder: Path) -> None:
     a, _, b, _ = question.split()
     assert int(reference) == (int(a) + int(b)) % 10
     texts = [reference, f"<think> long </think> {reference}", "11", "no idea"]
-    answers = [Answer(text, reference, meta, question) for text in texts]
+    answers = [Claim(text, reference, meta, question) for text in texts]
     verifier = open_verifier(chosen, 0.0, folder, resources, folder)
     assert [verdict.correct for verdict in verifier.grade(answers)] == [True, True, False, False]
     verifier.close()

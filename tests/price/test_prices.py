@@ -15,8 +15,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous, Tokens
-from reodsl.ir.reward import Budgets, Dense, Metric, Part, Reward, Steps
+from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
+from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Loss
 from reodsl.price import PastResults, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
@@ -229,7 +229,7 @@ def test_models_that_are_asked_about_tokens_cost_their_passes() -> None:
     plain, held = one(make.outcome()), one(make.outcome(), kl=1.0)
 
     def asks(*names: str, **more: Any) -> Price:
-        tokens = [Tokens(fn="mean", of="y", value=Name(name=name), **more) for name in names]
+        tokens = [TokenRun(fn="mean", of="y", value=Variable(name=name), **more) for name in names]
         metrics = tuple(Metric(name=f"m{at}", value=each) for at, each in enumerate(tokens))
         return one(make.outcome().model_copy(update={"metrics": metrics}))
 
@@ -244,7 +244,7 @@ def test_models_that_are_asked_about_tokens_cost_their_passes() -> None:
     assert more(held) < more(asks("entropy(t)")) == pytest.approx(more(asks(f"entropy{teacher}")))
     both = more(asks("entropy(t)", f"entropy{teacher}", f"prob{teacher}"))
     assert both == pytest.approx(2 * more(asks("entropy(t)")))
-    first, whole = (more(asks("prob(t)", truth=True, cut=cut)) for cut in (Number(value=0, unit=1), None))
+    first, whole = (more(asks("prob(t)", truth=True, cut=cut)) for cut in (Constant(value=0, unit=1), None))
     assert 0 < first < whole <= more(held) * 1.5
 
 
@@ -502,10 +502,10 @@ def test_passes_end_a_stage_before_its_steps_do() -> None:
 def reward(value: Any, split: Any = None) -> Any:
     if split is None:
         return Reward(name="", outcome=value)
-    return Reward(name="", dense=Dense(split=split, var="L", value=value))
+    return Reward(name="", dense=DenseReward(split=split, var="L", value=value))
 
 
-AT = Name(name="L")
+AT = Variable(name="L")
 
 
 @pytest.mark.parametrize(
@@ -515,13 +515,18 @@ AT = Name(name="L")
         (make.budgets(4, 8), (4, 8)),
         (make.oracle(), (4, 8)),
         (make.question_wise("base"), (4,)),
-        (reward(Forced(of="y", cut=Number(value=12.0))), (12,)),
-        (reward(Forced(of="y", cut=Number(value=99.0))), ()),
-        (reward(Forced(of="y", cut=Binary(fn="/", left=Number(value=9.0), right=Number(value=2.0)))), (4,)),
+        (reward(ForcedAnswer(of="y", cut=Constant(value=12.0))), (12,)),
+        (reward(ForcedAnswer(of="y", cut=Constant(value=99.0))), ()),
+        (
+            reward(
+                ForcedAnswer(of="y", cut=Infix(fn="/", left=Constant(value=9.0), right=Constant(value=2.0)))
+            ),
+            (4,),
+        ),
         (reward(Correct(of="y"), Budgets(budgets=(4,), l_max=16)), ()),
         (
             reward(
-                Binary(fn="-", left=Forced(of="y", cut=AT), right=Forced(of="y", cut=Previous())),
+                Infix(fn="-", left=ForcedAnswer(of="y", cut=AT), right=ForcedAnswer(of="y", cut=Previous())),
                 Steps(separator="s", keywords=("k",), l_max=16),
             ),
             (2, 4, 6, 8, 10, 12, 14),
@@ -529,7 +534,10 @@ AT = Name(name="L")
         (
             Reward(
                 name="",
-                parts=(Part(value=Correct(of="y")), Part(value=Forced(of="y", cut=Number(value=8.0)))),
+                parts=(
+                    Part(value=Correct(of="y")),
+                    Part(value=ForcedAnswer(of="y", cut=Constant(value=8.0))),
+                ),
             ),
             (8,),
         ),

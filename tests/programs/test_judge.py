@@ -20,7 +20,7 @@ from runners.programs.judge import UNSENT, ProgramJudge, ProgramLimits, same_out
 from runners.programs.tests import read_tests
 from runners.programs.values import packed
 from runners.sandbox import lacking
-from runners.verify import SEPARATOR, Answer, Verdict
+from runners.verify import SEPARATOR, Claim, Verdict
 from runners.verify.verifier import verify_programs
 from tests.sandbox.test_breakouts import BREAKOUTS, Scene
 
@@ -272,12 +272,12 @@ def test_a_process_that_somebody_ends_makes_no_answer_wrong(which: int) -> None:
     verifier = verify_programs(judge)
     slow = "sum(range(10**7))\ndef f(x): return x + 1"
     try:
-        assert verifier.grade([Answer("def f(x): return x + 1", ASSERTS)]) == [Verdict(True, "checked")]
+        assert verifier.grade([Claim("def f(x): return x + 1", ASSERTS)]) == [Verdict(True, "checked")]
         os.kill(judge.pids()[which], signal.SIGKILL)
-        assert verifier.grade([Answer("def f(x): return 1 + x", ASSERTS)]) == [Verdict(True, "checked")]
+        assert verifier.grade([Claim("def f(x): return 1 + x", ASSERTS)]) == [Verdict(True, "checked")]
         process = psutil.Process(judge.pids()[which])
         with ThreadPoolExecutor(1) as thread:
-            grading = thread.submit(verifier.grade, [Answer(slow, ASSERTS)])
+            grading = thread.submit(verifier.grade, [Claim(slow, ASSERTS)])
             # A copy of it is at the answer.
             while not process.children():
                 assert not grading.done()
@@ -295,16 +295,16 @@ def test_a_test_that_cannot_be_handed_over_is_told_apart(judge: ProgramJudge) ->
 @confined
 def test_verdicts_are_kept_and_equal_answers_run_once() -> None:
     verifier = verify_programs(ProgramJudge(ProgramLimits(30.0, 512), 1e-4, workers=2))
-    right, wrong = Answer("def f(x): return x + 1", ASSERTS), Answer("def f(x): return x", ASSERTS)
+    right, wrong = Claim("def f(x): return x + 1", ASSERTS), Claim("def f(x): return x", ASSERTS)
     try:
-        assert verifier.grade([right, wrong, right, Answer("", ASSERTS)]) == [
+        assert verifier.grade([right, wrong, right, Claim("", ASSERTS)]) == [
             Verdict(True, "checked"),
             Verdict(False, "checked"),
             Verdict(True, "cached"),
             Verdict(False, "checked"),
         ]
         assert verifier.grade([wrong, right]) == [Verdict(False, "cached"), Verdict(True, "cached")]
-        assert verifier.grade([Answer("x = 1", "nothing that is a test")]) == [Verdict(False, "failed")]
+        assert verifier.grade([Claim("x = 1", "nothing that is a test")]) == [Verdict(False, "failed")]
     finally:
         verifier.close()
 

@@ -11,7 +11,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Chance, Data
-from reodsl.ir.expression import Binary, Length, Number
+from reodsl.ir.expression import Constant, Infix, Length
 from reodsl.ir.model import Folder
 from reodsl.ir.reward import Budgets, Reward
 from reodsl.ir.study import Suite
@@ -134,10 +134,10 @@ def test_a_published_frontier_is_as_long_as_what_is_scored_by_it() -> None:
 def test_constants_of_a_reward_follow_their_power_of_tokens() -> None:
     """x tokens, x per token and a plain x."""
     spec = compiled("specs/qwen3_4b_reo_exp.reo")
-    value = Binary(
+    value = Infix(
         fn="+",
-        left=Binary(fn="*", left=Number(value=0.5, unit=-1), right=Length(of="y")),
-        right=Binary(fn="-", left=Number(value=1024, unit=1), right=Number(value=3)),
+        left=Infix(fn="*", left=Constant(value=0.5, unit=-1), right=Length(of="y")),
+        right=Infix(fn="-", left=Constant(value=1024, unit=1), right=Constant(value=3)),
     )
     experiment = spec.study.arms[-1].checkpoint
     assert isinstance(experiment, FromTraining)
@@ -154,9 +154,9 @@ def test_constants_of_a_reward_follow_their_power_of_tokens() -> None:
     (reward,) = values_of(
         shrink(spec.model_copy(update={"study": study}), Size(), StandIns(), "embedded"), Reward
     )
-    assert isinstance(reward.outcome, Binary)
-    assert reward.outcome.left == Binary(fn="*", left=Number(value=256.0), right=Length(of="y"))
-    assert reward.outcome.right == Binary(fn="-", left=Number(value=2.0), right=Number(value=3))
+    assert isinstance(reward.outcome, Infix)
+    assert reward.outcome.left == Infix(fn="*", left=Constant(value=256.0), right=Length(of="y"))
+    assert reward.outcome.right == Infix(fn="-", left=Constant(value=2.0), right=Constant(value=3))
 
 
 def test_a_real_spec_says_nothing_of_rehearsals() -> None:

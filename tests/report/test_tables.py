@@ -10,7 +10,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Measure
 from reodsl.ir.study import Chart, Table
 from reodsl.report import formats, tables
@@ -91,7 +91,7 @@ def test_without_a_score_there_is_accuracy_and_length(of_seeds: Material) -> Non
 
 def test_measures_are_columns_beside_the_rest_and_points_of_a_chart(material: Material) -> None:
     """By their calls, with their intervals, on the page, as text to copy and in a terminal."""
-    brief = Measure(name="brief(0.5)", value=Number(value=1))
+    brief = Measure(name="brief(0.5)", value=Constant(value=1))
     shown = Table(name="main", rows=material.arms, columns=("accuracy", brief))
     chart = Chart(name="few", x="length", y=brief, lines=material.arms)
     study = material.study.model_copy(update={"tables": (shown,), "charts": (chart,)})

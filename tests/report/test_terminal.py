@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Measure
 from reodsl.ir.study import Table
 from reodsl.report import tables
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_left_to_the_report(material: Material, tmp_path: P
     shape = Table(
         name="main",
         rows=material.arms,
-        columns=("accuracy", *(Measure(name=name, value=Number(value=1)) for name in names)),
+        columns=("accuracy", *(Measure(name=name, value=Constant(value=1)) for name in names)),
     )
     spec = material.spec.model_copy(
         update={"study": material.study.model_copy(update={"tables": (shape,), "charts": ()})}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from reodsl.ir.expression import (
     Aggregate,
     Bare,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
+    FunctionCall,
     Given,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
-    Unary,
+    Negation,
+    Variable,
     Weight,
 )
 
@@ -25,16 +25,16 @@ Value = Expression | float | str
 def e(value: Value) -> Expression:
     """A number as a constant, a text as a name."""
     if isinstance(value, str):
-        return Name(name=value)
-    return Number(value=value) if isinstance(value, (int, float)) else value
+        return Variable(name=value)
+    return Constant(value=value) if isinstance(value, (int, float)) else value
 
 
-def op(left: Value, fn: str, right: Value) -> Binary:
-    return Binary(fn=fn, left=e(left), right=e(right))
+def op(left: Value, fn: str, right: Value) -> Infix:
+    return Infix(fn=fn, left=e(left), right=e(right))
 
 
-def call(fn: str, *args: Value) -> Call:
-    return Call(fn=fn, args=tuple(e(arg) for arg in args))
+def call(fn: str, *args: Value) -> FunctionCall:
+    return FunctionCall(fn=fn, args=tuple(e(arg) for arg in args))
 
 
 def length(of: str = "y") -> Length:
@@ -45,8 +45,8 @@ def correct(of: str = "y") -> Correct:
     return Correct(of=of)
 
 
-def forced(cut: Value, of: str = "y") -> Forced:
-    return Forced(of=of, cut=e(cut))
+def forced(cut: Value, of: str = "y") -> ForcedAnswer:
+    return ForcedAnswer(of=of, cut=e(cut))
 
 
 def bare(cut: Value, of: str = "y") -> Bare:
@@ -61,8 +61,8 @@ def weight(rule: str = "trapezoid") -> Weight:
     return Weight(rule=rule)
 
 
-def minus(value: Value) -> Unary:
-    return Unary(fn="neg", value=e(value))
+def minus(value: Value) -> Negation:
+    return Negation(fn="neg", value=e(value))
 
 
 def where(test: Value, then: Value, other: Value) -> If:

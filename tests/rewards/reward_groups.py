@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reodsl.ir.reward import Group, Rollout
+from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 
 
@@ -18,7 +18,7 @@ class Arrays:
     bare: CutVerdicts
 
 
-def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -> Arrays:
+def arrays(groups: Sequence[ResponseGroup], places: Sequence[Sequence[Sequence[int]]]) -> Arrays:
     """What a reward reads of groups of one size, their forced and their bare verdicts."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     width = 1 + max(rollout.length for rollout in rollouts)
@@ -49,5 +49,7 @@ def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -
     return Arrays(inputs, CutVerdicts.of(forced, width), CutVerdicts.of(bare, width))
 
 
-def _table(groups: Iterable[Sequence[Rollout]], measure: Callable[[Rollout], float]) -> Floats:
+def _table(
+    groups: Iterable[Sequence[RewardedResponse]], measure: Callable[[RewardedResponse], float]
+) -> Floats:
     return np.array([[float(measure(rollout)) for rollout in group] for group in groups])

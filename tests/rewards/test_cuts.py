@@ -5,8 +5,17 @@ from hypothesis import given as forall
 from hypothesis import settings
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Group, Let, Metric, Reward, Rollout, cuts_below
-from reodsl.ir.reward import Cuts as Static
+from reodsl.ir.reward import (
+    Budgets,
+    DenseReward,
+    Metric,
+    NamedValue,
+    ResponseGroup,
+    Reward,
+    RewardedResponse,
+    cuts_below,
+)
+from reodsl.ir.reward import RewardCuts as Static
 from runners.rewards.vectorise import needed_cuts
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
 from tests.rewards.reward_groups import arrays
@@ -28,13 +37,15 @@ def test_nothing_is_cut_but_where_the_reward_says_that_prices_and_diffs_read(rew
             assert set(next(cuts)) <= set(cuts_below(said.fixed | splits, rollout.length))
 
 
-GROUP = Group("q", (Rollout(40, True), Rollout(6, False), Rollout(4, True)))
+GROUP = ResponseGroup(
+    "q", (RewardedResponse(40, True), RewardedResponse(6, False), RewardedResponse(4, True))
+)
 PLACES = (4, 8, 16, 32, 128)
 
 
 def dense(value):
     return Reward(
-        name="r", dense=Dense(split=Budgets(budgets=(4, 8, 16, 32), l_max=128), var="L", value=value)
+        name="r", dense=DenseReward(split=Budgets(budgets=(4, 8, 16, 32), l_max=128), var="L", value=value)
     )
 
 
@@ -80,7 +91,7 @@ def test_a_cut_at_half_of_the_response():
 
 
 def test_a_cut_cannot_hang_on_a_verdict():
-    lets = (Let(name="a", value=correct()), Let(name="b", value=op("a", "+", 1)))
+    lets = (NamedValue(name="a", value=correct()), NamedValue(name="b", value=op("a", "+", 1)))
     for reward in (
         Reward(name="r", outcome=forced(op(correct(), "*", 4))),
         Reward(name="r", lets=lets, outcome=bare("b")),

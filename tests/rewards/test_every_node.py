@@ -23,7 +23,7 @@ import pytest
 from reodsl.ir import expression
 from reodsl.ir.base import Node, walk
 from reodsl.ir.expression import Statistic
-from reodsl.ir.reward import Group, Reward, Rollout, Selection
+from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse, Selection
 from reodsl.ir.training import Advantage, FromTraining
 from reodsl.language import check_file, compile_file
 from reodsl.language.chosen_reward import choose_reward
@@ -40,21 +40,21 @@ PLACES = (3, 7, 16)
 AT = "[3 tokens, 7 tokens, 16 tokens]"
 
 
-def response(length: int, right: bool, mode: int, score: float) -> Rollout:
+def response(length: int, right: bool, mode: int, score: float) -> RewardedResponse:
     """Answers forced at even cuts are right, and bare prefixes from half of the length on."""
     forced = {cut: cut % 2 == 0 for cut in range(length)}
     bare = {cut: 2 * cut >= length for cut in range(length)}
     given = {"mode": float(mode), "gold": 3.0, "score.py:f": score, "score.py:g": 2 * score}
-    return Rollout(length, right, forced, bare, given)
+    return RewardedResponse(length, right, forced, bare, given)
 
 
 GROUPS = (
-    Group(
+    ResponseGroup(
         "q1",
         (response(2, True, 0, 0.5), response(9, False, 1, -1.0), response(14, True, 1, 3.0)),
         (response(4, True, 0, 1.0), response(11, False, 1, 2.0)),
     ),
-    Group(
+    ResponseGroup(
         "q2",
         (response(16, False, 1, 0.25), response(5, False, 0, 1.5), response(8, True, 0, -2.0)),
         (response(1, True, 1, 1.0), response(6, True, 0, 4.0)),
@@ -67,10 +67,10 @@ HAND = GROUPS[0]
 class Seen:
     """What a slow reference sees: a response, `y`, the others, and which split is at hand."""
 
-    a: Rollout
-    y: Rollout
-    group: Sequence[Rollout]
-    ref: Sequence[Rollout]
+    a: RewardedResponse
+    y: RewardedResponse
+    group: Sequence[RewardedResponse]
+    ref: Sequence[RewardedResponse]
     split: int = 0
 
     @property
@@ -250,15 +250,23 @@ def written(case: Case, last: str, dense: bool = False) -> str:
     return f"{case.above}\nlet f({names}) = {case.source}\n{line}"
 
 
-def wanted(case: Case, group: Group, y: Rollout, split: int = 0) -> float:
+def wanted(case: Case, group: ResponseGroup, y: RewardedResponse, split: int = 0) -> float:
     return float(case.slow(Seen(y, y, group.rollouts, group.reference, split)))
 
 
-def over(case: Case, group: Group, y: Rollout, responses: Sequence[Rollout], split: int = 0) -> float:
+def over(
+    case: Case,
+    group: ResponseGroup,
+    y: RewardedResponse,
+    responses: Sequence[RewardedResponse],
+    split: int = 0,
+) -> float:
     return sum(float(case.slow(Seen(a, y, group.rollouts, group.reference, split))) for a in responses)
 
 
-def agree(rule: Reward, expected: Callable[[Group, Rollout, int], float], dense: bool = False) -> None:
+def agree(
+    rule: Reward, expected: Callable[[ResponseGroup, RewardedResponse, int], float], dense: bool = False
+) -> None:
     """One number at a time, as arrays, in lets and metrics, and tried on a group."""
     places = [[PLACES] * 3] * 2
     there = arrays(GROUPS, places)
@@ -315,7 +323,7 @@ def test_over_the_batch(tmp_path: Path) -> None:
 
 def test_over_earlier_responses(tmp_path: Path) -> None:
     """None to the first question, three to the second; each statistic reads the response at hand beside them."""
-    earlier = (Rollout(4, True), Rollout(12, False), Rollout(7, True))
+    earlier = (RewardedResponse(4, True), RewardedResponse(12, False), RewardedResponse(7, True))
     groups = (GROUPS[0], replace(GROUPS[1], history=earlier))
     lines, conditions = [], ("", " if correct(z)")
     for name, condition in product(get_args(Statistic), conditions):
@@ -412,7 +420,7 @@ def test_at_a_split(what: str, tmp_path: Path) -> None:
     agree(rule, lambda group, y, split: wanted(case, group, y, split), dense=True)
 
 
-def table(groups: Sequence[Group]) -> pl.DataFrame:
+def table(groups: Sequence[ResponseGroup]) -> pl.DataFrame:
     rows = [
         {"rollout": number, "tokens": one.length, "correct": one.correct, "mode": int(one.given["mode"])}
         for group in groups
@@ -446,7 +454,7 @@ def test_of_other_times(what: str, tmp_path: Path) -> None:
     slow = float(case.slow(Seen(seen[0], seen[0], seen, ())))
     values = track_values(rule, 4, [table(GROUPS), table(GROUPS[1:]), table(GROUPS[:1])], table(GROUPS))
     assert values == {"t": pytest.approx(slow), "u": pytest.approx(2 * slow)}
-    group = Group("q", HAND.rollouts, tracks=values)
+    group = ResponseGroup("q", HAND.rollouts, tracks=values)
     rewards = [each.correct + 2 * slow for each in HAND.rollouts]
     assert [interpret(rule, group, index)[0] for index in range(3)] == pytest.approx(rewards)
 

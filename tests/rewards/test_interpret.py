@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Group, Let, Reward, Rollout
+from reodsl.ir.reward import Budgets, DenseReward, NamedValue, ResponseGroup, Reward, RewardedResponse
 from runners.rewards.arithmetic import choose, power
 from runners.rewards.interpret import interpret
 from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
 
 def outcome(expression, *lets):
-    return Reward(name="r", lets=tuple(Let(name=n, value=v) for n, v in lets), outcome=expression)
+    return Reward(name="r", lets=tuple(NamedValue(name=n, value=v) for n, v in lets), outcome=expression)
 
 
 def group(*responses, reference=()):
-    return Group(
+    return ResponseGroup(
         "q",
-        tuple(Rollout(n, bool(c)) for n, c in responses),
-        tuple(Rollout(n, bool(c)) for n, c in reference),
+        tuple(RewardedResponse(n, bool(c)) for n, c in responses),
+        tuple(RewardedResponse(n, bool(c)) for n, c in reference),
     )
 
 
@@ -66,20 +66,20 @@ def test_kimi_length_reward_and_its_guard():
 
 def test_budget_in_the_prompt():
     exact = outcome(op(correct(), "-", op(0.0003, "*", call("abs", op(given("n_gold"), "-", length())))))
-    asked = Group("q", (Rollout(1200, True, given={"n_gold": 1000.0}),))
+    asked = ResponseGroup("q", (RewardedResponse(1200, True, given={"n_gold": 1000.0}),))
     assert interpret(exact, asked, 0) == pytest.approx([1 - 0.0003 * 200])
 
 
 def test_trapezoid_weights_times_forced_answers():
-    dense = Dense(
+    dense = DenseReward(
         split=Budgets(budgets=(4, 8, 16, 32, 64), l_max=128), var="L", value=op(weight(), "*", forced("L"))
     )
     reward = Reward(name="reo", dense=dense)
     places = (4, 8, 16, 32, 64, 128)
-    shorter = Rollout(40, True, forced={4: False, 8: False, 16: True, 32: True})
-    assert interpret(reward, Group("q", (shorter,)), 0, places) == [0, 0, 12, 24, 48, 32]
-    wrong = Rollout(10, False, forced={4: True, 8: False})
-    assert interpret(reward, Group("q", (wrong,)), 0, places) == [4, 0, 0, 0, 0, 0]
+    shorter = RewardedResponse(40, True, forced={4: False, 8: False, 16: True, 32: True})
+    assert interpret(reward, ResponseGroup("q", (shorter,)), 0, places) == [0, 0, 12, 24, 48, 32]
+    wrong = RewardedResponse(10, False, forced={4: True, 8: False})
+    assert interpret(reward, ResponseGroup("q", (wrong,)), 0, places) == [4, 0, 0, 0, 0, 0]
 
 
 def test_what_is_undefined_is_nan_and_never_an_exception():
@@ -113,7 +113,7 @@ def test_a_power_past_all_numbers_has_the_sign_of_its_odd_exponents_base(base, e
 
 
 def test_a_given_number_that_is_not_there_names_those_that_are():
-    asked = Group("q", (Rollout(3, True, given={"n_gold": 1.0}),))
+    asked = ResponseGroup("q", (RewardedResponse(3, True, given={"n_gold": 1.0}),))
     with pytest.raises(Problem) as caught:
         interpret(outcome(given("n_glod")), asked, 0)
     assert caught.value.diagnostics[0].code == "E0922"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reodsl.ir.reward import Group, Reward, Rollout, reached_places
+from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse, reached_places
 from reodsl.language.chosen_reward import choose_reward
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import needed_cuts, vectorise, vectorise_metrics
@@ -141,7 +141,7 @@ def chosen(body: str, folder: Path) -> Reward:
     return found.reward
 
 
-def grouped(reached: bool) -> tuple[list[Group], list[list[tuple[int, ...]]]]:
+def grouped(reached: bool) -> tuple[list[ResponseGroup], list[list[tuple[int, ...]]]]:
     draw = random.Random(5)
     groups = []
     for number in range(6):
@@ -149,8 +149,8 @@ def grouped(reached: bool) -> tuple[list[Group], list[list[tuple[int, ...]]]]:
         for _ in range(3):
             length = draw.randint(1, LONGEST)
             verdicts = {cut: draw.random() < 0.5 for cut in range(length)}
-            rollouts.append(Rollout(length, draw.random() < 0.5, verdicts, verdicts))
-        groups.append(Group(f"q{number}", tuple(rollouts)))
+            rollouts.append(RewardedResponse(length, draw.random() < 0.5, verdicts, verdicts))
+        groups.append(ResponseGroup(f"q{number}", tuple(rollouts)))
     places = [
         [reached_places(PLACES, each.length) if reached else PLACES for each in group.rollouts]
         for group in groups
@@ -158,7 +158,7 @@ def grouped(reached: bool) -> tuple[list[Group], list[list[tuple[int, ...]]]]:
     return groups, places
 
 
-def seen(rollout: Rollout, places: Sequence[int]) -> Seen:
+def seen(rollout: RewardedResponse, places: Sequence[int]) -> Seen:
     return Seen(rollout.length, places, lambda cut: bool(rollout.forced_at(cut)))
 
 

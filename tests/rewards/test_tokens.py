@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.expression import Statistic, Tokens
-from reodsl.ir.reward import Group, Rollout
+from reodsl.ir.expression import Statistic, TokenRun
+from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.reward_text import expression_text
 from reodsl.language import check_file
 from runners.rewards import interpret, vectorise
@@ -35,7 +35,7 @@ correct(y) + far(y) - mean(far(z) for z in group) + gain * best + least * mean(p
 """
 
 
-def told(node: Tokens, length: int, number: int) -> dict[int, float]:
+def told(node: TokenRun, length: int, number: int) -> dict[int, float]:
     """What was found of a response at each cut: any numbers, no two alike."""
     return {
         cut: math.sin(sum(map(ord, expression_text(node))) + 7 * number + cut) for cut in range(length + 1)
@@ -49,8 +49,8 @@ def test_one_by_one_and_as_arrays(tmp_path: Path) -> None:
         rollouts = []
         for at, length in enumerate((2, 7, 4)):
             tokens = {node: told(node, length, 10 * question + at) for node in rule.tokens}
-            rollouts.append(Rollout(length, at == 1, tokens=tokens))
-        groups.append(Group(f"q{question}", tuple(rollouts), tracks={"price": 0.5}))
+            rollouts.append(RewardedResponse(length, at == 1, tokens=tokens))
+        groups.append(ResponseGroup(f"q{question}", tuple(rollouts), tracks={"price": 0.5}))
     made = arrays(groups, [[(9,)] * 3] * 2)
     inputs = replace(made.inputs, tracks={"price": 0.5})
     whole = vectorise.vectorise(rule, inputs, made.forced.look_up, made.bare.look_up)

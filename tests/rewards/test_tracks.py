@@ -15,18 +15,18 @@ from reodsl.ir.expression import (
     STEP,
     TRACK,
     Aggregate,
-    Binary,
-    Call,
+    Constant,
     Correct,
     Expression,
+    FunctionCall,
     Given,
     History,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
+    Variable,
 )
-from reodsl.ir.reward import Group, Let, Reward, Rollout, Track
+from reodsl.ir.reward import NamedValue, ResponseGroup, Reward, RewardedResponse, Track
 from runners.rewards.arithmetic import quantile
 from runners.rewards.inputs import RewardInputs
 from runners.rewards.interpret import interpret
@@ -53,7 +53,7 @@ def of(value: Expression, *earlier: Track) -> Reward:
 
 
 ACCURACY = Aggregate(fn="mean", var="w", over="group", value=Correct(of="w"))
-HALF = Number(value=0.5)
+HALF = Constant(value=0.5)
 ROW = st.tuples(st.integers(1, 30), st.booleans(), st.integers(0, 1))
 GROUPS = st.lists(st.lists(ROW, min_size=3, max_size=3), min_size=1, max_size=4)
 
@@ -66,12 +66,12 @@ GROUPS = st.lists(st.lists(ROW, min_size=3, max_size=3), min_size=1, max_size=4)
 )
 def test_a_statistic_over_steps_is_a_loop_over_their_rows(steps, window, fn):
     """Of the last steps, over the responses in mode 1 to questions that half of the responses at least get right."""
-    where = Binary(
+    where = Infix(
         fn="and",
-        left=Binary(fn=">=", left=ACCURACY, right=HALF),
-        right=Binary(fn="==", left=Given(of="z", field="mode"), right=Number(value=1)),
+        left=Infix(fn=">=", left=ACCURACY, right=HALF),
+        right=Infix(fn="==", left=Given(of="z", field="mode"), right=Constant(value=1)),
     )
-    reward = of(over(fn, window=window, where=where, empty=Number(value=7)))
+    reward = of(over(fn, window=window, where=where, empty=Constant(value=7)))
     kept = [
         tokens
         for groups in steps[-window:]
@@ -102,18 +102,18 @@ def test_a_quantile_is_the_least_value_that_so_many_do_not_exceed(values, parts)
 
 
 def test_over_nothing_before_the_first_step():
-    assert track_values(of(over("mean", empty=Number(value=9))), 0, [], None) == {"a": 9}
-    assert track_values(of(over("count", value=Number(value=1))), 0, [], None) == {"a": 0}
+    assert track_values(of(over("mean", empty=Constant(value=9))), 0, [], None) == {"a": 9}
+    assert track_values(of(over("count", value=Constant(value=1))), 0, [], None) == {"a": 0}
     assert math.isnan(track_values(of(over("mean")), 0, [], None)["a"])
 
 
 def test_a_warm_up_and_a_track_that_reads_an_earlier_one():
-    ratio = Binary(fn="/", left=Name(name=STEP), right=Number(value=100))
-    warm = Track(name="warm", value=Call(fn="min", args=(Number(value=1), ratio)))
+    ratio = Infix(fn="/", left=Variable(name=STEP), right=Constant(value=100))
+    warm = Track(name="warm", value=FunctionCall(fn="min", args=(Constant(value=1), ratio)))
     target = over(
-        "max", over="monitor", where=Binary(fn="<=", left=Length(of="z"), right=Name(name=f"{TRACK}cap"))
+        "max", over="monitor", where=Infix(fn="<=", left=Length(of="z"), right=Variable(name=f"{TRACK}cap"))
     )
-    cap = Track(name="cap", value=Binary(fn="*", left=Name(name=f"{TRACK}warm"), right=Number(value=50)))
+    cap = Track(name="cap", value=Infix(fn="*", left=Variable(name=f"{TRACK}warm"), right=Constant(value=50)))
     monitor = table([[(10, True, 0), (30, False, 0)]])
     reward = of(target, warm, cap)
     assert track_values(reward, 40, [], monitor) == {"warm": 0.4, "cap": 20, "a": 10}
@@ -123,21 +123,21 @@ def test_a_warm_up_and_a_track_that_reads_an_earlier_one():
 @given(GROUPS, st.integers(1, 5))
 def test_a_track_that_reads_itself_is_a_loop_over_steps(groups, steps):
     """A dual variable: the price rises by what the mean length is past 10, between 0 and 5, from 1 on."""
-    here = Name(name=f"{TRACK}a")
-    rise = Binary(
-        fn="/", left=Binary(fn="-", left=over("mean"), right=Number(value=10)), right=Number(value=10)
+    here = Variable(name=f"{TRACK}a")
+    rise = Infix(
+        fn="/", left=Infix(fn="-", left=over("mean"), right=Constant(value=10)), right=Constant(value=10)
     )
-    ends = (Number(value=0), Number(value=5))
+    ends = (Constant(value=0), Constant(value=5))
     reward = Reward(
         name="r",
         outcome=Correct(of="y"),
         tracks=(
             Track(
                 name="a",
-                value=Call(fn="clip", args=(Binary(fn="+", left=here, right=rise), *ends)),
-                start=Number(value=1),
+                value=FunctionCall(fn="clip", args=(Infix(fn="+", left=here, right=rise), *ends)),
+                start=Constant(value=1),
             ),
-            Track(name="twice", value=Binary(fn="*", left=Number(value=2), right=here)),
+            Track(name="twice", value=Infix(fn="*", left=Constant(value=2), right=here)),
         ),
     )
     price, values = 1.0, {}
@@ -150,13 +150,15 @@ def test_a_track_that_reads_itself_is_a_loop_over_steps(groups, steps):
 
 def test_a_reward_reads_its_tracks_wherever_it_is_computed():
     """1 for a right response no longer than the track, which a let has doubled."""
-    limit = Let(name="let1", value=Binary(fn="*", left=Number(value=2), right=Name(name=f"{TRACK}a")))
-    short = Binary(fn="<=", left=Length(of="y"), right=Name(name="let1"))
+    limit = NamedValue(
+        name="let1", value=Infix(fn="*", left=Constant(value=2), right=Variable(name=f"{TRACK}a"))
+    )
+    short = Infix(fn="<=", left=Length(of="y"), right=Variable(name="let1"))
     reward = Reward(
         name="r",
         lets=(limit,),
-        outcome=If(test=short, then=Correct(of="y"), other=Number(value=0)),
-        tracks=(Track(name="a", value=over("mean", empty=Number(value=6))),),
+        outcome=If(test=short, then=Correct(of="y"), other=Constant(value=0)),
+        tracks=(Track(name="a", value=over("mean", empty=Constant(value=6))),),
     )
     length = np.array([[10.0, 12.0, 13.0]])
     inputs = RewardInputs(("q",), length, np.ones((1, 3)), length[:, :, None], np.ones((1, 3, 1), dtype=bool))
@@ -166,5 +168,5 @@ def test_a_reward_reads_its_tracks_wherever_it_is_computed():
 
     found = vectorise(reward, replace(inputs, tracks={"a": 6.0}), never, never)  # type: ignore[arg-type]
     assert found.tolist() == [[[1], [1], [0]]]
-    group = Group("q", tuple(Rollout(int(n), True) for n in length[0]), tracks={"a": 6.0})
+    group = ResponseGroup("q", tuple(RewardedResponse(int(n), True) for n in length[0]), tracks={"a": 6.0})
     assert [interpret(reward, group, i) for i in range(3)] == [[1], [1], [0]]

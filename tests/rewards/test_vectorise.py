@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import FUNCTIONS, Own, Previous, WeightAt
-from reodsl.ir.reward import Budgets, Dense, Group, Let, Part, Reward, Rollout
+from reodsl.ir.reward import Budgets, DenseReward, NamedValue, Part, ResponseGroup, Reward, RewardedResponse
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import evaluate, measure_each, vectorise
 from tests.rewards.expressions import (
@@ -112,7 +112,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
 def rewards(draw):
     first = draw(expressions(("y",), (), False, 2))
     second = draw(expressions(("y",), ("a",), False, 2))
-    lets = (Let(name="a", value=first), Let(name="b", value=second))
+    lets = (NamedValue(name="a", value=first), NamedValue(name="b", value=second))
     split = Budgets(budgets=(2, 5), l_max=LONGEST)
     if draw(st.booleans()):
         one, two = (draw(expressions(("y",), ("a", "b"), False, 2)) for _ in range(2))
@@ -122,14 +122,14 @@ def rewards(draw):
             )
         return Reward(name="r", lets=lets, outcome=one, split=split)
     value = draw(expressions(("y",), ("a", "b", "L"), True, 2))
-    return Reward(name="r", lets=lets, dense=Dense(split=split, var="L", value=value))
+    return Reward(name="r", lets=lets, dense=DenseReward(split=split, var="L", value=value))
 
 
 @st.composite
 def rollouts(draw):
     tokens = draw(st.integers(1, LONGEST))
     verdicts = st.lists(st.booleans(), min_size=tokens, max_size=tokens).map(lambda row: dict(enumerate(row)))
-    return Rollout(
+    return RewardedResponse(
         tokens, draw(st.booleans()), draw(verdicts), draw(verdicts), {"gold": float(draw(st.integers(0, 9)))}
     )
 
@@ -144,9 +144,9 @@ def steps(draw):
         own = [draw(rollouts()) for _ in range(size)]
         if nobody:
             wrong = [dict.fromkeys(range(r.length), False) for r in own]
-            own = [Rollout(r.length, False, w, w, r.given) for r, w in zip(own, wrong, strict=True)]
-        reference = [Rollout(draw(st.integers(1, 9)), draw(st.booleans())) for _ in range(2)]
-        groups.append(Group(f"q{number}", tuple(own), tuple(reference)))
+            own = [RewardedResponse(r.length, False, w, w, r.given) for r, w in zip(own, wrong, strict=True)]
+        reference = [RewardedResponse(draw(st.integers(1, 9)), draw(st.booleans())) for _ in range(2)]
+        groups.append(ResponseGroup(f"q{number}", tuple(own), tuple(reference)))
         cut = st.lists(st.integers(1, LONGEST), min_size=1, max_size=3, unique=True).map(
             lambda row: tuple(sorted(row))
         )
@@ -172,12 +172,12 @@ def test_equal_to_the_interpreter(reward, step):
 def test_a_reward_that_is_not_finite_names_reward_question_and_values():
     reward = Reward(
         name="ratio",
-        lets=(Let(name="mu", value=stat("mean", length("z"), where=correct("z"))),),
+        lets=(NamedValue(name="mu", value=stat("mean", length("z"), where=correct("z"))),),
         outcome=op(length(), "/", "mu"),
     )
     groups = [
-        Group("fine", (Rollout(4, True), Rollout(8, True))),
-        Group("hopeless", (Rollout(4, False), Rollout(8, False))),
+        ResponseGroup("fine", (RewardedResponse(4, True), RewardedResponse(8, True))),
+        ResponseGroup("hopeless", (RewardedResponse(4, False), RewardedResponse(8, False))),
     ]
     made = arrays(groups, [[(8,), (8,)], [(8,), (8,)]])
     with pytest.raises(Problem) as caught:
@@ -191,9 +191,9 @@ def test_a_reward_that_is_not_finite_names_reward_question_and_values():
 
 
 def test_what_a_response_does_not_have_may_be_nan():
-    dense = Dense(split=Budgets(budgets=(2,), l_max=9), var="L", value=op(1, "/", op("L", "-", 5)))
+    dense = DenseReward(split=Budgets(budgets=(2,), l_max=9), var="L", value=op(1, "/", op("L", "-", 5)))
     reward = Reward(name="r", dense=dense)
-    group = Group("q", (Rollout(9, True), Rollout(5, True)))
+    group = ResponseGroup("q", (RewardedResponse(9, True), RewardedResponse(5, True)))
     made = arrays([group], [[(2, 9), (9,)]])
     values = vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     assert values[0, 0].tolist() == [-1 / 3, 0.25]
@@ -205,7 +205,7 @@ def test_what_a_response_does_not_have_may_be_nan():
 
 def test_reference_samples_are_asked_for_by_name():
     reward = Reward(name="r", outcome=stat("mean", length("z"), over="ref"))
-    made = arrays([Group("q", (Rollout(2, True),))], [[(2,)]])
+    made = arrays([ResponseGroup("q", (RewardedResponse(2, True),))], [[(2,)]])
     with pytest.raises(Problem) as caught:
         vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     assert caught.value.diagnostics[0].code == "E0923"
@@ -213,8 +213,8 @@ def test_reference_samples_are_asked_for_by_name():
 
 
 def test_the_median_of_nothing_is_not_a_number_and_warns_of_nothing():
-    rollouts = tuple(Rollout(n, False) for n in (3, 5))
-    inputs = arrays([Group("q", rollouts)], [[[8]] * 2]).inputs
+    rollouts = tuple(RewardedResponse(n, False) for n in (3, 5))
+    inputs = arrays([ResponseGroup("q", rollouts)], [[[8]] * 2]).inputs
     nothing = stat("median", length("z"), where=correct("z"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

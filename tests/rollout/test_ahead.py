@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.engine.protocol import Request, Response
+from runners.engine.protocol import Generation, Request
 from runners.rollout.grader import GradeAhead, GradedRollout, Rollout, RolloutGroup
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 
 SIZES = (3, 2)
 PLACES = [(group, place) for group, size in enumerate(SIZES) for place in range(size)]
 
 
 def rollout(name: str, number: int) -> Rollout:
-    return Rollout(Question(name, "", ""), number, Request((), 0), Response((), (), (), "stop", (0,)))
+    return Rollout(AskedQuestion(name, "", ""), number, Request((), 0), Generation((), (), (), "stop", (0,)))
 
 
 def graded(rollouts: Sequence[Rollout]) -> list[GradedRollout]:

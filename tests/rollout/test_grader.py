@@ -12,16 +12,16 @@ from reodsl.ir.data import Grading, LastNumber
 from reodsl.ir.model import Folder, Forcing, Model
 from runners.answers import thinking_of
 from runners.conversations import EarlierTurn
-from runners.engine.protocol import Forced, Inserted, Request, Response
+from runners.engine.protocol import ForcedTokens, Generation, Inserted, Request
 from runners.evaluate.tables import sample_rows
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.grader import Grader, Rollout, grade
-from runners.rollout.questions import Question
-from runners.verify import Answer, Verdict
+from runners.rollout.questions import AskedQuestion
+from runners.verify import Claim, Verdict
 
 TURNS = (EarlierTurn("a", (), ("x",)), EarlierTurn("b", (), ("y",)))
-RESPONSE = Response(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90,)), Inserted(5, (91,))))
-QUESTION = Question("q", "asked", "7", benchmark="b")
+RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90,)), Inserted(5, (91,))))
+QUESTION = AskedQuestion("q", "asked", "7", benchmark="b")
 ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE, TURNS)
 
 
@@ -36,9 +36,9 @@ class Notes:
     """A verifier that finds everything right, and keeps what it was asked, by call."""
 
     def __init__(self) -> None:
-        self.calls: list[list[Answer]] = []
+        self.calls: list[list[Claim]] = []
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+    def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         self.calls.append(list(answers))
         return [Verdict(True, "checked")] * len(answers)
 
@@ -62,7 +62,7 @@ def test_each_verifier_grades_its_answers_in_one_call() -> None:
     """Of two benchmarks that take turns, one with forced answers: verdicts belong to the answers that they are on."""
 
     class Equal(Notes):
-        def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
             super().grade(answers)
             return [Verdict(answer.text == "8", "checked") for answer in answers]
 
@@ -77,8 +77,8 @@ def test_each_verifier_grades_its_answers_in_one_call() -> None:
             replace(QUESTION, benchmark=name),
             number,
             Request((), 0),
-            Response(ids(text), (), (), "stop", (0,)),
-            forced=tuple(Forced(cut, ids(answer)) for cut, answer in forced),
+            Generation(ids(text), (), (), "stop", (0,)),
+            forced=tuple(ForcedTokens(cut, ids(answer)) for cut, answer in forced),
         )
         for number, (name, text, forced) in enumerate(
             [
@@ -120,12 +120,12 @@ def test_an_evaluation_reads_answers_in_thinking_unless_it_is_skipped(
 ) -> None:
     asked = tuple(WORDS.encode(f"a{prefix}", add_special_tokens=False))
     model = Model(name="m", source=Folder(path="m"), context=40, think_close=close)
-    response = Response(ids(said), (), (), "stop", (0,))
+    response = Generation(ids(said), (), (), "stop", (0,))
     read, skip = (Grading(thinking=each) for each in ("read", "skip"))
     assert tuple(answered(response, model, each, asked) for each in (read, skip)) == answers
 
 
-def answered(response: Response, model: Model, grading: Grading, prompt: tuple[int, ...] = ()) -> str:
+def answered(response: Generation, model: Model, grading: Grading, prompt: tuple[int, ...] = ()) -> str:
     """The answer that is read in the last turn of a response."""
     grader = Grader(cast("Any", Notes()), WORDS, (WORDS.eos_token_id,), thinking=thinking_of(model, grading))
     rollout = Rollout(QUESTION, 0, Request(prompt, 0), response, TURNS[: len(response.inserted)])
@@ -137,5 +137,5 @@ def test_thinking_of_a_last_turn_is_its_own() -> None:
     model = Model(name="m", source=Folder(path="m"), context=40)
     first, last = ids("</think> \\boxed{ 8 } <eos>"), ids("\\boxed{ 7 } <eos>")
     for inserted, answer in (("a", ""), ("a </think>", "7")):
-        response = Response(first + last, (), (), "stop", (0,), (Inserted(len(first), ids(inserted)),))
+        response = Generation(first + last, (), (), "stop", (0,), (Inserted(len(first), ids(inserted)),))
         assert answered(response, model, Grading(thinking="skip")) == answer

@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from runners.sandbox import lacking
-from runners.verify import Answer, PooledVerifier, Verdict, worker
+from runners.verify import Claim, PooledVerifier, Verdict, worker
 from runners.verify import checks as process_module
 
 BREAKOUTS: list[dict[str, str]] = json.loads(Path(__file__).with_name("breakouts.json").read_text())
@@ -135,15 +135,15 @@ def evaluating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool
 def test_code_that_runs_in_the_sandbox_does_nothing_and_changes_no_other_verdict(
     evaluating: PooledVerifier, scene: Scene
 ) -> None:
-    right, wrong = Answer("7", "compare", "7"), Answer("8", "compare", "7")
+    right, wrong = Claim("7", "compare", "7"), Claim("8", "compare", "7")
     assert evaluating.grade([right, wrong]) == [Verdict(True, "checked"), Verdict(False, "checked")]
     workers = evaluating.checks.pids()
     for number, code in enumerate(asked(scene)):
         name = BREAKOUTS[number]["name"]
         # What gets what it asked for comes to its end, and is `checked`.
-        assert evaluating.grade([Answer(code, "")]) == [Verdict(False, "failed")], name
+        assert evaluating.grade([Claim(code, "")]) == [Verdict(False, "failed")], name
         # Neither verdict is kept from before: the answers differ.
-        after = [Answer(f"{number}", "compare", f"{number}"), Answer(f"{number}", "compare", "7.")]
+        after = [Claim(f"{number}", "compare", f"{number}"), Claim(f"{number}", "compare", "7.")]
         assert [each.correct for each in evaluating.grade(after)] == [True, False], name
         assert processes_of(evaluating) == [], name
         assert scene.untouched(), name
@@ -173,7 +173,7 @@ READS = [
 def test_code_in_the_sandbox_reads_no_secret(evaluating: PooledVerifier, scene: Scene, read: str) -> None:
     code = read.format(held=str(scene.held), folder=str(scene.folder), trainer=os.getpid())
     # It would end in `checked` if it were read.
-    assert evaluating.grade([Answer(code, "")]) == [Verdict(False, "failed")]
+    assert evaluating.grade([Claim(code, "")]) == [Verdict(False, "failed")]
 
 
 FORGED = """
@@ -191,7 +191,7 @@ for number in range(3, 64):
 @confined
 def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: PooledVerifier) -> None:
     """What docs/SANDBOX.md says: compare outside what code gave, or run none, as the scorers here do."""
-    own, after = Answer(f"exec({FORGED!r})", ""), Answer("8", "compare", "7")
+    own, after = Claim(f"exec({FORGED!r})", ""), Claim("8", "compare", "7")
     assert evaluating.grade([own, after]) == [Verdict(True, "checked"), Verdict(False, "checked")]
     assert evaluating.checks.started == 1
 
@@ -256,13 +256,13 @@ def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene
     verifier = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
     right = made["metadata"].get("expression", made["answer"])
     try:
-        verdicts = verifier.grade([Answer(code, "", meta) for code in asked(scene)])
+        verdicts = verifier.grade([Claim(code, "", meta) for code in asked(scene)])
         assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
         assert processes_of(verifier) == []
         assert scene.untouched()
         assert verifier.checks.started == 1
         if right is not None:
-            assert verifier.grade([Answer(str(right), "", meta), Answer("1", "", meta)])[0].correct
+            assert verifier.grade([Claim(str(right), "", meta), Claim("1", "", meta)])[0].correct
     finally:
         verifier.close()
 
@@ -272,8 +272,8 @@ def test_no_answer_breaks_out_of_math(scene: Scene) -> None:
     verifier = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
     try:
         some = asked(scene)[::6]
-        assert not any(v.correct for v in verifier.grade([Answer(code, "7") for code in some]))
-        assert verifier.grade([Answer("x+1", "1+x")]) == [Verdict(True, "checked")]
+        assert not any(v.correct for v in verifier.grade([Claim(code, "7") for code in some]))
+        assert verifier.grade([Claim("x+1", "1+x")]) == [Verdict(True, "checked")]
         assert scene.untouched()
     finally:
         verifier.close()
@@ -282,7 +282,7 @@ def test_no_answer_breaks_out_of_math(scene: Scene) -> None:
 def test_a_worker_has_nothing_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hunter2")
     verifier = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
-    verifier.grade([Answer("x+1", "1+x")])
+    verifier.grade([Claim("x+1", "1+x")])
     (pid,) = verifier.checks.pids()
     there = {line.split("=", 1)[0] for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if line}
     verifier.close()
@@ -354,10 +354,10 @@ def test_a_machine_that_cannot_confine_is_refused(
     monkeypatch.setattr(process_module, "WORKER", worker)
     scored = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
     with pytest.raises(Problem) as caught:
-        scored.grade([Answer("1", "1", "{}")])
+        scored.grade([Claim("1", "1", "{}")])
     refusal("runs/E0742.txt", caught.value, task="tiny.train.s1")
     math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True, confined=False)
-    assert math.grade([Answer("x+1", "1+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+1", "1+x")]) == [Verdict(True, "checked")]
     math.close()
 
 

@@ -15,27 +15,27 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir import canonical
-from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
-from reodsl.ir.reward import Choice, Group, Let, Pick, Rollout, Selection
+from reodsl.ir.expression import Aggregate, Constant, Correct, Given, Infix, Length, Negation, Variable
+from reodsl.ir.reward import Choice, NamedValue, Pick, ResponseGroup, RewardedResponse, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
 from runners.select import choose, drop_lowest, keeps, select
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
-WRONG = Unary(fn="not", value=RIGHT)
+WRONG = Negation(fn="not", value=RIGHT)
 SHORTEST = Choice(fn="argmin", var="z", key=LENGTH, where=RIGHT)
 LONGEST = Choice(fn="argmax", var="z", key=LENGTH)
 
 
-def group(*responses: tuple[int, bool]) -> Group:
-    return Group("q", tuple(Rollout(length, right) for length, right in responses))
+def group(*responses: tuple[int, bool]) -> ResponseGroup:
+    return ResponseGroup("q", tuple(RewardedResponse(length, right) for length, right in responses))
 
 
-def selection(*picks: Pick, lets: tuple[Let, ...] = ()) -> Selection:
+def selection(*picks: Pick, lets: tuple[NamedValue, ...] = ()) -> Selection:
     return Selection(name="s", picks=picks, lets=lets)
 
 
-def picked(rule: Selection, asked: Group) -> list[dict[str, int] | None]:
+def picked(rule: Selection, asked: ResponseGroup) -> list[dict[str, int] | None]:
     """What is chosen, one thing or nothing by each pick, without margins."""
     taken = choose(rule, asked)
     assert all(len(pick) < 2 for pick in taken)
@@ -57,9 +57,9 @@ def test_the_shortest_right_against_the_longest_of_all() -> None:
 
 
 def dast(ratio: float) -> Selection:
-    def much(short: str, long: str) -> Binary:
-        right = Binary(fn="*", left=Number(value=ratio), right=Length(of=long))
-        return Binary(fn="<=", left=Length(of=short), right=right)
+    def much(short: str, long: str) -> Infix:
+        right = Infix(fn="*", left=Constant(value=ratio), right=Length(of=long))
+        return Infix(fn="<=", left=Length(of=short), right=right)
 
     return selection(
         Pick(
@@ -84,23 +84,24 @@ def test_two_right_with_a_shorter_winner_and_two_wrong_with_a_longer_one() -> No
 
 def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
     mean = Aggregate(fn="mean", var="z", over="group", value=LENGTH)
-    shorter = Binary(fn="<", left=LENGTH, right=Name(name="m"))
-    after = Binary(fn=">", left=LENGTH, right=Length(of="preferred"))
+    shorter = Infix(fn="<", left=LENGTH, right=Variable(name="m"))
+    after = Infix(fn=">", left=LENGTH, right=Length(of="preferred"))
     pick = Pick(
         preferred=Choice(fn="argmax", var="z", key=LENGTH, where=shorter),
         rejected=Choice(fn="argmin", var="z", key=LENGTH, where=after),
     )
     # The mean is 6: 5 is the longest below it, and 6 the shortest above that.
     found = picked(
-        selection(pick, lets=(Let(name="m", value=mean),)), group((2, True), (5, True), (6, True), (11, True))
+        selection(pick, lets=(NamedValue(name="m", value=mean),)),
+        group((2, True), (5, True), (6, True), (11, True)),
     )
     assert found == [{"preferred": 1, "rejected": 2}]
 
 
 def test_each_response_that_meets_the_conditions() -> None:
-    short = Binary(fn="<", left=Length(of="trace"), right=Number(value=9))
-    margin = Unary(fn="neg", value=Length(of="trace"))
-    every = Choice(fn="each", var="z", key=Number(value=0), where=RIGHT)
+    short = Infix(fn="<", left=Length(of="trace"), right=Constant(value=9))
+    margin = Negation(fn="neg", value=Length(of="trace"))
+    every = Choice(fn="each", var="z", key=Constant(value=0), where=RIGHT)
     rule = selection(Pick(trace=every, where=short, margin=margin), Pick(trace=SHORTEST))
     each, one = choose(rule, group((3, True), (9, True), (5, False), (7, True)))
     assert [(taken.roles, taken.margin) for taken in each] == [({"trace": 0}, -3), ({"trace": 3}, -7)]
@@ -110,19 +111,19 @@ def test_each_response_that_meets_the_conditions() -> None:
 
 def test_questions_are_kept_by_a_condition_on_their_group() -> None:
     solved = Aggregate(fn="mean", var="z", over="group", value=RIGHT)
-    some = Binary(fn=">", left=Name(name="p"), right=Number(value=0))
-    half = Binary(fn="<=", left=Name(name="p"), right=Number(value=0.5))
+    some = Infix(fn=">", left=Variable(name="p"), right=Constant(value=0))
+    half = Infix(fn="<=", left=Variable(name="p"), right=Constant(value=0.5))
     rule = Selection(
         name="s",
         picks=(),
-        lets=(Let(name="p", value=solved),),
-        keep=Binary(fn="and", left=some, right=half),
+        lets=(NamedValue(name="p", value=solved),),
+        keep=Infix(fn="and", left=some, right=half),
     )
     assert keeps(rule, group((3, True), (9, False)))
     assert not keeps(rule, group((3, True), (9, True), (9, False)))
     assert not keeps(rule, group((3, False), (9, False)))
     # No number is no reason: 0 / 0.
-    never = Binary(fn="/", left=Number(value=0), right=Number(value=0))
+    never = Infix(fn="/", left=Constant(value=0), right=Constant(value=0))
     assert not keeps(rule.model_copy(update={"lets": (), "keep": never}), group((3, True)))
 
 
@@ -193,7 +194,7 @@ def test_the_lowest_margins_go(margins: list[float], drop: float, expected: list
 
 def test_what_is_dropped_is_counted(tmp_path: Path, pools: tuple[Path, Path]) -> None:
     """Question `a` has the margin 2 and `b`, whose winner has 7 tokens of 9, too: the later one goes."""
-    longer = Binary(fn="-", left=Length(of="rejected"), right=Length(of="preferred"))
+    longer = Infix(fn="-", left=Length(of="rejected"), right=Length(of="preferred"))
     rule = Selection(name="s", picks=(Pick(preferred=SHORTEST, rejected=LONGEST, margin=longer),), drop=0.5)
     made = job(tmp_path, rule, pools[:1], [""])
     select(made)
@@ -247,7 +248,7 @@ def test_traces_of_several_wordings_and_what_was_lost(tmp_path: Path, pools: tup
 
 
 def test_every_right_response_is_a_trace(tmp_path: Path, pools: tuple[Path, Path]) -> None:
-    every = Choice(fn="each", var="z", key=Number(value=0), where=RIGHT)
+    every = Choice(fn="each", var="z", key=Constant(value=0), where=RIGHT)
     made = job(tmp_path, selection(Pick(trace=every)), pools, ["", "now"])
     select(made)
     table = pl.read_parquet(made.out / "questions.parquet")
@@ -263,9 +264,9 @@ def test_every_right_response_is_a_trace(tmp_path: Path, pools: tuple[Path, Path
 
 def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:
     def mode(number: int) -> Choice:
-        same = Binary(fn="==", left=Given(of="z", field="mode"), right=Number(value=number))
-        where = Binary(fn="and", left=RIGHT, right=same)
-        return Choice(fn="argmin", var="z", key=Number(value=0), where=where)
+        same = Infix(fn="==", left=Given(of="z", field="mode"), right=Constant(value=number))
+        where = Infix(fn="and", left=RIGHT, right=same)
+        return Choice(fn="argmin", var="z", key=Constant(value=0), where=where)
 
     made = job(tmp_path, selection(Pick(trace=mode(0)), Pick(trace=mode(1))), pools, ["go", "now"])
     select(made)
@@ -287,7 +288,7 @@ def test_a_response_that_was_cut_off_is_known_as_such(tmp_path: Path, pools: tup
 def test_nothing_picked_and_missing_responses_are_errors(
     tmp_path: Path, pools: tuple[Path, Path], refusal: Callable[..., None]
 ) -> None:
-    never = Choice(fn="argmin", var="z", key=LENGTH, where=Number(value=0))
+    never = Choice(fn="argmin", var="z", key=LENGTH, where=Constant(value=0))
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=never)), pools[:1], [""]))
     refusal("train/E0934.txt", caught.value)
@@ -308,9 +309,9 @@ def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
     rows = [{"id": q, "question": f"{q} ?", "answer": "7", "meta": f'{{"n": "{q}"}}'} for q in "cba"]
     pl.DataFrame(rows).write_parquet(data / "questions.parquet")
     solved = Aggregate(fn="mean", var="z", over="group", value=RIGHT)
-    some = Binary(fn=">", left=solved, right=Number(value=0))
-    half = Binary(fn="<=", left=solved, right=Number(value=0.5))
-    rule = Selection(name="s", picks=(), keep=Binary(fn="and", left=some, right=half))
+    some = Infix(fn=">", left=solved, right=Constant(value=0))
+    half = Infix(fn="<=", left=solved, right=Constant(value=0.5))
+    rule = Selection(name="s", picks=(), keep=Infix(fn="and", left=some, right=half))
     made = job(tmp_path, rule, pools, ["", ""])
     made = replace(made, inputs={**made.inputs, "data": data})
     select(made)
@@ -318,6 +319,6 @@ def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
     facts = json.loads((made.out / "select.json").read_text())
     assert facts == {"questions": 3, "picked": 1, "lost": 2, "lost_by_pick": []}
     solvable = replace(made, task=Task("x.select", "select", {**made.task.payload, "selection": {
-        **rule.model_dump(mode="json"), "keep": canonical(Number(value=0))}}, {}))  # fmt: skip
+        **rule.model_dump(mode="json"), "keep": canonical(Constant(value=0))}}, {}))  # fmt: skip
     with pytest.raises(Problem, match="picks nothing of 3 questions with 4 responses each"):
         select(solvable)

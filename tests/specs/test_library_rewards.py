@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reodsl.ir.expression import Tokens
-from reodsl.ir.reward import Budgets, Group, Reward, Rollout
+from reodsl.ir.expression import TokenRun
+from reodsl.ir.reward import Budgets, ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.start import MODELS, starting_spec
@@ -39,7 +39,7 @@ def reward_of(method: str, folder: Path) -> Reward:
     return how.reward
 
 
-def groups_of(draw: random.Random, asked: tuple[Tokens, ...] = ()) -> list[Group]:
+def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[ResponseGroup]:
     """Groups of all kinds: nobody right, everybody right, equal lengths, single tokens, forced verdicts at every cut."""
     found = []
     for number in range(GROUPS):
@@ -53,9 +53,9 @@ def groups_of(draw: random.Random, asked: tuple[Tokens, ...] = ()) -> list[Group
             bare = {cut: draw.random() < 0.3 for cut in range(length)}
             given = {"mode": float(index % 2), "budget": 32.0 * (1 + number % 4)}
             tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}
-            rollouts.append(Rollout(length, draw.random() < right, cuts, bare, given, tokens))
-        reference = tuple(Rollout(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))
-        found.append(Group(f"q{number}", tuple(rollouts), reference))
+            rollouts.append(RewardedResponse(length, draw.random() < right, cuts, bare, given, tokens))
+        reference = tuple(RewardedResponse(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))
+        found.append(ResponseGroup(f"q{number}", tuple(rollouts), reference))
     return found
 
 

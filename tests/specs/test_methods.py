@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reodsl.ir.reward import Group, Reward, Rollout
+from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.reward_text import expression_text
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
@@ -64,21 +64,21 @@ def reward(call: str, tmp: Path) -> Reward:
 
 def group(
     *responses: tuple[int, bool], reference: tuple[tuple[int, bool], ...] = (), **given: float
-) -> Group:
-    own = tuple(Rollout(length, right, given=given) for length, right in responses)
-    return Group("q", own, tuple(Rollout(*each) for each in reference))
+) -> ResponseGroup:
+    own = tuple(RewardedResponse(length, right, given=given) for length, right in responses)
+    return ResponseGroup("q", own, tuple(RewardedResponse(*each) for each in reference))
 
 
-def outcomes(rule: Reward, asked: Group) -> list[float]:
+def outcomes(rule: Reward, asked: ResponseGroup) -> list[float]:
     return [interpret(rule, asked, index)[0] for index in range(len(asked.rollouts))]
 
 
 def test_mrt_gives_each_step_what_it_gained_and_a_share_of_the_outcome(tmp_path: Path) -> None:
     """Forced at 0: wrong, after step 1: wrong, after step 2: right, in the end: right; then one that loses it again."""
     rule = reward('mrt(at: steps(separator: ".", keywords: ["wait"]), alpha: 0.2)', tmp_path)
-    gains = Rollout(12, True, {0: False, 4: False, 9: True})
-    loses = Rollout(12, False, {0: True, 4: True, 9: False})
-    asked = Group("q", (gains, loses))
+    gains = RewardedResponse(12, True, {0: False, 4: False, 9: True})
+    loses = RewardedResponse(12, False, {0: True, 4: True, 9: False})
+    asked = ResponseGroup("q", (gains, loses))
     places = (4, 9, 12)
     assert interpret(rule, asked, 0, places) == pytest.approx([0.2, 1.2, 0.2])
     assert interpret(rule, asked, 1, places) == pytest.approx([0, -1, 0])
@@ -99,8 +99,10 @@ def test_hgpo_gives_not_thinking_a_margin(tmp_path: Path) -> None:
     rule = reward("hgpo(alpha: 1, delta: 0.2)", tmp_path)
 
     def inter(*responses: tuple[int, int]) -> list[float]:
-        rollouts = tuple(Rollout(5, bool(right), given={"mode": float(mode)}) for mode, right in responses)
-        return [interpret(rule, Group("q", rollouts), index)[1] for index in range(len(rollouts))]
+        rollouts = tuple(
+            RewardedResponse(5, bool(right), given={"mode": float(mode)}) for mode, right in responses
+        )
+        return [interpret(rule, ResponseGroup("q", rollouts), index)[1] for index in range(len(rollouts))]
 
     # Thinking is right in 1 of 2, not thinking in 1 of 2: 0.5 < 0.5 + 0.2.
     assert inter((0, 1), (1, 1), (0, 0), (1, 0)) == [0, 1, 0, 1]
@@ -192,9 +194,13 @@ def test_a_reward_that_halves_with_each_right_exit(tmp_path: Path) -> None:
     rule = compiled.study.arm("it").checkpoint.experiment.stages[0].method.reward  # type: ignore[union-attr]
     places = (2, 4, 6, 8, 10)
     verdicts = dict(zip(places, (False, True, True, False, True), strict=True))
-    asked = Group(
+    asked = ResponseGroup(
         "q",
-        (Rollout(12, True, verdicts), Rollout(5, False, {2: True, 4: False}), Rollout(3, True, {2: False})),
+        (
+            RewardedResponse(12, True, verdicts),
+            RewardedResponse(5, False, {2: True, 4: False}),
+            RewardedResponse(3, True, {2: False}),
+        ),
     )
     # A response that has ended is graded as it is: its own verdict stands at every later exit.
     expected = [[0, 1, 0.5, 0, 0.25], [1, 0, 0, 0, 0], [0, 1, 0.5, 0.25, 0.125]]
@@ -228,10 +234,10 @@ def test_brpo_term_by_term(tmp_path: Path) -> None:
     places = (2, 4, 6, 8)
     # By hand: right from the second budget on, beside one that never is. R_0 = .9, V2 = .45; R_1 - (0 + 3 .45) / 4;
     # R_2 = .7, V1 = 2/3 .7, V2 = .35; R_3 = .4, V1 = 6/7 .4, V2 = .2.
-    late = Rollout(9, True, {2: False, 4: True, 6: True, 8: True})
-    never = Rollout(9, False, dict.fromkeys(places, False))
+    late = RewardedResponse(9, True, {2: False, 4: True, 6: True, 8: True})
+    never = RewardedResponse(9, False, dict.fromkeys(places, False))
     by_hand = [0.45, 0.9 - 1.35 / 4, 0.7 - (2 * 1.4 / 3 + 0.7) / 4, 0.4 - (3 * 2.4 / 7 + 0.2) / 4]
-    assert interpret(rule, Group("q", (late, never)), 0, places) == pytest.approx(by_hand)
+    assert interpret(rule, ResponseGroup("q", (late, never)), 0, places) == pytest.approx(by_hand)
     draw = random.Random(5)
     groups = []
     for number in range(6):
@@ -239,9 +245,9 @@ def test_brpo_term_by_term(tmp_path: Path) -> None:
         for _ in range(4):
             length, whole = draw.randint(1, 12), draw.random() < 0.5
             rollouts.append(
-                Rollout(length, whole, {cut: draw.random() < 0.5 for cut in places if cut < length})
+                RewardedResponse(length, whole, {cut: draw.random() < 0.5 for cut in places if cut < length})
             )
-        groups.append(Group(f"q{number}", tuple(rollouts)))
+        groups.append(ResponseGroup(f"q{number}", tuple(rollouts)))
     made = arrays(groups, [[places] * 4] * 6)
     values = vectorise(rule, made.inputs, made.forced.look_up, made.bare.look_up)
     for number, asked in enumerate(groups):
@@ -254,7 +260,7 @@ def test_brpo_term_by_term(tmp_path: Path) -> None:
 
 def test_coefficients_of_dense_rewards(tmp_path: Path) -> None:
     right = dict.fromkeys(range(12), True)
-    asked = Group("q", (Rollout(12, True, right, right),))
+    asked = ResponseGroup("q", (RewardedResponse(12, True, right, right),))
     brpo = reward("brpo_linear(at: [2, 4, 6, 8 tokens], longest: 8 tokens, n: 3)", tmp_path)
     assert interpret(brpo, asked, 0, (2, 4, 6, 8)) == pytest.approx([0.1, 0.2, 0.3, 0.4])
     printed = reward("reo_as_printed(at: [3, 10 tokens])", tmp_path)
@@ -279,10 +285,10 @@ def test_one_methods_split_with_anothers_modes_and_a_third_ones_reward() -> None
             length = draw.randint(6, 40)
             cut = sorted(draw.sample(range(1, length), 3))
             forced = {each: draw.random() < 0.5 for each in (0, *cut)}
-            own.append(Rollout(length, draw.random() < 0.5, forced, {}, {"mode": float(index % 2)}))
+            own.append(RewardedResponse(length, draw.random() < 0.5, forced, {}, {"mode": float(index % 2)}))
             cuts.append((*cut, length))
-        reference = tuple(Rollout(draw.randint(5, 50), True) for _ in range(2))
-        groups.append(Group(f"q{number}", tuple(own), reference))
+        reference = tuple(RewardedResponse(draw.randint(5, 50), True) for _ in range(2))
+        groups.append(ResponseGroup(f"q{number}", tuple(own), reference))
         places.append(cuts)
     made = arrays(groups, places)
     values = vectorise(method.reward, made.inputs, made.forced.look_up, made.bare.look_up)
@@ -343,25 +349,25 @@ def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
         library("hapo()", tmp_path),
         group((10, True), (30, True), (80, True), (10, False), (40, False)),
     )
-    assert outcomes(rule, replace(asked, history=(Rollout(5, False),))) == [1, 1, 1, 0, 0]
-    earlier = (Rollout(60, True), Rollout(5, False), Rollout(20, True))
+    assert outcomes(rule, replace(asked, history=(RewardedResponse(5, False),))) == [1, 1, 1, 0, 0]
+    earlier = (RewardedResponse(60, True), RewardedResponse(5, False), RewardedResponse(20, True))
     half = math.cos(math.pi / 4)
     assert outcomes(rule, replace(asked, history=earlier)) == pytest.approx(
         [1 + half, 1 - 0.7, 1 - 0.7, 0, -1]
     )
 
 
-def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) -> Group:
+def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) -> ResponseGroup:
     """Responses with what models think of them, in the order of the reward's statistics."""
     rollouts = [
-        Rollout(
+        RewardedResponse(
             9,
             verdict,
             tokens={node: {0: each, 9: each} for node, each in zip(rule.tokens, told, strict=True)},
         )
         for told, verdict in zip(numbers, right, strict=True)
     ]
-    return Group("q", tuple(rollouts))
+    return ResponseGroup("q", tuple(rollouts))
 
 
 def test_rlpr_pays_what_reasoning_adds_to_the_reference_answer(tmp_path: Path) -> None:

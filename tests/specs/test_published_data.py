@@ -15,7 +15,7 @@ from reodsl.ir.chat import find_turn
 from reodsl.ir.data import Data
 from reodsl.language import compile_file
 from runners.data.load import doubts, file_problems, load_data, read_sources
-from runners.verify import SEPARATOR, Answer, make_verifier
+from runners.verify import SEPARATOR, Claim, make_verifier
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -179,7 +179,7 @@ def test_a_plain_answer_is_right_against_a_published_one(name: str) -> None:
     grade = make_verifier("math").grade
     plain = [answer.lstrip("0").removesuffix(".0") for _, answer in PUBLISHED[name].table]
     golds = [answer for _, answer in PUBLISHED[name].table]
-    assert all(v.correct for v in grade([Answer(*pair) for pair in zip(plain, golds, strict=True)]))
+    assert all(v.correct for v in grade([Claim(*pair) for pair in zip(plain, golds, strict=True)]))
 
 
 def test_the_mixture_has_each_question_once_though_one_source_marks_it(tmp_path: Path) -> None:

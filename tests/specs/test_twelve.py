@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.reward import Exits, Group, Reward, Rollout
+from reodsl.ir.reward import Exits, ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.training import Dpo, Experiment, FromTraining, Ppo
 from reodsl.language import compile_file
 from runners.rewards.interpret import interpret
@@ -98,7 +98,7 @@ def test_no_runner_knows_one_of_them() -> None:
 # Rewards
 
 
-def outcomes(reward: Reward, asked: Group) -> list[float]:
+def outcomes(reward: Reward, asked: ResponseGroup) -> list[float]:
     """The reward of each response, one by one; as arrays it is the same."""
     found = [interpret(reward, asked, index)[0] for index in range(len(asked.rollouts))]
     made = arrays([asked], [[(200,)] * len(asked.rollouts)])
@@ -108,22 +108,22 @@ def outcomes(reward: Reward, asked: Group) -> list[float]:
     return found
 
 
-def groups(seed: int, size: int = 6, count: int = 12) -> list[Group]:
+def groups(seed: int, size: int = 6, count: int = 12) -> list[ResponseGroup]:
     draw = random.Random(seed)
     found = []
     for number in range(count):
         chance = (0.0, 1.0, 0.2, 0.5, 0.8)[number % 5]
         lengths = [draw.choice((5, 17, draw.randint(1, 60))) for _ in range(size)]
         rollouts = tuple(
-            Rollout(length, draw.random() < chance, given={"mode": float(i % 2), "budget": 32.0})
+            RewardedResponse(length, draw.random() < chance, given={"mode": float(i % 2), "budget": 32.0})
             for i, length in enumerate(lengths)
         )
-        reference = tuple(Rollout(9, draw.random() < 0.5) for _ in range(4))
-        found.append(Group(f"q{number}", rollouts, reference))
+        reference = tuple(RewardedResponse(9, draw.random() < 0.5) for _ in range(4))
+        found.append(ResponseGroup(f"q{number}", rollouts, reference))
     return found
 
 
-def slow_lead(asked: Group) -> list[float]:
+def slow_lead(asked: ResponseGroup) -> list[float]:
     """Zhang and Zuo 2025, with their code's alpha .05 and weights from 1.5 to .4 around .75, k = 10."""
     right = [r.length for r in asked.rollouts if r.correct]
     rewards = []
@@ -151,7 +151,7 @@ def test_grpo_lead() -> None:
         assert outcomes(method.reward, asked) == pytest.approx(slow_lead(asked), abs=1e-9)
 
 
-def slow_gfpo(asked: Group, k: int) -> list[float]:
+def slow_gfpo(asked: ResponseGroup, k: int) -> list[float]:
     """Shrivastava et al. 2025: mean and deviation of the k shortest, and nothing for the others."""
     limit = sorted(r.length for r in asked.rollouts)[k - 1]
     kept = [float(r.correct) for r in asked.rollouts if r.length <= limit]
@@ -192,7 +192,9 @@ def test_laser() -> None:
         assert outcomes(method.reward, asked) == pytest.approx(slow)
 
 
-def slow_targets(monitor: list[Group], grid: list[int], longest: int, rollouts: int) -> dict[str, int]:
+def slow_targets(
+    monitor: list[ResponseGroup], grid: list[int], longest: int, rollouts: int
+) -> dict[str, int]:
     """Their code's targets: the least of the grid within which a right response is expected of the fewest of each level."""
     fewest = {"easy": int(rollouts * 2 / 3), "medium": int(rollouts / 3), "hard": 1}
     lengths: dict[str, list[int]] = {name: [] for name in fewest}
@@ -226,7 +228,7 @@ def test_laser_d(seed: int) -> None:
         p = Fraction(sum(r.correct for r in asked.rollouts), 6)
         level = "easy" if p >= Fraction(2, 3) else "medium" if p >= Fraction(1, 3) else "hard"
         slow = [r.correct * (1 + 0.5 * (r.length <= targets[level])) for r in asked.rollouts]
-        own = Group(asked.question, asked.rollouts, asked.reference, tracks)
+        own = ResponseGroup(asked.question, asked.rollouts, asked.reference, tracks)
         assert outcomes(method.reward, own) == pytest.approx(slow), level
 
 
@@ -260,8 +262,8 @@ def test_s_grpo() -> None:
     draw, places = random.Random(9), (4, 8, 12)
     for _ in range(20):
         verdicts = [draw.random() < 0.5 for _ in places]
-        one = Rollout(20, verdicts[-1], dict(zip(places, verdicts, strict=True)))
-        assert interpret(method.reward, Group("q", (one, one)), 0, places) == pytest.approx(
+        one = RewardedResponse(20, verdicts[-1], dict(zip(places, verdicts, strict=True)))
+        assert interpret(method.reward, ResponseGroup("q", (one, one)), 0, places) == pytest.approx(
             slow_serial(verdicts)
         )
 

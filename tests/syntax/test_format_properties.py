@@ -155,8 +155,8 @@ def declarations(inner: st.SearchStrategy[Any], block: st.SearchStrategy[Any]) -
 
 
 def blocks(inner: st.SearchStrategy[Any], arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    def setting(name: Any, op: Any, value: Any, doc: Any) -> tree.Setting:
-        return tree.Setting(name, op, value, None if isinstance(value, tree.Amend) else doc, FLAT)
+    def setting(name: Any, op: Any, value: Any, doc: Any) -> tree.Assignment:
+        return tree.Assignment(name, op, value, None if isinstance(value, tree.Amend) else doc, FLAT)
 
     def statement(expr: Any) -> Any:
         return tree.ExprStatement(expr, FLAT)
@@ -173,7 +173,7 @@ def blocks(inner: st.SearchStrategy[Any], arguments: st.SearchStrategy[Any]) -> 
         inner.map(statement),
     )
     leaf = st.builds(
-        lambda d, i, s: tree.Block(d, i, s), no_doc | docs, tuples(simple), st.sampled_from([FLAT, TALL])
+        lambda d, i, s: tree.BraceBlock(d, i, s), no_doc | docs, tuples(simple), st.sampled_from([FLAT, TALL])
     )
     called = names.map(lambda name: tree.Name(name, FLAT))
     items = st.one_of(
@@ -186,7 +186,7 @@ def blocks(inner: st.SearchStrategy[Any], arguments: st.SearchStrategy[Any]) -> 
         declarations(inner, leaf),
     )
     return st.builds(
-        lambda d, i, s: tree.Block(d, i, s), no_doc | docs, tuples(items), st.sampled_from([FLAT, TALL])
+        lambda d, i, s: tree.BraceBlock(d, i, s), no_doc | docs, tuples(items), st.sampled_from([FLAT, TALL])
     )
 
 

@@ -134,7 +134,7 @@ def items(text: str) -> tuple[tree.BlockItem, ...]:
 @pytest.mark.parametrize("between", ["\n", ",", ";", ",\n", "\n\n# why\n", " ; # why\n"])
 def test_what_separates_items(between: str) -> None:
     found = items(between.join(["a = 1", "b { c = 2 }", "f(x)"]) + between)
-    assert [type(item).__name__ for item in found] == ["Setting", "Nested", "ExprStatement"]
+    assert [type(item).__name__ for item in found] == ["Assignment", "Nested", "ExprStatement"]
 
 
 def test_a_block_as_statement_or_as_value() -> None:
@@ -169,14 +169,14 @@ def test_docstrings() -> None:
     assert isinstance(study, tree.Decl)
     assert isinstance(study.value, tree.Amend)
     first, second = study.value.block.items
-    assert isinstance(first, tree.Setting)
-    assert isinstance(second, tree.Setting)
+    assert isinstance(first, tree.Assignment)
+    assert isinstance(second, tree.Assignment)
     assert (first.doc, second.doc) == ("Setting.", None)
 
 
 def test_a_long_text_is_taken_as_it_stands() -> None:
     (setting,) = items('text = """\\[ \\boxed{\n  "quoted" # no comment"""')
-    assert isinstance(setting, tree.Setting)
+    assert isinstance(setting, tree.Assignment)
     assert isinstance(setting.value, tree.String)
     assert setting.value.value == '\\[ \\boxed{\n  "quoted" # no comment'
 

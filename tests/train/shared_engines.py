@@ -8,7 +8,7 @@ import torch
 
 from reodsl.graph.job import Job
 from runners.engine.open import open_engine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.train.ppo_stage import await_value, weights_of
 from runners.train.ranks import Ranks
@@ -17,7 +17,7 @@ from runners.train.update import Learner
 from tests.train.models import small_model
 
 REQUESTS = [Request((2, 3, 5), 1), Request((7, 4), 2), Request((9,), 3), Request((11, 12), 4)]
-GREEDY = Sampling(12, temperature=0.0)
+GREEDY = TokenSampling(12, temperature=0.0)
 
 
 def body(job: Job, ranks: Ranks) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.expression import Number
+from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Part
 from reodsl.ir.training import Advantage
 from runners.train.advantages import (
@@ -188,7 +188,7 @@ def test_a_reasoning_step_that_others_lack_is_compared_with_nothing_earned():
 
 
 def test_a_bound_cuts_the_sum_of_a_rewards_parts():
-    value = Number(value=0)
+    value = Constant(value=0)
     parts = (Part(value=value), Part(value=value, weight=0.5, on="prefix"))
     values = np.array([[[1.0, 3.0], [-1.0, 1.0]]])
     # z-scores of two are 1 and -1: 1 + 0.5 on the prefix, 1 after it.

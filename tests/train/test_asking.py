@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Aggregate, Binary, Correct, Given, If, Number
+from reodsl.ir.expression import Aggregate, Constant, Correct, Given, If, Infix
 from reodsl.ir.model import Forcing, Prompt
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
@@ -20,7 +20,7 @@ from reodsl.ir.wording import Wording
 from reodsl.language import compile_file
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.rollout.questions import Question, Reference, Wordings, choose_wording, longest_prefix
+from runners.rollout.questions import AskedQuestion, Reference, Wordings, choose_wording, longest_prefix
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
@@ -38,7 +38,7 @@ from tests.train.test_update import (
 )
 
 TOKENIZER = word_tokenizer((*"123456789", "q", "within", "tokens", "?", "go", "now"))
-QUESTION = Question("one", "q ?", "7")
+QUESTION = AskedQuestion("one", "q ?", "7")
 
 
 def words(tokens):
@@ -188,22 +188,22 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
 
 
 def mean_correct(mode):
-    same = Binary(fn="==", left=Given(of="z", field="mode"), right=mode)
+    same = Infix(fn="==", left=Given(of="z", field="mode"), right=mode)
     return Aggregate(
-        fn="mean", var="z", over="group", value=Correct(of="z"), where=same, empty=Number(value=0)
+        fn="mean", var="z", over="group", value=Correct(of="z"), where=same, empty=Constant(value=0)
     )
 
 
 DELTA = 0.2
-THINKS = Binary(
+THINKS = Infix(
     fn=">=",
-    left=mean_correct(Number(value=0)),
-    right=Binary(fn="+", left=mean_correct(Number(value=1)), right=Number(value=DELTA)),
+    left=mean_correct(Constant(value=0)),
+    right=Infix(fn="+", left=mean_correct(Constant(value=1)), right=Constant(value=DELTA)),
 )
 INTER = If(
-    test=Binary(fn="==", left=Given(of="y", field="mode"), right=Number(value=0)),
+    test=Infix(fn="==", left=Given(of="y", field="mode"), right=Constant(value=0)),
     then=THINKS,
-    other=Binary(fn="-", left=Number(value=1), right=THINKS),
+    other=Infix(fn="-", left=Constant(value=1), right=THINKS),
 )
 HGPO = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=INTER, weight=0.5, on="prefix")))
 
@@ -292,7 +292,7 @@ def test_modes_that_are_given_in_shares_are_trained_as_adapt_think_does(lead):
     """The gradient of one step, by the paper's objective and by the settings that say it."""
     model = small_model()
     found = with_modes(experience(model), lead)
-    half = Reward(name="r", outcome=Binary(fn="-", left=Correct(of="y"), right=Number(value=0.5)))
+    half = Reward(name="r", outcome=Infix(fn="-", left=Correct(of="y"), right=Constant(value=0.5)))
     rule = method(
         reward=half,
         advantage=Advantage(normalise="none"),

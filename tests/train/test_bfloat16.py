@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from runners.engine.embedded.model import rounded_linear
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 from runners.products import HALF, computes_bfloat16, rounded_inputs
 from runners.train.batch import TrainBatch
 from runners.train.logprobs import token_logprobs
@@ -55,8 +55,8 @@ def test_what_engine_and_trainer_round_is_alike() -> None:
     """Their log-probabilities differ by what bfloat16 rounds, about as those of a trainer in float32 do."""
     model = train(make_model("llama-gqa-untied"), 40)
     requests = make_requests(6, 4)
-    responses = engine_of(model, dtype="bfloat16").generate(requests, Sampling(24, stop_ids=(1,)))
-    again = engine_of(model, dtype="bfloat16").generate(requests, Sampling(24, stop_ids=(1,)))
+    responses = engine_of(model, dtype="bfloat16").generate(requests, TokenSampling(24, stop_ids=(1,)))
+    again = engine_of(model, dtype="bfloat16").generate(requests, TokenSampling(24, stop_ids=(1,)))
     assert responses == again
     batch = TrainBatch.of(
         [request.prompt for request in requests], [response.tokens for response in responses]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import runners.train
-from reodsl.ir.expression import Aggregate, Binary, Correct, Length
+from reodsl.ir.expression import Aggregate, Correct, Infix, Length
 from reodsl.ir.reward import Metric, Part, Reward
 from reodsl.ir.training import Advantage, Batch, Ppo
 from runners.engine.protocol import Inserted
@@ -291,7 +291,7 @@ def test_parts_of_a_reward_are_credited_to_a_prefix_and_its_response_together() 
 def test_metrics_of_a_reward_are_logged() -> None:
     """Beside its numbers, over all rounds: the mean over the responses that have one."""
     draws = Draws([0, 2])
-    share = Binary(
+    share = Infix(
         fn="/", left=Length(of="y"), right=Aggregate(fn="max", var="z", over="group", value=Length(of="z"))
     )
     right = Aggregate(fn="mean", var="z", over="group", where=Correct(of="z"), value=Length(of="z"))

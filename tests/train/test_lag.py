@@ -12,9 +12,9 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss
-from runners.engine.protocol import Response, Sampling
+from runners.engine.protocol import Generation, TokenSampling
 from runners.rollout.grader import Generator
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train import ppo_stage
 from runners.train import rollouts as rollouts_module
 from runners.train.agreement import old_logprobs
@@ -178,15 +178,15 @@ class Counting:
             tokens = tuple(range(request.drawn, last))
             ended = last == LENGTHS[request.seed % 6]
             own = tuple(float(-self.version) for _ in tokens)
-            made.append(Response(tokens, own, own, "stop" if ended else "length", (self.version,)))
+            made.append(Generation(tokens, own, own, "stop" if ended else "length", (self.version,)))
         return made
 
 
 def streams(monkeypatch, segment, steps):
     """What each step learns from: (round, responses) of its questions; and how many rounds there were."""
-    pool = [Question(str(i), "", "", prompt=(99,)) for i in range(6)]
+    pool = [AskedQuestion(str(i), "", "", prompt=(99,)) for i in range(6)]
     plain = RolloutSampler(
-        Generator(Counting(), None, Sampling(LONGEST)), None, None, 2, Reward(name=""), None, {}, {}, 0
+        Generator(Counting(), None, TokenSampling(LONGEST)), None, None, 2, Reward(name=""), None, {}, {}, 0
     )
     taken = []
     monkeypatch.setattr(rollouts_module, "purpose", lambda _, name, draw, at, k: 6 * draw + 2 * at + k)

@@ -11,19 +11,19 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.expression import Binary, Name, Number, Tokens
+from reodsl.ir.expression import Constant, Infix, TokenRun, Variable
 from reodsl.ir.reward import Metric, Reward
 from reodsl.ir.training import Lora
-from runners.engine.protocol import Inserted, Response
+from runners.engine.protocol import Generation, Inserted
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import GradedRollout, Rollout
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train import ppo_stage
 from runners.train.batch import TrainBatch
 from runners.train.likelihood import ask_models
 from runners.train.rollouts import reward_inputs
 from runners.train.update import Learner
-from runners.verify import Answer, Verdict
+from runners.verify import Claim, Verdict
 from tests.train.conftest import FORCING, Stopped
 from tests.train.models import small_model
 from tests.train.test_rollouts import STOP, TOKENIZER, ScriptedEngine, ids, sampler
@@ -34,13 +34,13 @@ TEXTS = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }", "w
 ANSWERS = ["7", "7", ""]
 
 
-def about(number: str, fn: str = "mean", **more: object) -> Tokens:
+def about(number: str, fn: str = "mean", **more: object) -> TokenRun:
     """A statistic of one number of each token."""
-    return Tokens(**{"fn": fn, "of": "y", "value": Name(name=number)} | more)  # type: ignore[arg-type]
+    return TokenRun(**{"fn": fn, "of": "y", "value": Variable(name=number)} | more)  # type: ignore[arg-type]
 
 
-def cut(tokens: int) -> Number:
-    return Number(value=tokens, unit=1)
+def cut(tokens: int) -> Constant:
+    return Constant(value=tokens, unit=1)
 
 
 STATISTICS = (
@@ -49,7 +49,9 @@ STATISTICS = (
     about("entropy(t)"),
     about("entropy(t)", "max", cut=cut(2)),
     about(f"logprob{TEACHER}", "min"),
-    about(f"entropy{TEACHER}", where=Binary(fn=">", left=Name(name="prob(t)"), right=Number(value=0.04))),
+    about(
+        f"entropy{TEACHER}", where=Infix(fn=">", left=Variable(name="prob(t)"), right=Constant(value=0.04))
+    ),
     about("prob(t)", truth=True),
     about("prob(t)", truth=True, cut=cut(0)),
     about(f"logprob{TEACHER}", "sum", truth=True, cut=cut(3)),
@@ -104,13 +106,13 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
     """Micro-batches of few tokens; a teacher that is asked otherwise reads the same tokens."""
     models = [small_model(vocab=len(TOKENIZER), seed=seed) for seed in (0, 1)]
     learners = [Learner.of(each, (), 0.0, microbatch=20) for each in models]
-    question = Question("q", "", "7 8", prompt=ids("a b"), asked=ids("b b wait") if own_words else ())
+    question = AskedQuestion("q", "", "7 8", prompt=ids("a b"), asked=ids("b b wait") if own_words else ())
     made = sampler(ScriptedEngine([], {}), Reward(name="r", outcome=STATISTICS[0]), (20,), rollouts=3)
     made = replace(
         made,
         reward=Reward(
             name="r",
-            outcome=Number(value=1),
+            outcome=Constant(value=1),
             metrics=tuple(Metric(name=f"m{at}", value=each) for at, each in enumerate(STATISTICS)),
         ),
     )
@@ -118,14 +120,14 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
     for number, (text, answer) in enumerate(zip(TEXTS, ANSWERS, strict=True)):
         tokens = ids(text)
         told = tuple(each[1] for each in slow_numbers(models[0], question.prompt, tokens))
-        response = Response(tokens, told, told, "stop" if tokens[-1] == STOP else "length", (0,))
+        response = Generation(tokens, told, told, "stop" if tokens[-1] == STOP else "length", (0,))
         (_, request), *_ = made.ask(question, 0, 0)
         rollout = Rollout(question, number, request, response)
-        read = (Answer(answer, "7 8"), Verdict(False, "fast")) if answer else None
+        read = (Claim(answer, "7 8"), Verdict(False, "fast")) if answer else None
         closes = max((at + 1 for at, each in enumerate(text.split()) if each == "}"), default=0)
         prefixes = ((closes, read),) if read else ()
         graded.append(
-            GradedRollout(rollout, text, read or (Answer("", "7 8"), Verdict(False, "fast")), {}, prefixes)
+            GradedRollout(rollout, text, read or (Claim("", "7 8"), Verdict(False, "fast")), {}, prefixes)
         )
     inputs = reward_inputs(made, [question] * 3, [one.rollout.response for one in graded])
     passes = []
@@ -151,7 +153,7 @@ def test_what_a_tool_said_is_read_and_not_asked_about():
     models = [small_model(vocab=len(TOKENIZER))]
     learner = Learner.of(models[0], (), 0.0)
     tokens, said = ids("a b b a"), ids("wait so")
-    response = Response(tokens, (0.0,) * 4, (0.0,) * 4, "length", (0,), (Inserted(2, said),))
+    response = Generation(tokens, (0.0,) * 4, (0.0,) * 4, "length", (0,), (Inserted(2, said),))
     batch = TrainBatch.of([ids("b a")], [response.sequence()], [response.gaps()])
     numbers = learner.measure(batch, 1.0, entropies=True)
     first = slow_numbers(models[0], ids("b a"), tokens[:2])
@@ -162,14 +164,16 @@ def test_what_a_tool_said_is_read_and_not_asked_about():
 
 RLPR = Reward(
     name="rlpr",
-    outcome=Binary(fn="-", left=about("prob(t)", truth=True), right=about("prob(t)", truth=True, cut=cut(0))),
+    outcome=Infix(fn="-", left=about("prob(t)", truth=True), right=about("prob(t)", truth=True, cut=cut(0))),
     metrics=(
         Metric(name="surprise", value=about("entropy(t)")),
         Metric(
             name="drift",
             value=replace(
                 about("logprob(t)"),
-                value=Binary(fn="-", left=Name(name="logprob(t)"), right=Name(name=f"logprob{TEACHER}")),
+                value=Infix(
+                    fn="-", left=Variable(name="logprob(t)"), right=Variable(name=f"logprob{TEACHER}")
+                ),
             ),
         ),
     ),

@@ -9,19 +9,19 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.expression import Binary, Correct, Given, Length, Number
+from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Loss
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
 from runners.conversations import force
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import NOTHING, Inserted, Request, Response, Sampling
+from runners.engine.protocol import NOTHING, Generation, Inserted, Request, TokenSampling
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
 from runners.rollout.grader import Generator, Grader, Rollout
 from runners.rollout.phases import Phases, draw_phases
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
 from runners.verify import make_verifier, read_answer
@@ -73,7 +73,7 @@ def slowly(loaded, engine, request, thinking, solution, ending):
         read = [*tokens[:over], *(ending if forced else ()), *tokens[over:]] if over is not None else tokens
         drawn = len(tokens)
         asked = Request((*request.prompt, *read), request.seed, drawn)
-        (one,) = engine.generate([asked], Sampling(1, stop_ids=stop))
+        (one,) = engine.generate([asked], TokenSampling(1, stop_ids=stop))
         tokens += one.tokens
         logprobs += one.logprobs
         if one.finish == "stop":
@@ -85,7 +85,7 @@ def test_phases_are_those_of_a_loop_over_tokens(loaded, engine, thinking, soluti
     rule = Rule(max_tokens=thinking + solution, solution=solution, ending=ENDING)
     phases = Phases.of(rule, MODEL, loaded.tokenizer)
     requests = requests_of(loaded)
-    sampling = Sampling(rule.max_tokens, stop_ids=(loaded.tokenizer.eos_token_id,))
+    sampling = TokenSampling(rule.max_tokens, stop_ids=(loaded.tokenizer.eos_token_id,))
     found = draw_phases(engine, requests, sampling, phases)
     kinds = set()
     for request, response in zip(requests, found, strict=True):
@@ -107,7 +107,7 @@ def test_a_mark_of_several_tokens_ends_thinking_with_its_last(loaded):
     phases = Phases.of(Rule(max_tokens=9, solution=3), model, loaded.tokenizer)
     assert phases.ending == ids(loaded, "so answer")
     tokens = ids(loaded, "a so answer \\boxed{ 1")
-    response = Response(tokens, (0.0,) * len(tokens), (0.0,) * len(tokens), "length", (0,))
+    response = Generation(tokens, (0.0,) * len(tokens), (0.0,) * len(tokens), "length", (0,))
     assert phases.thought((1,), response) == 3
     assert phases.go_on((1,), response) == (response, 1)
     assert phases.thought((1,), response.first(2)) is None
@@ -122,9 +122,9 @@ def test_answers_are_forced_out_of_what_a_response_read(loaded, engine):
     phases = Phases.of(Rule(max_tokens=14, solution=5, ending=ENDING), MODEL, loaded.tokenizer)
     stop = (loaded.tokenizer.eos_token_id,)
     requests = requests_of(loaded, 10)
-    responses = draw_phases(engine, requests, Sampling(14, stop_ids=stop), phases)
+    responses = draw_phases(engine, requests, TokenSampling(14, stop_ids=stop), phases)
     assert any(response.inserted for response in responses)
-    text, rule = ids(loaded, FORCING.text), Sampling(2, 0.0, stop_ids=stop)
+    text, rule = ids(loaded, FORCING.text), TokenSampling(2, 0.0, stop_ids=stop)
     cuts = [tuple(range(len(response.tokens))) for response in responses]
     found = force(engine, requests, responses, cuts, text, rule)
     for request, response, wanted, answers in zip(requests, responses, cuts, found, strict=True):
@@ -145,8 +145,8 @@ def test_an_answer_is_read_as_if_the_model_had_ended_its_thinking(loaded):
         ids(loaded, "\\boxed{ 3 }"),
     )
     tokens = (*thought, *solution)
-    response = Response(tokens, (), (), "length", (0,), (Inserted(len(thought), ending, turn=False),))
-    rollout = Rollout(Question("q", "", "3"), 0, Request((5,), 0), response)
+    response = Generation(tokens, (), (), "length", (0,), (Inserted(len(thought), ending, turn=False),))
+    rollout = Rollout(AskedQuestion("q", "", "3"), 0, Request((5,), 0), response)
     last = grader.text(response.sequence())
     assert last == grader.text((*thought, *ending, *solution))
     assert grader.read_whole(rollout, last).text == "3"
@@ -166,11 +166,11 @@ PARTS = Reward(
     parts=(
         Part(value=Correct(of="y")),
         Part(
-            value=Binary(fn="/", left=Given(of="y", field="thinking"), right=Number(value=9.0)),
+            value=Infix(fn="/", left=Given(of="y", field="thinking"), right=Constant(value=9.0)),
             on="thinking",
             weight=-0.5,
         ),
-        Part(value=Binary(fn="/", left=Length(of="y"), right=Number(value=9.0)), on="solution", weight=0.25),
+        Part(value=Infix(fn="/", left=Length(of="y"), right=Constant(value=9.0)), on="solution", weight=0.25),
     ),
 )
 
@@ -317,7 +317,7 @@ def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind):
 
 def test_segments_give_the_responses_of_one_call(loaded, engine):
     phases = Phases.of(Rule(max_tokens=14, solution=5, ending=ENDING), MODEL, loaded.tokenizer)
-    sampling = Sampling(14, stop_ids=(loaded.tokenizer.eos_token_id,))
+    sampling = TokenSampling(14, stop_ids=(loaded.tokenizer.eos_token_id,))
     generator = Generator(engine, loaded.tokenizer, sampling, phases=phases)
     requests = requests_of(loaded, 20)
     whole = draw_phases(engine, requests, sampling, phases)

@@ -5,19 +5,28 @@ from dataclasses import replace
 import pytest
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.expression import Aggregate, Bare, Binary, Correct, Forced, Length, Name, Number, Own
+from reodsl.ir.expression import (
+    Aggregate,
+    Bare,
+    Constant,
+    Correct,
+    ForcedAnswer,
+    Infix,
+    Length,
+    Own,
+    Variable,
+)
 from reodsl.ir.model import Forcing
-from reodsl.ir.reward import Budgets, Dense, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, DenseReward, QuestionBudgets, Reward, Steps
 from runners.answers import answer_after_forcing
 from runners.conversations import EarlierTurn
-from runners.engine.protocol import Forced as ForcedAnswer
-from runners.engine.protocol import Inserted, Response, Sampling
+from runners.engine.protocol import ForcedTokens, Generation, Inserted, TokenSampling
 from runners.models.tokenizer import word_tokenizer
 from runners.own.function import FailedRow
 from runners.rewards.vectorise import vectorise
 from runners.rollout import grader as generator_module
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
-from runners.rollout.questions import Question, Reference
+from runners.rollout.questions import AskedQuestion, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
 from runners.train.rollouts import RolloutSampler, sample_step
 from runners.verify import Thinking, Verdict, make_verifier
@@ -41,7 +50,7 @@ class ScriptedEngine:
     def generate(self, requests, sampling, ahead=None, ended=None):
         self.calls.append(("generate", [r.seed for r in requests], sampling))
         found = [ids(text) for text in self.texts]
-        responses = [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", (0,)) for t in found]
+        responses = [Generation(t, (0.0,) * len(t), (0.0,) * len(t), "stop", (0,)) for t in found]
         for number, cuts in self.tells:
             ended(number, responses[number], {cut: ids(self.forced[number, cut]) for cut in cuts})
         return responses
@@ -49,7 +58,7 @@ class ScriptedEngine:
     def force(self, requests, responses, cuts, forcing, sampling):
         self.calls.append(("force", [tuple(own) for own in cuts], tuple(forcing), sampling))
         return [
-            [ForcedAnswer(cut, ids(self.forced[number, cut])) for cut in own]
+            [ForcedTokens(cut, ids(self.forced[number, cut])) for cut in own]
             for number, own in enumerate(cuts)
         ]
 
@@ -63,7 +72,7 @@ class ScriptedEngine:
 def reward(value, split=None):
     if split is None:
         return Reward(name="r", outcome=value)
-    return Reward(name="r", dense=Dense(split=split, var="L", value=value))
+    return Reward(name="r", dense=DenseReward(split=split, var="L", value=value))
 
 
 def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
@@ -71,7 +80,7 @@ def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
     verifier = verifier or make_verifier("exact")
     grader = Grader(verifier, TOKENIZER, (STOP,), forcing=forcing, thinking=thinking, prefixes=True)
     base = {
-        "generator": Generator(engine, TOKENIZER, Sampling(20, stop_ids=(STOP,)), forcing),
+        "generator": Generator(engine, TOKENIZER, TokenSampling(20, stop_ids=(STOP,)), forcing),
         "grader": grader,
         "ahead": GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
         "rollouts": 2,
@@ -84,13 +93,13 @@ def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
     return RolloutSampler(**(base | changes))
 
 
-QUESTION = Question("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
+QUESTION = AskedQuestion("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
 RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"]
 
 
 def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
     found = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
     kind, cuts, forcing, sampling = engine.calls[1]
     assert (kind, cuts, forcing) == ("force", [(2, 5), (2, 5)], ids("so \\boxed{"))
@@ -118,7 +127,7 @@ class Scripted:
 
 def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kept():
     """A fine that is not worked out is no prize: the term counts as 0, and the reward is the lowest of the step."""
-    rule = reward(Binary(fn="-", left=Correct(of="y"), right=Own(function="style.py:fine", of="y")))
+    rule = reward(Infix(fn="-", left=Correct(of="y"), right=Own(function="style.py:fine", of="y")))
     failed = FailedRow("timeout", problem("E0744", "it took\n\x1b[2Jmore", where="/home/style.py:3"))
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
@@ -133,7 +142,7 @@ def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kep
 
 
 def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded():
-    rule = reward(Binary(fn="+", left=Own(function="style.py:score", of="y"), right=Correct(of="y")))
+    rule = reward(Infix(fn="+", left=Own(function="style.py:score", of="y"), right=Correct(of="y")))
     function = Scripted([0.25, -2.0])
     made = sampler(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
     question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
@@ -149,7 +158,7 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
 
 
 def test_a_cut_cannot_depend_on_what_a_function_of_the_users_gives():
-    rule = reward(Forced(of="y", cut=Own(function="style.py:score", of="y")))
+    rule = reward(ForcedAnswer(of="y", cut=Own(function="style.py:score", of="y")))
     with pytest.raises(Problem) as caught:
         sample_step(sampler(ScriptedEngine(RESPONSES, {}), rule, (20,)), [QUESTION], 0)
     assert caught.value.diagnostics[0].code == "E0921"
@@ -164,13 +173,13 @@ def test_nothing_is_forced_for_a_reward_that_does_not_ask():
 
 def test_bare_prefixes_are_graded_without_the_engine():
     engine = ScriptedEngine(RESPONSES, {})
-    rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
+    rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
     found = sample_step(sampler(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert (found.bare.keys // found.bare.width).tolist() == [0, 0, 1, 1, 1]
     assert (found.bare.keys % found.bare.width).tolist() == [3, 4, 3, 4, 8]
     assert not found.bare.values.any()
-    late = reward(Bare(of="y", cut=Binary(fn="-", left=Length(of="y"), right=Number(value=1))))
+    late = reward(Bare(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
     assert sample_step(
         sampler(ScriptedEngine(RESPONSES, {}), late, (20,)), [QUESTION], 0
     ).bare.values.tolist() == [
@@ -194,7 +203,7 @@ THOUGHTS = ["<think> a \\boxed{ 7 } wait", "a \\boxed{ 7 } </think> b \\boxed{ 7
 )
 def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, right, prefixes):
     engine = ScriptedEngine(THOUGHTS, {(0, 2): "7 }", (1, 2): "7 }", (0, 5): "7 }", (1, 5): "8 }"})
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5), l_max=20))
     made = sampler(engine, rule, (2, 5, 20), thinking=thinking)
     engine.tells = ((0, (2, 5)), (1, (2, 5))) if early else ()
     found = sample_step(made, [replace(QUESTION, prompt=ids(asked))], 4)
@@ -208,12 +217,12 @@ def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeyp
     """By what that turn holds until then, and after the turns before it; a turn that begins has said nothing."""
     texts = ["a \\boxed{ 8 } <eos> b \\boxed{ 7 } so <eos>", "a \\boxed{ 7 } <eos> b so <eos>"]
     responses = [
-        Response(own, (0.0,) * len(own), (0.0,) * len(own), "stop", (0,), (Inserted(5, ids("wait a")),))
+        Generation(own, (0.0,) * len(own), (0.0,) * len(own), "stop", (0,), (Inserted(5, ids("wait a")),))
         for own in map(ids, texts)
     ]
     turns = [(EarlierTurn("a", (), (said,)),) for said in ("x", "y")]
     monkeypatch.setattr(generator_module, "converse", lambda *_: (responses, turns))
-    rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 5, 9), l_max=20))
+    rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 5, 9), l_max=20))
     made = sampler(ScriptedEngine([], {}), rule, (3, 4, 5, 9, 20), talk=object())
     judge, graded = made.grader.verifier, []
     monkeypatch.setattr(type(judge), "grade", recorded(type(judge).grade, graded))
@@ -235,12 +244,12 @@ def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeyp
 
 def test_an_answer_forced_within_a_turn_comes_after_the_turns_before_it(monkeypatch):
     own = ids("a b <eos> b a wait so <eos>")
-    response = Response(own, (), (), "stop", (0,), (Inserted(3, ids("wait")), Inserted(5, ids("wait"))))
+    response = Generation(own, (), (), "stop", (0,), (Inserted(3, ids("wait")), Inserted(5, ids("wait"))))
     turns = (EarlierTurn("a b", (), ("x",)), EarlierTurn("b a", (), ("y",)))
     monkeypatch.setattr(generator_module, "converse", lambda *_: ([response] * 2, [turns] * 2))
-    answers = [ForcedAnswer(cut, ids("7 }")) for cut in (2, 3, 6)]
+    answers = [ForcedTokens(cut, ids("7 }")) for cut in (2, 3, 6)]
     monkeypatch.setattr(generator_module, "force", lambda *_: [answers, []])
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 3, 6), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 3, 6), l_max=20))
     made, graded = sampler(ScriptedEngine([], {}), rule, (2, 3, 6, 20), talk=object()), []
     judge = type(made.grader.verifier)
     monkeypatch.setattr(judge, "grade", recorded(judge.grade, graded))
@@ -258,7 +267,9 @@ def recorded(grade, answers):
 
 
 def test_reasoning_steps_give_each_response_its_own_places():
-    rule = reward(Forced(of="y", cut=Name(name="L")), Steps(separator=" } ", keywords=("wait",), l_max=20))
+    rule = reward(
+        ForcedAnswer(of="y", cut=Variable(name="L")), Steps(separator=" } ", keywords=("wait",), l_max=20)
+    )
     engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
     found = sample_step(sampler(engine, rule), [QUESTION], 0)
     assert engine.calls[1][1] == [(), (4,)]
@@ -269,7 +280,7 @@ def test_reasoning_steps_give_each_response_its_own_places():
 @pytest.mark.parametrize("own", [False, True])
 def test_splits_past_a_responses_end_are_left_out(own):
     """The first response has 8 tokens and the second 9; of budgets for all, and of a question's own."""
-    value = Forced(of="y", cut=Name(name="L"))
+    value = ForcedAnswer(of="y", cut=Variable(name="L"))
     split = Budgets(budgets=(2, 8, 12), l_max=20, reached=True)
     if own:
         split = QuestionBudgets(rollouts=("a",), l_max=20, reached=True)
@@ -284,7 +295,7 @@ def test_splits_past_a_responses_end_are_left_out(own):
 
 def test_a_metric_and_an_outcome_force_at_their_splits():
     """One number a response: the mean over budgets of whether the forced answer is right."""
-    mean = Aggregate(fn="mean", var="M", over="splits", value=Forced(of="y", cut=Name(name="M")))
+    mean = Aggregate(fn="mean", var="M", over="splits", value=ForcedAnswer(of="y", cut=Variable(name="M")))
     rule = Reward(name="r", outcome=mean, split=Budgets(budgets=(4,), l_max=20))
     engine = ScriptedEngine(RESPONSES, {(0, 4): "8", (1, 4): "7"})
     found = sample_step(sampler(engine, rule, places=(4, 20)), [QUESTION], 0)
@@ -306,7 +317,7 @@ def test_draws_depend_on_seed_step_question_and_rollout_alone():
 
 
 def test_reference_and_own_budgets_follow_the_question():
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(4,), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(4,), l_max=20))
     made = sampler(
         ScriptedEngine(RESPONSES, {(0, 3): "7", (1, 3): "7"}),
         rule,
@@ -384,7 +395,7 @@ class Noting:
 )
 def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, most):
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
     plain = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
     verifier = Noting()
     engine.tells = tells
@@ -421,7 +432,7 @@ def test_a_share_of_answers_is_of_eight_responses_that_ended_or_more(ended, shar
 
 def test_answers_that_were_never_judged_are_counted():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "8 }", (1, 2): "7 }"})
-    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 12), l_max=20))
+    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 12), l_max=20))
     found = sample_step(sampler(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
     # One forced answer, and the first box of the second response.
     assert found.unsettled == (("timeout: slow",), ("timeout: slow",))

@@ -7,14 +7,14 @@ from reodsl.ir.expression import (
     STEP,
     TRACK,
     Aggregate,
-    Binary,
-    Call,
+    Constant,
     Correct,
+    FunctionCall,
     History,
     If,
+    Infix,
     Length,
-    Name,
-    Number,
+    Variable,
 )
 from reodsl.ir.reward import Reward, Track
 from reodsl.ir.training import Batch, Monitor
@@ -22,36 +22,40 @@ from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
 from tests.train.test_train import ppo, same
 
-USUAL = History(fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Number(value=20))
-LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Number(value=0.75))
-WARM = Call(fn="min", args=(Number(value=1), Binary(fn="/", left=Name(name=STEP), right=Number(value=4))))
-HALF = Number(value=0.5)
-EASED = Binary(
+USUAL = History(fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Constant(value=20))
+LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
+WARM = FunctionCall(
+    fn="min", args=(Constant(value=1), Infix(fn="/", left=Variable(name=STEP), right=Constant(value=4)))
+)
+HALF = Constant(value=0.5)
+EASED = Infix(
     fn="+",
-    left=Binary(fn="*", left=HALF, right=Name(name=f"{TRACK}eased")),
-    right=Binary(fn="*", left=HALF, right=History(fn="mean", var="z", over="steps", value=Length(of="z"))),
+    left=Infix(fn="*", left=HALF, right=Variable(name=f"{TRACK}eased")),
+    right=Infix(fn="*", left=HALF, right=History(fn="mean", var="z", over="steps", value=Length(of="z"))),
 )
-WITHIN = Binary(
+WITHIN = Infix(
     fn="and",
-    left=Binary(fn="<=", left=Length(of="y"), right=Name(name=f"{TRACK}usual")),
-    right=Binary(fn="<=", left=Length(of="y"), right=Name(name=f"{TRACK}limit")),
+    left=Infix(fn="<=", left=Length(of="y"), right=Variable(name=f"{TRACK}usual")),
+    right=Infix(fn="<=", left=Length(of="y"), right=Variable(name=f"{TRACK}limit")),
 )
-BONUS = Binary(
-    fn="*", left=Name(name=f"{TRACK}warm"), right=If(test=WITHIN, then=Number(value=1), other=Number(value=0))
+BONUS = Infix(
+    fn="*",
+    left=Variable(name=f"{TRACK}warm"),
+    right=If(test=WITHIN, then=Constant(value=1), other=Constant(value=0)),
 )
-BEFORE = Aggregate(fn="mean", var="z", over="history", value=Length(of="z"), empty=Number(value=8))
+BEFORE = Aggregate(fn="mean", var="z", over="history", value=Length(of="z"), empty=Constant(value=8))
 REWARD = Reward(
     name="",
-    outcome=Binary(
+    outcome=Infix(
         fn="+",
-        left=Binary(fn="+", left=Correct(of="y"), right=BONUS),
-        right=Binary(fn="/", left=BEFORE, right=Length(of="y")),
+        left=Infix(fn="+", left=Correct(of="y"), right=BONUS),
+        right=Infix(fn="/", left=BEFORE, right=Length(of="y")),
     ),
     tracks=(
         Track(name="usual", value=USUAL),
         Track(name="limit", value=LIMIT),
         Track(name="warm", value=WARM),
-        Track(name="eased", value=EASED, start=Number(value=16)),
+        Track(name="eased", value=EASED, start=Constant(value=16)),
     ),
 )
 STEPS, EVERY = 5, 2

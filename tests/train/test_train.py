@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Data
-from reodsl.ir.expression import Binary, Correct, Given, Length, Number
+from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
@@ -23,7 +23,7 @@ from runners.models.folder import load
 from runners.train import ppo_stage
 from runners.train import run as module
 from runners.train.rollouts import sample_step
-from runners.verify import Answer, ExactVerifier, final_answer, make_verifier
+from runners.verify import Claim, ExactVerifier, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, Stopped
 
@@ -203,7 +203,7 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
             row, question, response = next(rows), rollout.question, rollout.response
             assert (row["question"], row["rollout"]) == (question.id, number % 3)
             texts = [tokenizer.decode(response.tokens[:n]) for n in range(len(response.tokens) + 1)]
-            answers = [Answer(final_answer(text), question.gold, "") for text in texts]
+            answers = [Claim(final_answer(text), question.gold, "") for text in texts]
             held = False
             told = dict(zip(row["bare_cuts"], row["bare"], strict=True))
             for n, verdict in enumerate(verifier.grade(answers)):
@@ -328,10 +328,10 @@ def test_a_reference_is_read_by_question(bench, refusal):
             ppo(
                 Reward(
                     name="",
-                    outcome=Binary(
+                    outcome=Infix(
                         fn="/",
-                        left=Number(value=0),
-                        right=Binary(fn="-", left=Length(of="y"), right=Length(of="y")),
+                        left=Constant(value=0),
+                        right=Infix(fn="-", left=Length(of="y"), right=Length(of="y")),
                     ),
                 ),
                 forcing=None,

@@ -14,10 +14,10 @@ from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Lora, Loss, Optimizer, Ppo, Sampling
 from runners.draws import permutation, purpose
-from runners.engine.protocol import Request, Response
+from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
-from runners.rollout.questions import Question
+from runners.rollout.questions import AskedQuestion
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.adapters import adapt, merge_state
@@ -60,7 +60,7 @@ def experience(model, temperature=1.0):
         own = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, torch.tensor(tokens)[:, None])
         logprobs = tuple(float(x) for x in own.squeeze(1))
         requests.append(Request(prompt, number))
-        responses.append(Response(tokens, logprobs, logprobs, "stop", (0,)))
+        responses.append(Generation(tokens, logprobs, logprobs, "stop", (0,)))
     shape = (QUESTIONS, ROLLOUTS)
     correct = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]], dtype=float)
     length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(shape)
@@ -69,7 +69,10 @@ def experience(model, temperature=1.0):
     names = tuple(f"q{i}" for i in range(QUESTIONS))
     rollouts = tuple(
         Rollout(
-            Question(names[number // ROLLOUTS], "", "1", prompt=request.prompt), number, request, response
+            AskedQuestion(names[number // ROLLOUTS], "", "1", prompt=request.prompt),
+            number,
+            request,
+            response,
         )
         for number, (request, response) in enumerate(zip(requests, responses, strict=True))
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Final, LastNumber
-from runners.verify import Answer, make_verifier, read_answer
+from runners.verify import Claim, make_verifier, read_answer
 from runners.verify.answer import Verifier
 
 FOLDER = Path(__file__).parent
@@ -40,7 +40,7 @@ def verifiers() -> Iterator[dict[str, Verifier]]:
 def graded(verifier: Verifier, readers: tuple[AnswerReader, ...], rows: Rows) -> list[bool]:
     """Return whether each row is graded right."""
     verdicts = verifier.grade(
-        [Answer(read_answer(readers, text) if readers else text, gold) for gold, text, _ in rows]
+        [Claim(read_answer(readers, text) if readers else text, gold) for gold, text, _ in rows]
     )
     assert all(verdict.unsettled is None for verdict in verdicts)
     return [verdict.correct for verdict in verdicts]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.verify import Answer, make_verifier
+from runners.verify import Claim, make_verifier
 
 TABLE = Path(__file__).with_name("graded.txt")
 ACCEPTED = 0.99
@@ -48,7 +48,7 @@ def test_right_answers_are_accepted_and_wrong_ones_are_not() -> None:
     every = list(rows())
     verifier = make_verifier("math", seconds=20.0)
     try:
-        verdicts = verifier.grade([Answer(row.text, row.gold) for row in every])
+        verdicts = verifier.grade([Claim(row.text, row.gold) for row in every])
     finally:
         verifier.close()
     assert all(verdict.unsettled is None for verdict in verdicts)

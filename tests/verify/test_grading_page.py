@@ -9,7 +9,7 @@ import pytest
 from math_verify import parse, verify
 
 from reodsl.ir.data import Boxed, Final, LastNumber
-from runners.verify import Answer, Thinking, make_verifier, read_answer
+from runners.verify import Claim, Thinking, make_verifier, read_answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRADING.md"
 ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (right|wrong) \| (right|wrong) \|$", re.MULTILINE)
@@ -25,7 +25,7 @@ def test_the_page_tells_where_math_verify_alone_would_decide_otherwise() -> None
     assert len(rows) >= 12
     verifier = make_verifier("math", seconds=20.0)
     try:
-        verdicts = verifier.grade([Answer(answer, gold) for gold, answer, _, _ in rows])
+        verdicts = verifier.grade([Claim(answer, gold) for gold, answer, _, _ in rows])
     finally:
         verifier.close()
     for (gold, answer, here, there), verdict in zip(rows, verdicts, strict=True):
@@ -72,7 +72,7 @@ def by_mode() -> str:
         verifier = make_verifier(kind, seconds=20.0)
         try:
             pairs = zip(answers, SHAPES, strict=True)
-            verdicts = verifier.grade([Answer(answer, gold) for answer, (gold, _) in pairs])
+            verdicts = verifier.grade([Claim(answer, gold) for answer, (gold, _) in pairs])
         finally:
             verifier.close()
         columns.append(["right" if verdict.correct else "wrong" for verdict in verdicts])

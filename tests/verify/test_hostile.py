@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from runners.sandbox.workers import wall_seconds
-from runners.verify import Answer, PooledVerifier, Verdict, make_verifier
+from runners.verify import Claim, PooledVerifier, Verdict, make_verifier
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("hostile.json").read_text())
 MEMORY_MIB = 1024
@@ -28,8 +28,8 @@ def build(parts: str | list[str | list[Any]]) -> str:
     return "".join(part if isinstance(part, str) else part[0] * part[1] for part in parts)
 
 
-def answers(rows: list[dict[str, Any]]) -> list[Answer]:
-    return [Answer(build(row["text"]), build(row["gold"])) for row in rows]
+def answers(rows: list[dict[str, Any]]) -> list[Claim]:
+    return [Claim(build(row["text"]), build(row["gold"])) for row in rows]
 
 
 def grade(

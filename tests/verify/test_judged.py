@@ -20,12 +20,12 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Judge
 from runners.remote import RefusedReply
-from runners.verify import SEPARATOR, Answer, open_verifier
+from runners.verify import SEPARATOR, Claim, open_verifier
 from runners.verify.judged import LONGEST_ANSWER, Chat, ChatReply, JudgeVerifier, message_of, verdict_of
 from tests.judging import completion, served
 
-ANSWERS = [Answer("four", "4", question="2 + 2?"), Answer("five", "4", question="2 + 2?")]
-ANSWERS += [Answer("four", "4", question="2 + 2?"), Answer("  ", "4", question="2 + 2?")]
+ANSWERS = [Claim("four", "4", question="2 + 2?"), Claim("five", "4", question="2 + 2?")]
+ANSWERS += [Claim("four", "4", question="2 + 2?"), Claim("  ", "4", question="2 + 2?")]
 
 
 def says(request: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def test_a_run_that_goes_on_asks_for_nothing_again(tmp_path: Path) -> None:
         (kept,) = (tmp_path / "judged").iterdir()
         # A crash cut its last line off.
         kept.write_text(kept.read_text() + '{"asked": "')
-        more = [*ANSWERS, Answer("six", "4", question="2 + 2?")]
+        more = [*ANSWERS, Claim("six", "4", question="2 + 2?")]
         again = JudgeVerifier(judge(server.address, seconds=9.0, at_once=1), tmp_path).grade(more)
         assert [each.correct for each in again[:4]] == [each.correct for each in before]
         assert [each.status for each in again] == ["cached", "cached", "cached", "fast", "checked"]
@@ -76,7 +76,7 @@ def test_a_run_that_goes_on_asks_for_nothing_again(tmp_path: Path) -> None:
 
 
 def test_no_more_are_asked_at_once_than_may_be(tmp_path: Path) -> None:
-    many = [Answer(f"number {n}", "4", question="2 + 2?") for n in range(12)]
+    many = [Claim(f"number {n}", "4", question="2 + 2?") for n in range(12)]
     gate = threading.Barrier(3, timeout=60)
 
     def meet(request: dict[str, Any]) -> str:
@@ -123,7 +123,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_answer_ends_its_own_string_or_opens_a_turn(text: str) -> None:
-    message = message_of(Answer(text, text, question=text, meta=json.dumps({"rubric": text})), ["rubric"])
+    message = message_of(Claim(text, text, question=text, meta=json.dumps({"rubric": text})), ["rubric"])
     for mark in ("<|", "<｜", "</", "<<", "<end", "[INST", "[/INST"):
         assert mark not in message
     shown = text.encode("utf-8", "replace").decode()
@@ -133,7 +133,7 @@ def test_no_answer_ends_its_own_string_or_opens_a_turn(text: str) -> None:
 
 
 def test_a_judge_sees_the_references_and_the_metadata_that_is_named() -> None:
-    answer = Answer("4", SEPARATOR.join(("4", "four")), '{"rubric": "be kind", "secret": 1}', "2 + 2?")
+    answer = Claim("4", SEPARATOR.join(("4", "four")), '{"rubric": "be kind", "secret": 1}', "2 + 2?")
     assert json.loads(message_of(answer, ["rubric", "none"])) == {
         "question": "2 + 2?",
         "references, of which one is enough": ["4", "four"],
@@ -274,7 +274,7 @@ def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: P
         answer = json.loads(request["messages"][1]["content"])["answer"]
         return {"mumble": "maybe", "huge": (400, "too long")}.get(answer, "yes")
 
-    answers = [Answer(text, "4", question="2 + 2?") for text in ("four", "mumble", "huge")]
+    answers = [Claim(text, "4", question="2 + 2?") for text in ("four", "mumble", "huge")]
     with served(some) as server:
         strict = JudgeVerifier(judge(server.address, at_once=1), tmp_path)
         with pytest.raises(Problem, match="says neither"):
@@ -283,7 +283,7 @@ def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: P
         lax = JudgeVerifier(judge(server.address, at_once=1, unclear="wrong"), tmp_path)
         with pytest.raises(Problem, match="refuses the request"):
             lax.grade(answers[2:])
-        verdicts = lax.grade([*answers[:2], Answer("4", "4", question="2 + 2?"), *answers[2:]])
+        verdicts = lax.grade([*answers[:2], Claim("4", "4", question="2 + 2?"), *answers[2:]])
         assert len(server.requests) == before + 3
     assert [each.correct for each in verdicts] == [True, False, True, False]
     assert [each.unsettled for each in verdicts] == [None, UNCLEAR, None, UNCLEAR]
@@ -292,7 +292,7 @@ def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: P
 def test_a_text_too_long_for_a_judge_is_not_sent(tmp_path: Path) -> None:
     with served(says) as server:
         (verdict,) = JudgeVerifier(judge(server.address), tmp_path).grade(
-            [Answer("x" * (LONGEST_ANSWER + 1), "4", question="2 + 2?")]
+            [Claim("x" * (LONGEST_ANSWER + 1), "4", question="2 + 2?")]
         )
     why = "failed: it has more than 32,000 characters, which no judge is asked to read"
     assert (verdict.correct, verdict.unsettled, server.requests) == (False, why, [])
@@ -300,7 +300,7 @@ def test_a_text_too_long_for_a_judge_is_not_sent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_task_costs_no_more_tokens_than_it_may_all_attempts_together(tmp_path: Path, counted: bool) -> None:
-    many = [Answer(f"number {n}", "4", question="2 + 2?") for n in range(6)]
+    many = [Claim(f"number {n}", "4", question="2 + 2?") for n in range(6)]
     with served(lambda request: (200, completion("no", tokens=100 if counted else None))) as server:
         limited = judge(server.address, at_once=1, most_tokens=250)
         for attempt in range(2):

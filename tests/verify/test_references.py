@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runners.verify import SEPARATOR, Answer, make_verifier
+from runners.verify import SEPARATOR, Claim, make_verifier
 from runners.verify.checks import unread
 from runners.verify.judge import expressions
 from tests.verify.test_graded import rows
@@ -90,8 +90,8 @@ def test_what_is_unread_is_right_for_its_own_text_alone() -> None:
     )
     verifier = make_verifier("math")
     try:
-        verdicts = verifier.grade([Answer(text, gold) for gold, text in others])
-        own = verifier.grade([Answer(gold, gold) for gold, _ in others])
+        verdicts = verifier.grade([Claim(text, gold) for gold, text in others])
+        own = verifier.grade([Claim(gold, gold) for gold, _ in others])
     finally:
         verifier.close()
     assert [verdict.correct for verdict in verdicts] == [False] * len(others)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from runners.verify.answer import LONGEST_KEPT, Answer, Verdict, VerdictCache
+from runners.verify.answer import LONGEST_KEPT, Claim, Verdict, VerdictCache
 
 RIGHT = Verdict(True, "checked")
 
 
 def test_the_reference_and_the_metadata_are_part_of_the_key() -> None:
     cache = VerdictCache(10)
-    cache.put(Answer("x", "y", "1"), RIGHT)
-    assert cache.kept(Answer("x", "y", "1")) == RIGHT
-    assert cache.kept(Answer("y", "x", "1")) is None
-    assert cache.kept(Answer("x", "y", "2")) is None
+    cache.put(Claim("x", "y", "1"), RIGHT)
+    assert cache.kept(Claim("x", "y", "1")) == RIGHT
+    assert cache.kept(Claim("y", "x", "1")) is None
+    assert cache.kept(Claim("x", "y", "2")) is None
 
 
 def test_the_oldest_leaves_first_and_a_hit_makes_young() -> None:
     cache = VerdictCache(2)
-    first, second, third = (Answer(str(n), "g") for n in range(3))
+    first, second, third = (Claim(str(n), "g") for n in range(3))
     cache.put(first, RIGHT)
     cache.put(second, RIGHT)
     cache.kept(first)
@@ -29,5 +29,5 @@ def test_the_oldest_leaves_first_and_a_hit_makes_young() -> None:
 
 def test_a_long_text_is_not_kept() -> None:
     cache = VerdictCache(2)
-    cache.put(Answer("x" * LONGEST_KEPT, "y"), RIGHT)
+    cache.put(Claim("x" * LONGEST_KEPT, "y"), RIGHT)
     assert len(cache) == 0

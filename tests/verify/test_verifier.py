@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.verify import SEPARATOR, Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
+from runners.verify import SEPARATOR, Claim, ExactVerifier, PooledVerifier, Verdict, make_verifier
 from runners.verify import checks as checks_module
 
 TOWER = "10^{10^{10^{10}}}"
@@ -70,13 +70,13 @@ def gone(pids: list[int], within: float = 20.0) -> bool:
 
 
 def test_verdicts_keep_the_order_of_the_answers(shared: PooledVerifier) -> None:
-    answers = [Answer(f"{n}x + {n}", f"{n % 3}(x+1)") for n in range(12)]
+    answers = [Claim(f"{n}x + {n}", f"{n % 3}(x+1)") for n in range(12)]
     assert [v.correct for v in shared.grade(answers)] == [n == n % 3 for n in range(12)]
     assert len(shared.checks.pids()) == 2
 
 
 def test_plain_answers_start_no_process(math: PooledVerifier) -> None:
-    verdicts = math.grade([Answer("6", "6"), Answer("5", "6"), Answer("", "6"), Answer("x", "x")])
+    verdicts = math.grade([Claim("6", "6"), Claim("5", "6"), Claim("", "6"), Claim("x", "x")])
     assert verdicts == [
         Verdict(True, "fast"),
         Verdict(False, "fast"),
@@ -88,19 +88,19 @@ def test_plain_answers_start_no_process(math: PooledVerifier) -> None:
 
 
 def test_an_answer_is_checked_once(math: PooledVerifier) -> None:
-    twice = [Answer("\\sqrt{4}/4", "0.5")] * 2
+    twice = [Claim("\\sqrt{4}/4", "0.5")] * 2
     assert [v.status for v in math.grade(twice)] == ["checked", "cached"]
     assert [v.status for v in math.grade(twice)] == ["cached", "cached"]
-    more = math.grade([*twice, Answer("1", "1")])
+    more = math.grade([*twice, Claim("1", "1")])
     assert [(v.correct, v.status) for v in more] == [(True, "cached"), (True, "cached"), (True, "fast")]
     assert math.checks.started == 1
 
 
 def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
     math = PooledVerifier("math", workers=2, seconds=0.5, memory_mib=1024, fast=True)
-    math.grade([Answer("x+1", "1+x"), Answer("x+2", "2+x")])
+    math.grade([Claim("x+1", "1+x"), Claim("x+2", "2+x")])
     workers = math.checks.pids()
-    verdicts = math.grade([Answer("x+3", "3+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
+    verdicts = math.grade([Claim("x+3", "3+x"), Claim(TOWER, "1"), Claim("2y", "y+y"), Claim(TOWER, "1")])
     assert [v.correct for v in verdicts] == [True, False, True, False]
     assert [v.status for v in verdicts] == ["checked", "timeout", "checked", "timeout"]
     # The check stopped itself: no worker had to be replaced.
@@ -111,12 +111,12 @@ def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
 @pytest.mark.usefixtures("light")
 def test_what_the_clock_ends_is_not_asked_again() -> None:
     math = PooledVerifier("math", workers=1, seconds=1.0, memory_mib=1024, fast=True)
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     (pid,) = math.checks.pids()
     os.kill(pid, signal.SIGSTOP)
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(False, "timeout")]
+    assert math.grade([Claim("x+2", "2+x")]) == [Verdict(False, "timeout")]
     assert gone([pid])
-    assert math.grade([Answer("x+3", "3+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+3", "3+x")]) == [Verdict(True, "checked")]
     assert math.checks.started == 2
     math.close()
 
@@ -125,7 +125,7 @@ def test_what_the_clock_ends_is_not_asked_again() -> None:
 def test_equal_answers_that_the_clock_ends_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
     monkeypatch.setattr(checks_module, "wall_seconds", lambda seconds: 0.3)
-    verdicts = math.grade([Answer(TOWER, "1"), Answer(TOWER, "1")])
+    verdicts = math.grade([Claim(TOWER, "1"), Claim(TOWER, "1")])
     assert verdicts == [Verdict(False, "timeout")] * 2
     assert math.checks.started == 1
     math.close()
@@ -133,11 +133,11 @@ def test_equal_answers_that_the_clock_ends_are_asked_once(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("light")
 def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) -> None:
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     (pid,) = math.checks.pids()
     os.kill(pid, signal.SIGKILL)
     assert gone([pid])
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
 @pytest.mark.usefixtures("light")
@@ -145,13 +145,13 @@ def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) ->
 def test_a_worker_that_somebody_ends_at_work_makes_no_answer_wrong(
     math: PooledVerifier, by: signal.Signals
 ) -> None:
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     (pid,) = math.checks.pids()
     # It stands still until its end, so that the answer is surely with it then.
     os.kill(pid, signal.SIGSTOP)
     ends = [by] if by == signal.SIGKILL else [by, signal.SIGCONT]
     threading.Timer(0.4, lambda: [os.kill(pid, end) for end in ends]).start()
-    answer = Answer("x+2", "2+x")
+    answer = Claim("x+2", "2+x")
     assert math.grade([answer]) == [Verdict(True, "checked")]
     assert math.grade([answer]) == [Verdict(True, "cached")]
     assert math.checks.started == 2
@@ -159,18 +159,18 @@ def test_a_worker_that_somebody_ends_at_work_makes_no_answer_wrong(
 
 @pytest.mark.usefixtures("light")
 def test_a_worker_that_dies_of_an_answer_fails_that_answer_only(math: PooledVerifier) -> None:
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     (pid,) = math.checks.pids()
     killer = threading.Timer(0.4, os.kill, (pid, signal.SIGXCPU))
     killer.start()
-    assert math.grade([Answer(TOWER, "1")]) == [Verdict(False, "failed")]
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim(TOWER, "1")]) == [Verdict(False, "failed")]
+    assert math.grade([Claim("x+2", "2+x")]) == [Verdict(True, "checked")]
     assert math.checks.started == 2
 
 
 def test_a_text_too_long_to_send_fails_without_a_process(math: PooledVerifier) -> None:
     assert (
-        math.grade([Answer("9" * 100_000, "1"), Answer("\U0001f600" * 10_000, "1")])
+        math.grade([Claim("9" * 100_000, "1"), Claim("\U0001f600" * 10_000, "1")])
         == [Verdict(False, "failed")] * 2
     )
     assert math.checks.pids() == []
@@ -179,7 +179,7 @@ def test_a_text_too_long_to_send_fails_without_a_process(math: PooledVerifier) -
 def test_a_worker_that_grew_makes_way_for_a_fresh_one() -> None:
     # Its packages alone take more than half of this limit.
     math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=100, fast=True)
-    answers = [Answer(f"x+{n}", f"{n}+x") for n in range(1, 4)]
+    answers = [Claim(f"x+{n}", f"{n}+x") for n in range(1, 4)]
     assert math.grade(answers) == [Verdict(True, "checked")] * 3
     assert math.checks.started == 3
     assert math.checks.pids() == []
@@ -266,11 +266,11 @@ def test_what_no_worker_says_is_a_failed_answer(
     )
     monkeypatch.setattr(checks_module, "WORKER", fake)
     math = PooledVerifier("math", workers=1, seconds=1.0, memory_mib=1024, fast=True)
-    (verdict,) = math.grade([Answer("x+1", "1+x")])
+    (verdict,) = math.grade([Claim("x+1", "1+x")])
     # The first of two verdicts was asked for, and is this answer's; the second belongs to none.
     assert verdict == (Verdict(True, "checked") if said == "two verdicts" else Verdict(False, "failed"))
     fake.write_text(honest)
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+2", "2+x")]) == [Verdict(True, "checked")]
     assert math.checks.started == 2
     math.close()
 
@@ -295,19 +295,19 @@ def test_a_scorer_may_read_and_import_at_any_time(tmp_path: Path) -> None:
 def test_grading_works_off_the_main_thread(shared: PooledVerifier) -> None:
     found: list[list[Verdict]] = []
     thread = threading.Thread(
-        target=lambda: found.append(shared.grade([Answer("x+1", "1+x"), Answer(TOWER, "1")]))
+        target=lambda: found.append(shared.grade([Claim("x+1", "1+x"), Claim(TOWER, "1")]))
     )
     thread.start()
     thread.join(30)
     assert [v.status for v in found[0]] == ["checked", "timeout"]
-    assert shared.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert shared.grade([Claim("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
 def test_threads_share_a_verifier(shared: PooledVerifier) -> None:
     found: dict[int, list[Verdict]] = {}
 
     def grade(n: int) -> None:
-        found[n] = shared.grade([Answer(f"{n}(x+{k})", f"{n}x+{n * k}") for k in range(3)])
+        found[n] = shared.grade([Claim(f"{n}(x+{k})", f"{n}x+{n * k}") for k in range(3)])
 
     threads = [threading.Thread(target=grade, args=(n,)) for n in range(2, 6)]
     for thread in threads:
@@ -319,12 +319,12 @@ def test_threads_share_a_verifier(shared: PooledVerifier) -> None:
 
 
 def grade_in_child(verifier: PooledVerifier, pipe: object) -> None:
-    statuses = [v.status for v in verifier.grade([Answer("x+5", "5+x")])]
+    statuses = [v.status for v in verifier.grade([Claim("x+5", "5+x")])]
     pipe.send((statuses, verifier.checks.pids()))  # type: ignore[attr-defined]
 
 
 def test_a_forked_process_starts_its_own_workers(math: PooledVerifier) -> None:
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     before = math.checks.pids()
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
@@ -335,7 +335,7 @@ def test_a_forked_process_starts_its_own_workers(math: PooledVerifier) -> None:
     assert statuses == ["checked"]
     assert not set(workers) & set(before)
     child.join(30)
-    assert math.grade([Answer("x+6", "6+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+6", "6+x")]) == [Verdict(True, "checked")]
     assert math.checks.pids() == before
 
 
@@ -374,39 +374,39 @@ def test_an_orphan_at_work_ends_by_itself() -> None:
 
 
 def test_closing_ends_the_workers_and_grading_starts_new_ones(math: PooledVerifier) -> None:
-    math.grade([Answer("x+1", "1+x")])
+    math.grade([Claim("x+1", "1+x")])
     pids = math.checks.pids()
     math.close()
     assert gone(pids)
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.grade([Claim("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
 def test_workers_that_cannot_start_are_one_clear_problem(refusal: Callable[..., None]) -> None:
     verifier = make_verifier("math", memory_mib=20)
     with pytest.raises(Problem) as caught:
-        verifier.grade([Answer("x+1", "1+x")])
+        verifier.grade([Claim("x+1", "1+x")])
     why = caught.value.diagnostics[0].message.partition("started: ")[2]
     assert why
     refusal("runs/E0741.txt", caught.value, (why, "WHY"), task="tiny.train.s1")
 
 
 def test_exact_grades_words_and_numbers() -> None:
-    answers = [Answer(" +7 ", "7"), Answer("north  east", "north east"), Answer("x+1", "1+x"), Answer("", "")]
+    answers = [Claim(" +7 ", "7"), Claim("north  east", "north east"), Claim("x+1", "1+x"), Claim("", "")]
     verifier = make_verifier("exact")
     assert isinstance(verifier, ExactVerifier)
     assert [v.correct for v in verifier.grade(answers)] == [True, True, False, False]
 
 
 def test_mathematics_does_not_read_what_a_package_says_of_its_question(shared: PooledVerifier) -> None:
-    assert shared.grade([Answer("1+x", "x+1", '{"task": "sums"}')]) == [Verdict(True, "checked")]
+    assert shared.grade([Claim("1+x", "x+1", '{"task": "sums"}')]) == [Verdict(True, "checked")]
 
 
 def test_any_of_several_references_will_do(shared: PooledVerifier) -> None:
     several = SEPARATOR.join(["1", "1+x", "\\boxed{7}"])
-    answers = [Answer(text, several) for text in ("7", "x+1", "3", "1")]
+    answers = [Claim(text, several) for text in ("7", "x+1", "3", "1")]
     assert [v.correct for v in shared.grade(answers)] == [True, True, False, True]
     assert [v.correct for v in make_verifier("exact").grade(answers)] == [True, False, False, True]
-    assert shared.grade([Answer(TOWER, several)]) == [Verdict(False, "timeout")]
+    assert shared.grade([Claim(TOWER, several)]) == [Verdict(False, "timeout")]
 
 
 def test_an_unknown_verifier_is_a_problem() -> None:
@@ -420,7 +420,7 @@ def test_a_large_parent_keeps_its_workers() -> None:
     held[::4096] = b"x" * len(held[::4096])
     with_large_parent = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
     for n in (1, 2, 3):
-        with_large_parent.grade([Answer(f"x+{n}", f"{n}+x")])
+        with_large_parent.grade([Claim(f"x+{n}", f"{n}+x")])
     assert with_large_parent.checks.started == 1
     with_large_parent.close()
     assert len(held) == 700 * 2**20

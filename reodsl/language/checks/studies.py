@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.base import Node
-from reodsl.ir.expression import Call, Forced, Given, History, Number
+from reodsl.ir.expression import Constant, ForcedAnswer, FunctionCall, Given, History
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
@@ -268,11 +268,11 @@ def check_measures(case: StudyCase) -> Iterator[Diagnostic]:
 
 def _check_measured(name: str, nodes: Sequence[Node], suite: Record, at: Span) -> Diagnostic | None:
     """Return what keeps a suite's responses from being measured so."""
-    cuts = [each.cut for each in nodes if isinstance(each, Forced)]
+    cuts = [each.cut for each in nodes if isinstance(each, ForcedAnswer)]
     if cuts and _is_gridless(suite):
         return _report_gridless("E0609", f"`{name}` is over budgets", suite, at, "forced answers")
     grid, samples = sort_grid(suite), suite.data("samples")
-    missing = [cut.value for cut in cuts if isinstance(cut, Number) and cut.value not in grid]
+    missing = [cut.value for cut in cuts if isinstance(cut, Constant) and cut.value not in grid]
     if missing and grid:
         message = f"`{name}` cuts at {missing[0]:g} tokens, and `{suite.name}` forces no answers there"
         near = min(grid, key=lambda budget: abs(budget - missing[0]))
@@ -283,7 +283,7 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, at: Span) -
     draws += [
         each.args[1].value
         for each in nodes
-        if isinstance(each, Call) and each.fn == "choose" and isinstance(each.args[1], Number)
+        if isinstance(each, FunctionCall) and each.fn == "choose" and isinstance(each.args[1], Constant)
     ]
     if samples is not None and max(draws, default=0) > samples:
         message = (

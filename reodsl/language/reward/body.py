@@ -17,16 +17,16 @@ from reodsl.ir.expression import (
     Bare,
     Correct,
     Expression,
-    Forced,
+    ForcedAnswer,
     Given,
     History,
     Length,
-    Name,
     Own,
-    Tokens,
+    TokenRun,
+    Variable,
 )
 from reodsl.ir.expression import walk as walk_expression
-from reodsl.ir.reward import Earner, Let, Metric, Part, Track
+from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
@@ -76,7 +76,7 @@ class TypedReward:
     split: Record | None
     uses: set[str]
     cuts: list[tuple[float, Span]]
-    lets: list[Let] = field(default_factory=list)
+    lets: list[NamedValue] = field(default_factory=list)
     tracks: list[Track] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
     outcome: Expression | None = None
@@ -114,7 +114,7 @@ def type_reward(
 class TypedMeasure:
     """A measure that was found sound: its lets in order, and its value."""
 
-    lets: tuple[Let, ...]
+    lets: tuple[NamedValue, ...]
     value: Typed
 
     @property
@@ -132,7 +132,7 @@ def type_measure(
     def read() -> TypedMeasure:
         env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic, at=at)
         body = Body(ctx, scope, env, measures=True, track="")
-        lets, values = list[Let](), list[Typed]()
+        lets, values = list[NamedValue](), list[Typed]()
         for item in record.body.items:
             match item:
                 case tree.Let():
@@ -144,7 +144,7 @@ def type_measure(
                     ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
         _report_unread(ctx, record)
         if not values or not any(
-            isinstance(each, (History, Name)) for each in walk_expression(values[0].data)
+            isinstance(each, (History, Variable)) for each in walk_expression(values[0].data)
         ):
             helps = "end it in a number of means: `mean(correct(z) for z in arm)`"
             name = record.item.name
@@ -211,7 +211,7 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: b
             value = _type_dense(body, item)
             so_far.dense = value.data
             so_far.values.append((value, item.body.span))
-        case tree.Setting(name=tree.Ident(name), op="="):
+        case tree.Assignment(name=tree.Ident(name), op="="):
             body.env.broken.add(name)
             helps = f"write `let {name} = …`"
             if last and not so_far.ends:
@@ -266,7 +266,7 @@ def _define_function(body: Body, item: tree.Let) -> None:
         raise Failed
 
 
-def define_let(body: Body, item: tree.Let, lets: list[Let]) -> None:
+def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
     """Take a let into the names of the body. Raises `Failed`."""
     env, name = body.env, item.name.name
     if item.params is not None:
@@ -279,7 +279,7 @@ def define_let(body: Body, item: tree.Let, lets: list[Let]) -> None:
         raise Failed
     canonical = f"let{len(lets) + 1}"
     env.values[name] = name_value(body, canonical, value)
-    lets.append(Let.model_construct(name=canonical, value=value.data, written=name))
+    lets.append(NamedValue.model_construct(name=canonical, value=value.data, written=name))
     if not free:
         raise Failed
 
@@ -297,7 +297,7 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
     if value is None:
         env.broken.add(name)
         raise Failed
-    if not any(isinstance(each, (History, Name)) for each in walk_expression(value.data)):
+    if not any(isinstance(each, (History, Variable)) for each in walk_expression(value.data)):
         env.broken.add(name)
         body.ctx.fail(
             "E0313",
@@ -305,7 +305,9 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
             item.span,
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
-    env.values[name] = Typed(Name(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition)
+    env.values[name] = Typed(
+        Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition
+    )
     begun = start.data if start is not None else None
     tracks.append(Track.model_construct(name=name, value=value.data, start=begun))
     if not free:
@@ -331,7 +333,7 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     moved = replace(written, args=tuple(arg for arg in written.args if arg is not at))
 
     def type_from(low: float, high: float, ctx: Context) -> Typed:
-        before = Typed(Name(name=f"{TRACK}{name}"), start.unit, low, high)
+        before = Typed(Variable(name=f"{TRACK}{name}"), start.unit, low, high)
         return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
@@ -358,7 +360,7 @@ def _define_metric(body: Body, item: tree.Decl, metrics: list[Metric]) -> None:
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
-    lets, units = list[Let](), dict[Span, Dimension]()
+    lets, units = list[NamedValue](), dict[Span, Dimension]()
     with suppress(Failed):
         env, scope = make_environment(ctx, record, RewardNames(), symbolic=True)
         body = Body(ctx, scope, env)
@@ -406,7 +408,7 @@ def _report_unread(ctx: Context, reward: Definition) -> None:
             )
 
 
-def _count_names(node: tree.Block | tree.Decl) -> Counter[str]:
+def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
     return Counter(each.name for each in walk(node) if isinstance(each, tree.Name))
 
 
@@ -414,7 +416,7 @@ def _type_dense(body: Body, part: tree.Dense) -> Typed:
     """Return the value of a line. Raises `Failed`."""
     if body.splits.broken:
         raise Failed
-    variable = Typed(Name(name="L"), TOKENS, 1.0, body.splits.high)
+    variable = Typed(Variable(name="L"), TOKENS, 1.0, body.splits.high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = type_expression(inner, part.body)
     _check_plain(body.ctx, value, part.body.span)
@@ -565,7 +567,7 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
                 if len(numbers) == 2:
                     low, high = numbers
         # No name of the language begins so.
-        open_name = Name(name=f"?{param.name.name}")
+        open_name = Variable(name=f"?{param.name.name}")
         env.values[param.name.name] = Typed(open_name, read_unit(type_), low, high, open=True)
     elif type_ is not None:
         env.others[param.name.name] = None
@@ -600,7 +602,9 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
     if (
         not values
         or any(
-            isinstance(each, (Correct, Forced, Bare, Tokens)) for data in whole for each in _all(data, lets)
+            isinstance(each, (Correct, ForcedAnswer, Bare, TokenRun))
+            for data in whole
+            for each in _all(data, lets)
         )
         or not any(differs(data, lets) for data in whole)
     ):
@@ -620,7 +624,7 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
 def differs(data: Expression, lets: Lets) -> bool:
     """Return whether anything in an expression is measured of the response itself, through its lets."""
     return any(
-        isinstance(each, (Length, Correct, Forced, Bare, Given, Own, Tokens))
+        isinstance(each, (Length, Correct, ForcedAnswer, Bare, Given, Own, TokenRun))
         and each.of == "y"
         and not (isinstance(each, Given) and each.field not in READINGS)
         for each in _all(data, lets)
@@ -633,6 +637,6 @@ def _all(data: Expression, lets: Lets) -> Iterator[Node]:
     while waiting:
         for each in walk_expression(waiting.pop()):
             yield each
-            if isinstance(each, Name) and each.name in lets and each.name not in seen:
+            if isinstance(each, Variable) and each.name in lets and each.name not in seen:
                 seen.add(each.name)
                 waiting.append(lets[each.name])

@@ -11,12 +11,12 @@ from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import (
     READINGS,
     TRACK,
+    Constant,
     Expression,
     Function,
-    Name,
-    Number,
     Own,
     Statistic,
+    Variable,
     WeightRule,
 )
 from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
@@ -124,12 +124,12 @@ class Typed:
     @property
     def constant(self) -> bool:
         """Return whether this is a known number."""
-        return isinstance(self.data, Number)
+        return isinstance(self.data, Constant)
 
 
 def make_constant(number: float, unit: Dimension) -> Typed:
     """Return a number that is known."""
-    return Typed(Number(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
+    return Typed(Constant(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class RewardNames:
             for key, value in self.values.items()
             if value.constant
             or value.open
-            or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
+            or (isinstance(value.data, Variable) and value.data.name.startswith(TRACK))
         }
         return replace(self, values=numbers, responses={})
 
@@ -313,7 +313,7 @@ def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what
 def _suggest_units(one: Typed, two: Typed) -> str:
     """Return how to give two expressions one unit: a written number gets it, a length is divided by another."""
     for side, other in ((one, two), (two, one)):
-        if side.unit == PLAIN and isinstance(side.data, Number):
+        if side.unit == PLAIN and isinstance(side.data, Constant):
             if other.unit == TOKENS and not side.data.value.is_integer():
                 # No response has a part of a token: the number is a share, or a weight.
                 return "make the length a plain number: `len(y) / 1 token`, or divide it by another length"

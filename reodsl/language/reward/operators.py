@@ -14,14 +14,14 @@ from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import (
     FUNCTIONS,
     Aggregate,
-    Binary,
-    Call,
+    Constant,
     Expression,
     Function,
+    FunctionCall,
     If,
-    Name,
-    Number,
-    Unary,
+    Infix,
+    Negation,
+    Variable,
 )
 from reodsl.language.reward.names import (
     INF,
@@ -54,12 +54,12 @@ def negate(value: Typed) -> Typed:
     """Return `-x`."""
     if value.constant:
         return make_constant(-value.low, value.unit)
-    return Typed(Unary(fn="neg", value=value.data), value.unit, -value.high, -value.low)
+    return Typed(Negation(fn="neg", value=value.data), value.unit, -value.high, -value.low)
 
 
 def invert(test: Typed) -> Typed:
     """Return `not x`."""
-    return Typed(Unary(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
+    return Typed(Negation(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
 def connect(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
@@ -70,26 +70,26 @@ def connect(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
         ends = 0.0, 0.0
     if op == "or" and _exclude(list_facts(body, left.data, False), list_facts(body, right.data, False)):
         ends = 1.0, 1.0
-    return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
+    return Typed(Infix(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
 def list_facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, Room]:
     """Return the room of each value that a condition is about, where it holds or where it does not."""
-    if isinstance(test, Unary) and test.fn == "not":
+    if isinstance(test, Negation) and test.fn == "not":
         return list_facts(body, test.value, not holds)
-    if isinstance(test, Binary) and test.fn in ("and", "or"):
+    if isinstance(test, Infix) and test.fn in ("and", "or"):
         left, right = list_facts(body, test.left, holds), list_facts(body, test.right, holds)
         if (test.fn == "and") == holds:
             return combine_facts(left, right)
         return {each: room.join(right[each]) for each, room in left.items() if each in right}
     rooms: dict[Expression, Room] = {test: Room(1, 1) if holds else Room(0, 0)}
-    if isinstance(test, Name):
+    if isinstance(test, Variable):
         rooms |= body.tests.get(test, ({}, {}))[not holds]
-    if isinstance(test, Binary) and test.fn in _TURNED:
+    if isinstance(test, Infix) and test.fn in _TURNED:
         fn = test.fn if holds else _OPPOSITE[test.fn]
         for op, one, two in ((fn, test.left, test.right), (_TURNED[fn], test.right, test.left)):
-            rooms[Binary(fn="-", left=one, right=two)] = _make_room(op, 0.0)
-            if isinstance(two, Number):
+            rooms[Infix(fn="-", left=one, right=two)] = _make_room(op, 0.0)
+            if isinstance(two, Constant):
                 rooms[one] = _make_room(op, two.value)
     return rooms
 
@@ -126,7 +126,7 @@ _OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<
 
 def name_value(body: Body, name: str, value: Typed) -> Typed:
     """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
-    it = Name(name=name)
+    it = Variable(name=name)
     if value.condition:
         body.tests[it] = list_facts(body, value.data), list_facts(body, value.data, False)
     return Typed(it, value.unit, value.low, value.high, value.condition)
@@ -143,7 +143,7 @@ def narrow(body: Body, value: Typed) -> Typed:
 
 def calculate(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
     """Return `left op right` for + - * / ^. E0302 if the units do not go together, E0307 if it may be no number."""
-    data = Binary(fn=expr.op, left=left.data, right=right.data)
+    data = Infix(fn=expr.op, left=left.data, right=right.data)
     if expr.op in "+-":
         check_unit(body, left, right, expr.left.span, expr.right.span, f"`{expr.op}`")
         low, high = (
@@ -194,7 +194,7 @@ def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -
             if left.high > 0
             else "divide by something else",
         )
-    data = Binary(fn=expr.op, left=left.data, right=right.data)
+    data = Infix(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raise_power(left.low, right.low)
         if math.isinf(value):
@@ -246,7 +246,7 @@ def _fold(result: Typed, left: Typed, right: Typed) -> Typed:
 
 def _is_share(part: Expression, whole: Expression) -> bool:
     """Return whether one count is at most another: of the same splits, under the other's conditions and more."""
-    wholes = whole.args if isinstance(whole, Call) and whole.fn == "max" else (whole,)
+    wholes = whole.args if isinstance(whole, FunctionCall) and whole.fn == "max" else (whole,)
     return (
         isinstance(part, Aggregate)
         and part.fn == "count"
@@ -262,7 +262,7 @@ def _is_share(part: Expression, whole: Expression) -> bool:
 
 def _split_conjuncts(test: Expression | None) -> set[Expression]:
     """Return the conditions that all hold where this one does."""
-    if isinstance(test, Binary) and test.fn == "and":
+    if isinstance(test, Infix) and test.fn == "and":
         return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}
 
@@ -323,7 +323,7 @@ def compare(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: 
     """Return `left op right` for == != < <= > >=: a condition. E0302 if the units differ."""
     check_unit(body, left, right, expr.left.span, expr.right.span, f"`{op}`")
     low, high = compare_ranges(op, left.interval, right.interval)
-    return Typed(Binary(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
+    return Typed(Infix(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
 
 
 def choose(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed:
@@ -375,7 +375,7 @@ def apply_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typ
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
         return exponentiate(body, first_expr, first)
-    data = Call(fn=name, args=tuple(value.data for _, value in values))
+    data = FunctionCall(fn=name, args=tuple(value.data for _, value in values))
     if function.plain and first.unit:
         fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
     for other_expr, other in values[1:]:
@@ -401,4 +401,4 @@ def exponentiate(body: Body, argument: tree.Expr, value: Typed) -> Typed:
         fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
     if value.high > 700:
         fail(body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`")
-    return Typed(Call(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))
+    return Typed(FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import Aggregate, Binary, Name, Number, Previous
+from reodsl.ir.expression import Aggregate, Constant, Infix, Previous, Variable
 from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
@@ -18,7 +18,7 @@ NAMED = (
 )
 
 
-def find_splits(body: Body, block: tree.Block) -> None:
+def find_splits(body: Body, block: tree.BraceBlock) -> None:
     """Take what the reward's `dense` line runs over as its splits, else what its first statistic over splits does."""
     line = next((each for each in block.items if isinstance(each, tree.Dense)), None)
     if line is not None:
@@ -128,7 +128,7 @@ def _are_alike(one: Record, two: Record) -> bool:
 
 def make_place(body: Body, name: str) -> Typed:
     """Return a variable over the splits: a number of tokens."""
-    return Typed(Name(name=name), TOKENS, 0.0 if body.measures else 1.0, body.splits.high)
+    return Typed(Variable(name=name), TOKENS, 0.0 if body.measures else 1.0, body.splits.high)
 
 
 def make_name(body: Body) -> str:
@@ -138,12 +138,12 @@ def make_name(body: Body) -> str:
 
 def is_place(value: Typed) -> bool:
     """Return whether a value is the variable over splits of a statistic."""
-    return isinstance(value.data, Name) and value.data.name[0] == "M"
+    return isinstance(value.data, Variable) and value.data.name[0] == "M"
 
 
 def is_at_hand(value: Typed) -> bool:
     """Return whether a value is the split at hand of a `dense` line."""
-    return isinstance(value.data, Name) and value.data.name == "L"
+    return isinstance(value.data, Variable) and value.data.name == "L"
 
 
 def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
@@ -161,8 +161,8 @@ def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
         fn="max",
         var=variable,
         over="splits",
-        value=Name(name=variable),
-        where=Binary(fn="<", left=Name(name=variable), right=value.data),
-        empty=Number(value=0.0, unit=1),
+        value=Variable(name=variable),
+        where=Infix(fn="<", left=Variable(name=variable), right=value.data),
+        empty=Constant(value=0.0, unit=1),
     )
     return Typed(data, TOKENS, 0.0, min(body.splits.high, max(0.0, value.high)))

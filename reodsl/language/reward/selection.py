@@ -8,7 +8,7 @@ from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Aggregate, Correct, Expression, Length, walk
-from reodsl.ir.reward import Choice, Let, Pick, Selection
+from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, Failed, attempt
 from reodsl.language.reward.body import define_let, make_environment
@@ -47,22 +47,22 @@ def type_selection(
 def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
     env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic)
     body = Body(ctx, scope, env, limits=limits, selects=True)
-    lets: list[Let] = []
-    own_settings: list[tree.Setting] = []
+    lets: list[NamedValue] = []
+    own_settings: list[tree.Assignment] = []
     picks: list[Pick | None] = []
     drop: float | None = None
     for item in record.body.items:
         match item:
             case tree.Let():
                 define_let(body, item, lets)
-            case tree.Setting(name=tree.Ident("drop")):
+            case tree.Assignment(name=tree.Ident("drop")):
                 drop = _type_share(body, item)
-            case tree.Setting():
+            case tree.Assignment():
                 own_settings.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
-                settings = [each for each in item.block.items if isinstance(each, tree.Setting)]
+                settings = [each for each in item.block.items if isinstance(each, tree.Assignment)]
                 for each in item.block.items:
-                    if not isinstance(each, tree.Setting):
+                    if not isinstance(each, tree.Assignment):
                         _refuse_item(ctx, each)
                 picks.append(attempt(partial(_type_pick, body, item.name, settings)))
             case _:
@@ -104,7 +104,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
         )
 
 
-def _type_share(body: Body, item: tree.Setting) -> float:
+def _type_share(body: Body, item: tree.Assignment) -> float:
     """Return the share of all picks that is dropped. Raises `Failed`."""
     value = type_expression(body, item.value)
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
@@ -117,7 +117,7 @@ def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
     ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
-def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Pick:
+def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) -> Pick:
     given = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:

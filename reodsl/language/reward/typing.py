@@ -19,22 +19,22 @@ from reodsl.ir.expression import (
     UNDER,
     Aggregate,
     Bare,
-    Binary,
-    Call,
+    Constant,
     Correct,
-    Forced,
+    ForcedAnswer,
     Function,
+    FunctionCall,
     Given,
     History,
     If,
+    Infix,
     Length,
     LimitedOwn,
-    Name,
-    Number,
+    Negation,
     Own,
     Statistic,
-    Tokens,
-    Unary,
+    TokenRun,
+    Variable,
     Weight,
     WeightAt,
     WeightRule,
@@ -112,7 +112,7 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
     try:
         value = _type(body, expr)
         # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
-        leaf = isinstance(value.data, (Name, Length, Correct, Given))
+        leaf = isinstance(value.data, (Variable, Length, Correct, Given))
         return narrow(body, value) if leaf else value
     finally:
         body.depth -= 1
@@ -203,7 +203,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
         )
     if body.track not in (None, BATCH) and name == STEP and not body.measures:
-        return Typed(Name(name=STEP), STEPS, 0.0, INF)
+        return Typed(Variable(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
         hint = {each: f"mean(len(z) for z in {each})" for each in ("group", BATCH, "ref")} | {"x": "x.budget"}
         fail(
@@ -547,12 +547,12 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
     value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
     for part, at in ((value, over.expr), (where, over.condition)):
         for each in walk(part.data) if part is not None else ():
-            if not isinstance(each, (Number, Name, Unary, Binary, Call, If)):
+            if not isinstance(each, (Constant, Variable, Negation, Infix, FunctionCall, If)):
                 helps = (
                     "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
                 )
                 fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", at or over, helps)
-    data = Tokens(
+    data = TokenRun(
         fn=name,
         of=of,
         truth=truth,
@@ -597,7 +597,7 @@ def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
             helps = "write `under: teacher`: the recipe's `teacher`, or without one the model that the stage began with"
             fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, helps)
     low, high = TOKEN_NUMBERS[name][1]
-    return Typed(Name(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
+    return Typed(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
 
 
 def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
@@ -627,7 +627,7 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
         )
     body.uses.add(op)
     body.cuts.append((at.low, upper.span))
-    answer = Forced(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
+    answer = ForcedAnswer(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
     return Typed(answer, PLAIN, 0.0, 1.0, True)
 
 
@@ -657,7 +657,7 @@ def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
     if is_at_hand(value):
         body.uses.add("weight")
         return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
-    if is_place(value) and isinstance(value.data, Name):
+    if is_place(value) and isinstance(value.data, Variable):
         body.uses.add("weight")
         return Typed(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
     here = f"{rule}({body.variable})" if body.variable is not None else f"sum({rule}(M) * … for M in splits)"
@@ -842,7 +842,7 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     if empty is not None and name != "count":
         check_unit(body, empty, value, span, over.expr.span, "`empty`")
     if body.measures and any(
-        isinstance(each, Name) and each.name.startswith("let")
+        isinstance(each, Variable) and each.name.startswith("let")
         for part in (value, where)
         for each in (walk(part.data) if part is not None else ())
     ):

@@ -18,7 +18,7 @@ from runners.draws import uniforms
 from runners.engine.embedded.cohort import Cache
 from runners.engine.embedded.generation import draw, not_finite
 from runners.engine.embedded.model import Decoder
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 
 # Attention scores of one block: a megabyte stays near a processor, half a gigabyte is little on a GPU.
 _CPU_SCORES = 1 << 18
@@ -65,7 +65,7 @@ class _Block:
 
 
 def answer(
-    decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampling, tokens_at_once: int
+    decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling, tokens_at_once: int
 ) -> list[list[int]]:
     """Return the answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
     answers: list[list[int]] = []
@@ -86,7 +86,7 @@ def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
     return [*parts, slice(first, edges[-1])]
 
 
-def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampling) -> list[list[int]]:
+def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling) -> list[list[int]]:
     shape = decoder.shape
     count, read = branches.tokens.shape
     answers: list[list[int]] = [[] for _ in range(count)]

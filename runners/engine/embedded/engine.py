@@ -19,12 +19,12 @@ from runners.engine.embedded.model import Decoder, EmbeddedSettings, shape_of, w
 from runners.engine.protocol import (
     Ahead,
     Ended,
-    Forced,
+    ForcedTokens,
+    Generation,
     Limits,
     Request,
-    Response,
-    Sampling,
     SharedWeights,
+    TokenSampling,
     Weights,
 )
 from runners.exhaustion import explain_generation_oom
@@ -51,7 +51,7 @@ class ForcedJob:
 
 
 def kept_rows(
-    cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Response]
+    cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Generation]
 ) -> dict[Key, CacheRow]:
     """Return where each response of a generation is still cached."""
     rows = {}
@@ -66,12 +66,12 @@ def force(
     decoder: Decoder,
     kept: Mapping[Key, CacheRow],
     requests: Sequence[Request],
-    responses: Sequence[Response],
+    responses: Sequence[Generation],
     cuts: Sequence[Sequence[int]],
     forcing: Sequence[int],
-    sampling: Sampling,
+    sampling: TokenSampling,
     settings: EmbeddedSettings,
-) -> list[list[Forced]]:
+) -> list[list[ForcedTokens]]:
     """See `Engine.force`. A cut asked for twice is answered once."""
     jobs: dict[Key, set[ForcedJob]] = {}
     for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
@@ -107,7 +107,7 @@ def force(
         run(_read(decoder, loose[:count], requests, responses, settings))
         loose = loose[count:]
     return [
-        [Forced(cut, answers.get(ForcedJob(index, cut), ())) for cut in wanted]
+        [ForcedTokens(cut, answers.get(ForcedJob(index, cut), ())) for cut in wanted]
         for index, wanted in enumerate(cuts)
     ]
 
@@ -121,7 +121,7 @@ def _read(
     decoder: Decoder,
     groups: Sequence[list[ForcedJob]],
     requests: Sequence[Request],
-    responses: Sequence[Response],
+    responses: Sequence[Generation],
     settings: EmbeddedSettings,
 ) -> list[tuple[CacheRow, list[ForcedJob]]]:
     """Read each response once, up to its last cut, into a fresh cache."""
@@ -140,7 +140,7 @@ def _branches(
     placed: Sequence[tuple[CacheRow, list[ForcedJob]]],
     flat: Sequence[ForcedJob],
     requests: Sequence[Request],
-    responses: Sequence[Response],
+    responses: Sequence[Generation],
     forcing: Sequence[int],
 ) -> Branches:
     """Return the branches of one cache; without a forcing text, the prefix's own last token is read again."""
@@ -199,10 +199,10 @@ class EmbeddedEngine:
     def generate(
         self,
         requests: Sequence[Request],
-        sampling: Sampling,
+        sampling: TokenSampling,
         ahead: Ahead | None = None,
         ended: Ended | None = None,
-    ) -> list[Response]:
+    ) -> list[Generation]:
         """See `Engine.generate`; caches stay for `force`, which needs no word ahead, and answers after all have ended.
 
         Raises E0802 when logits are not finite, E0807 for an impossible request, E0816 when memory runs out.
@@ -218,11 +218,11 @@ class EmbeddedEngine:
     def force(
         self,
         requests: Sequence[Request],
-        responses: Sequence[Response],
+        responses: Sequence[Generation],
         cuts: Sequence[Sequence[int]],
         forcing: Sequence[int],
-        sampling: Sampling,
-    ) -> list[list[Forced]]:
+        sampling: TokenSampling,
+    ) -> list[list[ForcedTokens]]:
         """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         with self._explain_oom(f"forcing {sum(map(len, cuts))} answers"):

@@ -14,7 +14,7 @@ from reodsl.diagnostics import problem
 from runners.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
-from runners.engine.protocol import Request, Response, Sampling, look
+from runners.engine.protocol import Generation, Request, TokenSampling, look
 
 # A prompt and the requests that have it.
 Group = tuple[tuple[int, ...], list[int]]
@@ -53,9 +53,9 @@ def take(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, alone: 
 
 
 def draw(
-    logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling
+    logits: torch.Tensor, uniforms: torch.Tensor, sampling: TokenSampling
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Draw tokens [n], with log-probabilities [n] and behaviour log-probabilities [n] (see `Response`), fp32.
+    """Draw tokens [n], with log-probabilities [n] and behaviour log-probabilities [n] (see `Generation`), fp32.
 
     A draw inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their ids,
     or in falling order of probability when top-k or top-p cut the distribution. `logits` is [n, vocab], `uniforms` [n] in
@@ -134,7 +134,7 @@ class Running:
             self.streams, self.limits = self.streams[order], self.limits[order]
             self.drawn = tokens[order[: cohort.live]]
 
-    def responses(self, version: int, with_logprobs: bool) -> dict[int, Response]:
+    def responses(self, version: int, with_logprobs: bool) -> dict[int, Generation]:
         """Return the finished responses by request; `with_logprobs`, with their log-probabilities."""
         owners = np.concatenate([step[0] for step in self.steps])
         # A stable sort by owner leaves each owner's tokens in the order of their steps.
@@ -149,7 +149,7 @@ class Running:
             kept = tuple(logprobs[index].tolist())
             drawn_with = tuple(behaviour[index].tolist())
             stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
-            responses[request] = Response(
+            responses[request] = Generation(
                 tokens=tuple(tokens[index].tolist()),
                 logprobs=kept if with_logprobs else (),
                 behaviour=(kept if drawn_with == kept else drawn_with) if with_logprobs else (),
@@ -162,10 +162,10 @@ class Running:
 def generate(
     decoder: Decoder,
     requests: Sequence[Request],
-    sampling: Sampling,
+    sampling: TokenSampling,
     settings: EmbeddedSettings,
     version: int,
-) -> tuple[list[Response], list[Cohort]]:
+) -> tuple[list[Generation], list[Cohort]]:
     """Return responses in the order of the requests, and the finished cohorts that fit in the cache's memory.
 
     Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own columns.
@@ -178,7 +178,7 @@ def generate(
     stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
     running: list[Running] = []
     kept: deque[Cohort] = deque()
-    responses: dict[int, Response] = {}
+    responses: dict[int, Generation] = {}
     while waiting or running:
         look()
         while waiting:
@@ -203,7 +203,7 @@ def generate(
 def _next(
     waiting: deque[Group],
     decoder: Decoder,
-    sampling: Sampling,
+    sampling: TokenSampling,
     settings: EmbeddedSettings,
     running: Sequence[Running],
     kept: deque[Cohort],
@@ -250,7 +250,7 @@ def _logits(decoder: Decoder, step: Sequence[Running]) -> torch.Tensor:
     return decoder.run(tokens, torch.from_numpy(places).to(decoder.device), attend)
 
 
-def _draw(logits: torch.Tensor, step: Sequence[Running], sampling: Sampling) -> None:
+def _draw(logits: torch.Tensor, step: Sequence[Running], sampling: TokenSampling) -> None:
     """Draw the next token of every live row and records it. Raises E0802 when logits are not finite."""
     chance = torch.from_numpy(np.concatenate([one.uniforms() for one in step])).to(logits.device)
     tokens, logprobs, behaviour = draw(logits, chance, sampling)

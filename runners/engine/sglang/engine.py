@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from runners.engine.protocol import Ahead, Ended, Forced, Limits, Request, Response, Sampling, Weights
+from runners.engine.protocol import (
+    Ahead,
+    Ended,
+    ForcedTokens,
+    Generation,
+    Limits,
+    Request,
+    TokenSampling,
+    Weights,
+)
 from runners.engine.sglang.control import Loop
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.messages import Draft
@@ -52,10 +61,10 @@ class SGLangEngine:
     def generate(
         self,
         requests: Sequence[Request],
-        sampling: Sampling,
+        sampling: TokenSampling,
         ahead: Ahead | None = None,
         ended: Ended | None = None,
-    ) -> list[Response]:
+    ) -> list[Generation]:
         """See `Engine.generate`. Raises E0807 for an impossible request, E0824 to E0827 for what servers do."""
         self._limits.check(requests, sampling)
         self._made, self._ahead = {}, ahead
@@ -75,11 +84,11 @@ class SGLangEngine:
     def force(
         self,
         requests: Sequence[Request],
-        responses: Sequence[Response],
+        responses: Sequence[Generation],
         cuts: Sequence[Sequence[int]],
         forcing: Sequence[int],
-        sampling: Sampling,
-    ) -> list[list[Forced]]:
+        sampling: TokenSampling,
+    ) -> list[list[ForcedTokens]]:
         """See `Engine.force`: what was answered ahead is there, the rest is asked for now. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         text = tuple(forcing)
@@ -97,7 +106,7 @@ class SGLangEngine:
             works[key].cuts += tuple(wanted)
         self._finish(list(works.values()), Ahead(lambda _, __: (), text, sampling))
         return [
-            [Forced(cut, works[(request, response.tokens)].answers.get(cut, ())) for cut in wanted]
+            [ForcedTokens(cut, works[(request, response.tokens)].answers.get(cut, ())) for cut in wanted]
             for request, response, wanted in zip(requests, responses, cuts, strict=True)
         ]
 

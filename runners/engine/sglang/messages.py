@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from runners.engine.embedded.generation import not_finite
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Generation, Request, TokenSampling
 
 _SEED = (1 << 63) - 1
 """Seeds of 64 bits lose their highest: the server takes signed ones."""
@@ -18,7 +18,7 @@ _BEFORE_PROMPTS = 1
 """The priority of forced answers; prompts have the lowest. The keys and values of a response may be gone later."""
 
 
-def drawing(sampling: Sampling, seed: int, drawn: int = 0) -> dict[str, Any]:
+def drawing(sampling: TokenSampling, seed: int, drawn: int = 0) -> dict[str, Any]:
     """Return the server's `sampling_params` for the rest of a response that has `drawn` tokens.
 
     The draw of a token depends on the seed and its place in the sequence: going on later draws the same tokens.
@@ -39,7 +39,7 @@ class Draft:
     """A response while it is made: the parts that came so far, each with the weights that made it."""
 
     request: Request
-    sampling: Sampling
+    sampling: TokenSampling
     watched: bool = False
     """Log-probabilities are asked for even where nothing reads them: one that is not finite tells of weights that
     are none."""
@@ -65,7 +65,7 @@ class Draft:
             "return_sampling_mask": not self.sampling.whole and self.sampling.temperature != 0.0,
         }
 
-    def take(self, answer: Mapping[str, Any]) -> Response | None:
+    def take(self, answer: Mapping[str, Any]) -> Generation | None:
         """Take a part in; return the response, if that ended it. Raises E0802 for a log-probability that is not finite."""
         meta = answer["meta_info"]
         new = answer["output_ids"]
@@ -82,7 +82,7 @@ class Draft:
             return None
         with_logprobs = self.sampling.logprobs
         logprobs = tuple(self.logprobs) if with_logprobs else ()
-        return Response(
+        return Generation(
             tokens=tuple(self.tokens),
             logprobs=logprobs,
             behaviour=logprobs if self.sampling.whole or not with_logprobs else tuple(self.behaviour),
@@ -119,7 +119,7 @@ def forced_message(
     cuts: Sequence[int],
     forcing: Sequence[int],
     seeds: Sequence[int],
-    sampling: Sampling,
+    sampling: TokenSampling,
 ) -> dict[str, Any]:
     """Ask for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each.
 
@@ -145,7 +145,7 @@ def spell_out(message: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def forced_tokens(answer: Mapping[str, Any], sampling: Sampling) -> tuple[int, ...]:
+def forced_tokens(answer: Mapping[str, Any], sampling: TokenSampling) -> tuple[int, ...]:
     """Return the tokens of an answer. Raises E0824 if the server gave up on it."""
     tokens = tuple(int(token) for token in answer["output_ids"])
     reason = (answer["meta_info"].get("finish_reason") or {}).get("type")

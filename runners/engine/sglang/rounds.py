@@ -19,7 +19,7 @@ import orjson
 
 from reodsl.diagnostics import Problem, problem
 from runners.draws import forced_seed
-from runners.engine.protocol import Ahead, Ended, Request, Response, Sampling, look
+from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling, look
 from runners.engine.sglang.control import LOOK, Ear, Lost, first, listen
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address
@@ -37,7 +37,7 @@ class Work:
     request: Request
     server: int
     draft: Draft | None = None
-    response: Response | None = None
+    response: Generation | None = None
     cuts: tuple[int, ...] = ()
     answers: Answers = field(default_factory=dict)
 
@@ -249,7 +249,7 @@ async def _force(
     client: httpx.AsyncClient,
     address: Address,
     forcing: Sequence[int],
-    sampling: Sampling,
+    sampling: TokenSampling,
     read: Read,
 ) -> None:
     cuts = work.open

@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from reodsl.store.live import LOSE, note, take
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.messages import spell_out
 from runners.engine.sglang.server import FORCED
 from runners.engine.sglang.settings import KEY, NOTES
@@ -71,7 +71,7 @@ class ServedDouble:
         if not several:
             prompts, drawings = [prompts], [drawings]
         first = drawings[0]
-        sampling = Sampling(
+        sampling = TokenSampling(
             first["max_new_tokens"],
             first["temperature"],
             first["top_p"],

@@ -13,12 +13,12 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from runners.engine.embedded import EmbeddedSettings
 from runners.engine.embedded import engine as module
-from runners.engine.protocol import Response, Sampling
+from runners.engine.protocol import Generation, TokenSampling
 from tests.devices.module import MEMORY, NAME
 from tests.devices.simulated import simulated, waits
 from tests.engine.engine_reference import STOP, engine_of, make_requests
 
-SAMPLED = Sampling(14, stop_ids=(STOP, 5))
+SAMPLED = TokenSampling(14, stop_ids=(STOP, 5))
 WAYS = {
     "sampled": SAMPLED,
     "greedy": replace(SAMPLED, temperature=0.0),
@@ -28,7 +28,7 @@ REQUESTS = make_requests(4, 3, seed=2, lengths=(2, 9))
 CUTS = [[0, 1, 4, 9, 13, 300][number % 3 :] for number in range(len(REQUESTS))]
 
 
-def work(model: Any, sampling: Sampling, device: str) -> tuple[Any, ...]:
+def work(model: Any, sampling: TokenSampling, device: str) -> tuple[Any, ...]:
     """Responses of cohorts that overlap, answers forced from the kept caches, from none, and without a text."""
     engine = engine_of(model, device=device, rows=5)
     responses = engine.generate(REQUESTS, sampling)
@@ -46,7 +46,7 @@ def same(found: Any, want: Any, device: str) -> bool:
     """Whether all is equal; on CUDA, whose kernels add in another order, log-probabilities may differ in the last bits."""
     if device == NAME:
         return bool(found == want)
-    if isinstance(want, Response):
+    if isinstance(want, Generation):
         return found.tokens == want.tokens and found.logprobs == pytest.approx(want.logprobs, abs=1e-4)
     if isinstance(want, list | tuple):
         return len(found) == len(want) and all(same(*pair, device) for pair in zip(found, want, strict=True))
@@ -76,7 +76,7 @@ def test_the_device_is_waited_for_once_a_step(one_model: Any) -> None:
         steps = max(len(response.tokens) for response in responses)
         assert +waits == {"copy to the CPU": steps}
         waits.clear()
-        engine.force(REQUESTS, responses, CUTS, (11, 3, 8), Sampling(3))
+        engine.force(REQUESTS, responses, CUTS, (11, 3, 8), TokenSampling(3))
         assert +waits == {"copy to the CPU": 3}
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from runners.draws import forced_seed
-from runners.engine.protocol import Forced, Request, Sampling
+from runners.engine.protocol import ForcedTokens, Request, TokenSampling
 from tests.engine.engine_reference import STOP, engine_of, make_requests, prefilled, reference_continue
 
-GENERATION = Sampling(18, stop_ids=(STOP, 5))
+GENERATION = TokenSampling(18, stop_ids=(STOP, 5))
 FORCING = (11, 3, 8)
-GREEDY = Sampling(1, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(1, temperature=0.0, stop_ids=(STOP,))
 
 
 def rollouts(model: Any, **settings: Any) -> tuple[Any, Any, Any]:
@@ -24,7 +24,7 @@ def rollouts(model: Any, **settings: Any) -> tuple[Any, Any, Any]:
     return engine, requests, engine.generate(requests, GENERATION)
 
 
-def naive(model: Any, requests: Any, responses: Any, cuts: Any, forcing: Any, sampling: Sampling) -> Any:
+def naive(model: Any, requests: Any, responses: Any, cuts: Any, forcing: Any, sampling: TokenSampling) -> Any:
     """Every prefix read anew for every token."""
     out = []
     for request, response, wanted in zip(requests, responses, cuts, strict=True):
@@ -34,7 +34,7 @@ def naive(model: Any, requests: Any, responses: Any, cuts: Any, forcing: Any, sa
             if cut < len(response.tokens):
                 prefix = request.prompt + response.tokens[:cut] + tuple(forcing)
                 tokens = reference_continue(model, prefix, forced_seed(request.seed, cut), sampling)[0]
-            answers.append(Forced(cut, tuple(tokens)))
+            answers.append(ForcedTokens(cut, tuple(tokens)))
         out.append(answers)
     return out
 
@@ -54,13 +54,13 @@ def ragged(responses: Any) -> list[list[int]]:
     "sampling",
     [
         GREEDY,
-        Sampling(6, temperature=0.0, stop_ids=(STOP, 5)),
-        Sampling(5, stop_ids=(STOP, 5, 9)),
-        Sampling(4, temperature=0.8, top_p=0.9, top_k=12),
+        TokenSampling(6, temperature=0.0, stop_ids=(STOP, 5)),
+        TokenSampling(5, stop_ids=(STOP, 5, 9)),
+        TokenSampling(4, temperature=0.8, top_p=0.9, top_k=12),
     ],
     ids=["one greedy token", "greedy answers", "sampled answers", "tempered answers"],
 )
-def test_kept_and_fresh_caches_give_the_naive_answers(model: Any, sampling: Sampling) -> None:
+def test_kept_and_fresh_caches_give_the_naive_answers(model: Any, sampling: TokenSampling) -> None:
     engine, requests, responses = rollouts(model)
     cuts = fixed(responses)
     want = naive(model, requests, responses, cuts, FORCING, sampling)
@@ -72,7 +72,7 @@ def test_kept_and_fresh_caches_give_the_naive_answers(model: Any, sampling: Samp
 
 def test_every_device_gives_the_naive_answers(one_model: Any, device: str) -> None:
     engine, requests, responses = rollouts(one_model, device=device)
-    cuts, sampling = fixed(responses), Sampling(5, stop_ids=(STOP, 5, 9))
+    cuts, sampling = fixed(responses), TokenSampling(5, stop_ids=(STOP, 5, 9))
     want = naive(one_model, requests, responses, cuts, FORCING, sampling)
     assert engine.force(requests, responses, cuts, FORCING, sampling) == want
     assert engine_of(one_model, device=device).force(requests, responses, cuts, FORCING, sampling) == want
@@ -95,7 +95,7 @@ def test_any_cuts_in_any_batch_shape(
     engine, requests, responses = rollouts(one_model, **settings)
     cuts = ragged(responses)
     assert any(len(set(wanted)) < len(wanted) for wanted in cuts)
-    sampling = Sampling(3, stop_ids=(STOP,))
+    sampling = TokenSampling(3, stop_ids=(STOP,))
     want = naive(one_model, requests, responses, cuts, forcing, sampling)
     assert engine.force(requests, responses, cuts, forcing, sampling) == want
 
@@ -118,12 +118,12 @@ def test_a_cut_past_the_end_gives_nothing(one_model: Any) -> None:
     engine, requests, responses = rollouts(one_model)
     cuts = [[len(response.tokens), len(response.tokens) + 1] for response in responses]
     for answers, wanted in zip(engine.force(requests, responses, cuts, FORCING, GREEDY), cuts, strict=True):
-        assert answers == [Forced(cut, ()) for cut in wanted]
+        assert answers == [ForcedTokens(cut, ()) for cut in wanted]
 
 
 def test_an_answer_depends_on_its_seed_and_cut_alone(one_model: Any) -> None:
     engine, requests, responses = rollouts(one_model)
-    sampling = Sampling(3)
+    sampling = TokenSampling(3)
     many = engine.force(requests, responses, fixed(responses), FORCING, sampling)
     index = max(range(len(responses)), key=lambda i: len(responses[i].tokens))
     alone = engine.force([requests[index]], [responses[index]], [[9]], FORCING, sampling)
@@ -131,7 +131,7 @@ def test_an_answer_depends_on_its_seed_and_cut_alone(one_model: Any) -> None:
     assert len({answer.tokens for answer in many[index][:6]}) > 1
     other = replace(requests[index], seed=requests[index].seed ^ 1)
     draws = [
-        engine.force([request], [responses[index]], [list(range(8))], FORCING, Sampling(6))
+        engine.force([request], [responses[index]], [list(range(8))], FORCING, TokenSampling(6))
         for request in (requests[index], other)
     ]
     assert draws[0] != draws[1]
@@ -140,7 +140,7 @@ def test_an_answer_depends_on_its_seed_and_cut_alone(one_model: Any) -> None:
 def test_forcing_leaves_the_kept_caches_as_they_were(one_model: Any) -> None:
     engine, requests, responses = rollouts(one_model)
     cuts = fixed(responses)
-    sampling = Sampling(4, stop_ids=(STOP,))
+    sampling = TokenSampling(4, stop_ids=(STOP,))
     first = engine.force(requests, responses, cuts, FORCING, sampling)
     engine.force(requests, responses, ragged(responses), (2, 2), sampling)
     assert engine.force(requests, responses, cuts, FORCING, sampling) == first
@@ -180,17 +180,17 @@ def test_nothing_to_force(one_model: Any) -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(5, temperature=0.0, stop_ids=(STOP,)), Sampling(5, stop_ids=(STOP,))],
+    [TokenSampling(5, temperature=0.0, stop_ids=(STOP,)), TokenSampling(5, stop_ids=(STOP,))],
     ids=["greedy", "sampled"],
 )
-def test_trained_weights_give_the_naive_answers(trained_model: Any, sampling: Sampling) -> None:
+def test_trained_weights_give_the_naive_answers(trained_model: Any, sampling: TokenSampling) -> None:
     engine = engine_of(trained_model)
     requests = [
         Request((4 + start, 4 + start + stride), 10 * start + stride)
         for start in range(6)
         for stride in (1, 3)
     ]
-    responses = engine.generate(requests, Sampling(26, stop_ids=(STOP,)))
+    responses = engine.generate(requests, TokenSampling(26, stop_ids=(STOP,)))
     counted = [
         [
             4 + (request.prompt[0] - 4 + (i + 2) * (request.prompt[1] - request.prompt[0])) % 36
@@ -209,15 +209,15 @@ def test_trained_weights_give_the_naive_answers(trained_model: Any, sampling: Sa
 def test_only_a_response_s_own_cuts_count_against_the_context(one_model: Any) -> None:
     engine = engine_of(one_model)
     requests = [Request((3,) * 480, 1), Request((4, 5), 2)]
-    responses = engine.generate(requests, Sampling(30))
+    responses = engine.generate(requests, TokenSampling(30))
     cuts = [[1], [25]]
     assert [
         len(a.tokens)
-        for answers in engine.force(requests, responses, cuts, (2, 3), Sampling(9))
+        for answers in engine.force(requests, responses, cuts, (2, 3), TokenSampling(9))
         for a in answers
     ] == [
         9,
         9,
     ]
     with pytest.raises(Problem, match="context"):
-        engine.force(requests, responses, [[25], []], (2, 3), Sampling(9))
+        engine.force(requests, responses, [[25], []], (2, 3), TokenSampling(9))

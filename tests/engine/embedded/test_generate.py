@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from tests.engine.engine_reference import (
     STOP,
     engine_of,
@@ -19,12 +19,12 @@ from tests.engine.engine_reference import (
     reference_logits,
 )
 
-SAMPLED = Sampling(30, stop_ids=(STOP, 5))
+SAMPLED = TokenSampling(30, stop_ids=(STOP, 5))
 
 
 def test_greedy_tokens_are_those_of_transformers(model: Any, device: str) -> None:
     requests = make_requests(6, 2)
-    sampling = Sampling(24, temperature=0.0, stop_ids=(STOP,))
+    sampling = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
     responses = engine_of(model, device=device).generate(requests, sampling)
     for request, response in zip(requests, responses, strict=True):
         ids = torch.tensor([request.prompt])
@@ -51,7 +51,7 @@ def test_logprobs_are_those_of_transformers(model: Any, device: str) -> None:
     "sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9), replace(SAMPLED, top_k=4)], ids=str
 )
 def test_sampled_responses_are_those_of_the_plain_sampler(
-    one_model: Any, sampling: Sampling, device: str
+    one_model: Any, sampling: TokenSampling, device: str
 ) -> None:
     requests = make_requests(4, 2)
     responses = engine_of(one_model, device=device).generate(requests, sampling)
@@ -87,7 +87,7 @@ def test_a_response_does_not_depend_on_its_batch(model: Any) -> None:
 
 
 @pytest.mark.parametrize("sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9)], ids=str)
-def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: Sampling, device: str) -> None:
+def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: TokenSampling, device: str) -> None:
     """In two calls, the second of which has what the first gave behind its prompts, as in one."""
     requests = make_requests(5, 3, seed=2)
     whole = engine_of(model, device=device).generate(requests, sampling)
@@ -117,7 +117,7 @@ def test_equal_batches_are_bitwise_equal(model: Any, device: str) -> None:
 def test_lengths_vary_and_every_cohort_shape_gives_the_same(one_model: Any) -> None:
     """Rows retire at many steps, so holes are filled at every place, with padded prompts among them."""
     requests = make_requests(12, 4, seed=9, lengths=(1, 14))
-    sampling = Sampling(40, stop_ids=(STOP, 5, 9))
+    sampling = TokenSampling(40, stop_ids=(STOP, 5, 9))
     want = engine_of(one_model, rows=48).generate(requests, sampling)
     lengths = {len(response.tokens) for response in want}
     assert len(lengths) > 12
@@ -149,9 +149,11 @@ def test_a_response_ends_with_its_first_stop_token_or_at_the_limit(one_model: An
 
 
 def test_a_model_that_never_ends_stops_at_the_limit(one_model: Any) -> None:
-    responses = engine_of(one_model).generate(make_requests(2, 2), Sampling(50))
+    responses = engine_of(one_model).generate(make_requests(2, 2), TokenSampling(50))
     assert [(len(response.tokens), response.finish) for response in responses] == [(50, "length")] * 4
-    assert [len(r.tokens) for r in engine_of(one_model).generate(make_requests(2, 2), Sampling(1))] == [1] * 4
+    assert [len(r.tokens) for r in engine_of(one_model).generate(make_requests(2, 2), TokenSampling(1))] == [
+        1
+    ] * 4
 
 
 def test_no_requests_no_responses(one_model: Any) -> None:
@@ -169,7 +171,7 @@ def test_the_first_token_follows_the_softmax(one_model: Any) -> None:
     requests = [Request((3, 9, 14), seed) for seed in range(draws)]
     engine = engine_of(one_model, rows=draws)
     counts = torch.zeros(one_model.config.vocab_size, dtype=torch.float64)
-    for response in engine.generate(requests, Sampling(1)):
+    for response in engine.generate(requests, TokenSampling(1)):
         counts[response.tokens[0]] += 1
     expected = draws * torch.softmax(torch.from_numpy(reference_logits(one_model, (3, 9, 14))[-1]), -1)
     likely = expected > 5
@@ -181,17 +183,17 @@ def test_a_prompt_is_read_once_for_its_group(one_model: Any, monkeypatch: pytest
     from runners.engine.embedded import cohort as prefill
 
     read = prefilled(monkeypatch, prefill)
-    engine_of(one_model).generate(make_requests(3, 8), Sampling(2))
+    engine_of(one_model).generate(make_requests(3, 8), TokenSampling(2))
     assert read == [3]
 
 
 def test_half_precision_stays_near(trained_model: Any) -> None:
     requests = make_requests(4, 2)
-    exact = engine_of(trained_model).generate(requests, Sampling(1, temperature=0.0))
-    half = engine_of(trained_model, dtype="bfloat16").generate(requests, Sampling(1, temperature=0.0))
+    exact = engine_of(trained_model).generate(requests, TokenSampling(1, temperature=0.0))
+    half = engine_of(trained_model, dtype="bfloat16").generate(requests, TokenSampling(1, temperature=0.0))
     for one, other in zip(exact, half, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=0.2)
     engine = engine_of(trained_model, dtype="bfloat16")
     responses = engine.generate(requests, SAMPLED)
-    forced = engine.force(requests, responses, [[0, 2]] * 8, (7, 8), Sampling(3))
+    forced = engine.force(requests, responses, [[0, 2]] * 8, (7, 8), TokenSampling(3))
     assert all(answers[0].tokens for answers in forced)

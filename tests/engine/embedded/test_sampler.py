@@ -8,26 +8,26 @@ import torch
 
 from runners.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded.generation import draw
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 from tests.engine.engine_reference import reference_draw
 
 SETTINGS = [
-    Sampling(1),
-    Sampling(1, temperature=0.6),
-    Sampling(1, temperature=2.5),
-    Sampling(1, temperature=0.0),
-    Sampling(1, top_k=1),
-    Sampling(1, top_k=7),
-    Sampling(1, top_k=10_000),
-    Sampling(1, top_p=0.5),
-    Sampling(1, top_p=0.95, temperature=0.6),
-    Sampling(1, top_p=1e-9),
-    Sampling(1, top_p=0.8, top_k=5, temperature=1.7),
+    TokenSampling(1),
+    TokenSampling(1, temperature=0.6),
+    TokenSampling(1, temperature=2.5),
+    TokenSampling(1, temperature=0.0),
+    TokenSampling(1, top_k=1),
+    TokenSampling(1, top_k=7),
+    TokenSampling(1, top_k=10_000),
+    TokenSampling(1, top_p=0.5),
+    TokenSampling(1, top_p=0.95, temperature=0.6),
+    TokenSampling(1, top_p=1e-9),
+    TokenSampling(1, top_p=0.8, top_k=5, temperature=1.7),
 ]
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-def test_draws_are_those_of_the_plain_sampler(sampling: Sampling) -> None:
+def test_draws_are_those_of_the_plain_sampler(sampling: TokenSampling) -> None:
     rng = np.random.default_rng(0)
     logits = (rng.standard_normal((300, 30)) * 2).astype(np.float32)
     chance = uniforms(hash_seeds(wrap_seeds(range(300))), 4)
@@ -44,8 +44,10 @@ def test_draws_are_those_of_the_plain_sampler(sampling: Sampling) -> None:
     assert compared > 290
 
 
-@pytest.mark.parametrize("sampling", [Sampling(1), Sampling(1, temperature=0.7, top_p=0.9)], ids=str)
-def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
+@pytest.mark.parametrize(
+    "sampling", [TokenSampling(1), TokenSampling(1, temperature=0.7, top_p=0.9)], ids=str
+)
+def test_frequencies_are_the_probabilities(sampling: TokenSampling) -> None:
     draws = 60_000
     logits = torch.tensor([1.0, 0.0, -1.0, 2.0, -3.0, 0.5]).expand(draws, 6)
     chance = torch.from_numpy(uniforms(hash_seeds(wrap_seeds(range(draws))), 0))
@@ -70,12 +72,12 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     logits = torch.full((2, 5), -200.0)
     logits[:, 2] = 0.0
     chance = torch.tensor([2.0**-49, 1 - 2.0**-49], dtype=torch.float64)
-    assert draw(logits, chance, Sampling(1))[0].tolist() == [2, 2]
+    assert draw(logits, chance, TokenSampling(1))[0].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-def test_logits_that_are_not_finite_show(bad: float, sampling: Sampling) -> None:
+def test_logits_that_are_not_finite_show(bad: float, sampling: TokenSampling) -> None:
     logits = torch.zeros(3, 8)
     logits[1, 4] = bad
     _, logprobs, _ = draw(logits, torch.full((3,), 0.3, dtype=torch.float64), sampling)

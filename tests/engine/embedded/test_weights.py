@@ -14,10 +14,10 @@ from transformers import MistralConfig
 
 from reodsl.diagnostics import Problem
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Generation, Request, TokenSampling
 from tests.engine.engine_reference import CONFIGS, engine_of, make_model, make_requests
 
-SAMPLED = Sampling(30, stop_ids=(1, 5))
+SAMPLED = TokenSampling(30, stop_ids=(1, 5))
 
 
 def code(caught: pytest.ExceptionInfo[Problem]) -> str:
@@ -109,40 +109,40 @@ def test_weights_that_are_not_finite_are_reported(
     state["model.layers.2.mlp.down_proj.weight"][0, 0] = bad
     engine = EmbeddedEngine(one_model.config, state)
     requests = make_requests(2, 2)
-    for sampling in (Sampling(4), Sampling(4, temperature=0.0), Sampling(4, top_p=0.5)):
+    for sampling in (TokenSampling(4), TokenSampling(4, temperature=0.0), TokenSampling(4, top_p=0.5)):
         with pytest.raises(Problem, match="not finite") as caught:
             engine.generate(requests, sampling)
         refusal("engine/E0802.txt", caught.value, task="base.eval")
-    responses = [Response((2, 3, 4), (0.0,) * 3, (0.0,) * 3, "length", (0,)) for _ in requests]
+    responses = [Generation((2, 3, 4), (0.0,) * 3, (0.0,) * 3, "length", (0,)) for _ in requests]
     with pytest.raises(Problem, match="not finite") as caught:
-        engine.force(requests, responses, [[1]] * 4, (2,), Sampling(1, temperature=0.0))
+        engine.force(requests, responses, [[1]] * 4, (2,), TokenSampling(1, temperature=0.0))
     assert code(caught) == "E0802"
 
 
 @pytest.mark.parametrize(
     ("request_", "sampling"),
     [
-        (Request((), 1), Sampling(4)),
-        (Request((3, 40), 1), Sampling(4)),
-        (Request((3, -1), 1), Sampling(4)),
-        (Request((3,), 1), Sampling(0)),
-        (Request((3,) * 500, 1), Sampling(13)),
+        (Request((), 1), TokenSampling(4)),
+        (Request((3, 40), 1), TokenSampling(4)),
+        (Request((3, -1), 1), TokenSampling(4)),
+        (Request((3,), 1), TokenSampling(0)),
+        (Request((3,) * 500, 1), TokenSampling(13)),
     ],
     ids=["no prompt", "past the vocabulary", "negative", "no tokens", "past the context"],
 )
-def test_impossible_requests_are_refused(one_model: Any, request_: Request, sampling: Sampling) -> None:
+def test_impossible_requests_are_refused(one_model: Any, request_: Request, sampling: TokenSampling) -> None:
     with pytest.raises(Problem) as caught:
         engine_of(one_model).generate([request_], sampling)
     assert code(caught) == "E0807"
 
 
 def test_the_context_can_be_used_to_its_end(one_model: Any) -> None:
-    assert len(engine_of(one_model).generate([Request((3,) * 500, 1)], Sampling(12))[0].tokens) == 12
+    assert len(engine_of(one_model).generate([Request((3,) * 500, 1)], TokenSampling(12))[0].tokens) == 12
 
 
 def test_a_cut_before_the_start_is_refused(one_model: Any) -> None:
     engine = engine_of(one_model)
-    responses = engine.generate([Request((3, 4), 1)], Sampling(4))
+    responses = engine.generate([Request((3, 4), 1)], TokenSampling(4))
     with pytest.raises(Problem) as caught:
-        engine.force([Request((3, 4), 1)], responses, [[-1]], (2,), Sampling(1))
+        engine.force([Request((3, 4), 1)], responses, [[-1]], (2,), TokenSampling(1))
     assert code(caught) == "E0807"

@@ -22,12 +22,12 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from reodsl.graph.job import Resources
-from runners.engine.protocol import Ahead, Request, Sampling
+from runners.engine.protocol import Ahead, Request, TokenSampling
 from runners.execute.placement import bundles
 
 APART = Resources(device="cuda", engine="sglang", engines=2, trainers=1, apart=True)
 REQUESTS = [Request((5, 6 + number), 100 + number) for number in range(8)]
-WHOLE, ANSWER = Sampling(12), Sampling(3)
+WHOLE, ANSWER = TokenSampling(12), TokenSampling(3)
 CUTS, FORCING = (0, 4, 9), (7, 8)
 VERSION = 3
 

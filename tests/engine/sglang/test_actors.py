@@ -13,13 +13,13 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 from runners.engine.sglang.hosts import Actor
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
-GREEDY = Sampling(12, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(12, temperature=0.0, stop_ids=(STOP,))
 Tokens = list[tuple[int, ...]]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from runners.draws import forced_seed
-from runners.engine.protocol import Ahead, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.rounds import Read
 from tests.engine.engine_reference import (
@@ -25,11 +25,11 @@ from tests.engine.engine_reference import (
 
 pytestmark = pytest.mark.sglang
 
-GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
-WHOLE = Sampling(30, stop_ids=(STOP, 5))
-CUT = Sampling(20, temperature=0.7, top_p=0.8, top_k=9, stop_ids=(STOP,))
-TEMPERED = Sampling(20, temperature=1.3, stop_ids=(STOP,))
-ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = TokenSampling(30, stop_ids=(STOP, 5))
+CUT = TokenSampling(20, temperature=0.7, top_p=0.8, top_k=9, stop_ids=(STOP,))
+TEMPERED = TokenSampling(20, temperature=1.3, stop_ids=(STOP,))
+ANSWER = TokenSampling(4, temperature=0.0, stop_ids=(STOP,))
 FORCING = (11, 3, 8)
 
 
@@ -49,7 +49,7 @@ def test_greedy_tokens_are_those_of_the_embedded_engine_and_of_transformers(
 
 @pytest.mark.parametrize("sampling", [WHOLE, CUT], ids=["whole", "cut"])
 def test_tokens_do_not_depend_on_whether_log_probabilities_are_told(
-    engine: SGLangEngine, sampling: Sampling
+    engine: SGLangEngine, sampling: TokenSampling
 ) -> None:
     requests = make_requests(6, 2, seed=4)
     told = engine.generate(requests, sampling)
@@ -98,7 +98,7 @@ def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
 
 @pytest.mark.parametrize("sampling", [WHOLE, TEMPERED, CUT], ids=["whole", "tempered", "cut"])
 def test_log_probabilities_are_those_of_the_protocol(
-    engine: SGLangEngine, served_model: Any, sampling: Sampling
+    engine: SGLangEngine, served_model: Any, sampling: TokenSampling
 ) -> None:
     requests = make_requests(6, 2, seed=2)
     for request, response in zip(requests, engine.generate(requests, sampling), strict=True):
@@ -110,7 +110,7 @@ def test_log_probabilities_are_those_of_the_protocol(
         assert (response.logprobs is response.behaviour) == sampling.whole
 
 
-def chances(logits: list[float], sampling: Sampling) -> dict[int, tuple[float, float]]:
+def chances(logits: list[float], sampling: TokenSampling) -> dict[int, tuple[float, float]]:
     """Both log-probabilities of every token that the plain sampler can draw."""
     found = {}
     for uniform in np.linspace(0.0005, 0.9995, 1000):
@@ -121,7 +121,7 @@ def chances(logits: list[float], sampling: Sampling) -> dict[int, tuple[float, f
 
 def test_draws_follow_the_distribution(engine: SGLangEngine, served_model: Any) -> None:
     prompt = (7, 9, 30)
-    sampling = Sampling(1, temperature=2.5)
+    sampling = TokenSampling(1, temperature=2.5)
     draw = random.Random(3)
     count = 600
     requests = [Request(prompt, draw.getrandbits(64)) for _ in range(count)]
@@ -152,12 +152,15 @@ def test_a_response_depends_on_its_seed_alone(engine: SGLangEngine) -> None:
 def test_draws_do_not_depend_on_what_else_is_drawn_beside_them(engine: SGLangEngine) -> None:
     """Greedy answers among the sampled responses: in one batch with them they must change nothing."""
     requests = make_requests(12, 2, seed=5)
-    free = Sampling(20, temperature=1.5)
+    free = TokenSampling(20, temperature=1.5)
     alone = engine.generate(requests, free)
-    ahead = Ahead(lambda _, response: (0, 5, 10, 15), FORCING, Sampling(12, temperature=0.0))
+    ahead = Ahead(lambda _, response: (0, 5, 10, 15), FORCING, TokenSampling(12, temperature=0.0))
     among = engine.generate(requests[::-1], free, ahead)[::-1]
     assert [r.tokens for r in among] == [r.tokens for r in alone]
-    shorter = [Sampling(20, temperature=1.5, top_k=VOCAB), Sampling(20, temperature=1.5, top_p=1.0 - 1e-12)]
+    shorter = [
+        TokenSampling(20, temperature=1.5, top_k=VOCAB),
+        TokenSampling(20, temperature=1.5, top_p=1.0 - 1e-12),
+    ]
     for cut in shorter:
         assert [r.tokens for r in engine.generate(requests, cut)] == [r.tokens for r in alone]
 
@@ -166,7 +169,7 @@ def test_generation_ends_with_our_stop_tokens_alone(engine: SGLangEngine, served
     """The checkpoint's own end of text is not an end where another token, or none, is named."""
     requests = make_requests(8, 1, seed=6)
     for stops in ((), (6,)):
-        sampling = Sampling(16, temperature=0.0, stop_ids=stops)
+        sampling = TokenSampling(16, temperature=0.0, stop_ids=stops)
         found = engine.generate(requests, sampling)
         assert [r.tokens for r in found] == [
             r.tokens for r in engine_of(served_model).generate(requests, sampling)
@@ -178,7 +181,7 @@ def test_generation_ends_with_our_stop_tokens_alone(engine: SGLangEngine, served
 def test_forced_answers_are_those_of_prefixes_read_anew(
     engine: SGLangEngine, served_model: Any, ahead: bool
 ) -> None:
-    def cuts(_: int, response: Response) -> list[int]:
+    def cuts(_: int, response: Generation) -> list[int]:
         return [0, 3, 8, 8, 20, len(response.tokens) - 1, len(response.tokens), 99]
 
     requests = make_requests(5, 3, seed=7, lengths=(20, 30))
@@ -215,7 +218,7 @@ def test_a_budget_past_the_end_and_a_budget_named_twice_cost_nothing(engine: SGL
 def test_sampled_answers_have_streams_of_their_own(engine: SGLangEngine) -> None:
     requests = make_requests(1, 12, seed=9)
     responses = engine.generate(requests, WHOLE)
-    free = Sampling(6, temperature=2.0)
+    free = TokenSampling(6, temperature=2.0)
     (first, again) = (engine.force(requests, responses, [[0]] * 12, FORCING, free) for _ in range(2))
     assert first == again
     assert len({own[0].tokens for own in first}) > 1

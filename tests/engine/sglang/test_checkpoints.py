@@ -10,13 +10,13 @@ import torch
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from runners.engine.open import open_engine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.models.folder import load_model, save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.launch import train_together
 from tests.train.models import small_model
 
-GREEDY = Sampling(12, temperature=0.0)
+GREEDY = TokenSampling(12, temperature=0.0)
 
 
 @pytest.mark.sglang

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runners.conversations import converse, force
-from runners.engine.protocol import Engine, Forced, Response, Sampling
+from runners.engine.protocol import Engine, ForcedTokens, Generation, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from tests.conversations.counting import SAMPLING, talk
 from tests.engine.engine_reference import STOP, engine_of, make_requests
@@ -17,11 +17,11 @@ from tests.engine.engine_reference import STOP, engine_of, make_requests
 pytestmark = pytest.mark.sglang
 
 GREEDY = replace(SAMPLING, temperature=0.0)
-ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+ANSWER = TokenSampling(4, temperature=0.0, stop_ids=(STOP,))
 REQUESTS = make_requests(24, 1, seed=3)
 
 
-def conversed(engine: Engine, context: int) -> tuple[list[Response], list[int], list[list[Forced]]]:
+def conversed(engine: Engine, context: int) -> tuple[list[Generation], list[int], list[list[ForcedTokens]]]:
     """Responses, how many turns stand before the last of each, and answers forced around every turn's end."""
     responses, turns = converse(
         engine, REQUESTS, GREEDY, [talk(context=context)] * len(REQUESTS), [""] * len(REQUESTS)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from reodsl.graph.job import Progress, Resources
 from reodsl.ir.training import Stage
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from tests.engine.engine_reference import STOP, make_requests
 from tests.train.conftest import Bench, Stopped
@@ -28,7 +28,7 @@ APART = Resources(engine="sglang", apart=True)
 
 def test_a_response_goes_on_where_it_was_cut(engine: SGLangEngine) -> None:
     """In two calls, the second of which has what the first gave behind its prompts, as in one."""
-    sampling = Sampling(24, stop_ids=(STOP,))
+    sampling = TokenSampling(24, stop_ids=(STOP,))
     requests = make_requests(6, 2, seed=2)
     whole = engine.generate(requests, sampling)
     begun = engine.generate(requests, replace(sampling, max_tokens=7))

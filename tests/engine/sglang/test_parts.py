@@ -23,7 +23,7 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Resources
 from reodsl.price.machine import USABLE
 from runners.engine.open import open_engine
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Generation, Request, TokenSampling
 from runners.engine.sglang import server, settings
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
@@ -310,7 +310,7 @@ def test_the_end_of_a_log_is_short_and_of_this_life(tmp_path: Path) -> None:
 
 def test_an_answer_in_parts_is_one_response() -> None:
     """A server that stops early (its own end of text, an abort) is asked for the rest, with the same stream."""
-    sampling = Sampling(5, temperature=0.7, stop_ids=(9,))
+    sampling = TokenSampling(5, temperature=0.7, stop_ids=(9,))
     draft = Draft(Request((3, 4), (1 << 64) - 1), sampling)
     first = draft.message()
     assert first["input_ids"] == [3, 4]
@@ -320,12 +320,12 @@ def test_an_answer_in_parts_is_one_response() -> None:
     assert second["input_ids"] == [3, 4, 5, 6]
     assert second["sampling_params"]["max_new_tokens"] == 3
     assert second["sampling_params"]["sampling_seed"] == first["sampling_params"]["sampling_seed"]
-    assert draft.take(part([7, 9], 2)) == Response((5, 6, 7, 9), (-1.0,) * 4, (-0.5,) * 4, "stop", (1, 2))
+    assert draft.take(part([7, 9], 2)) == Generation((5, 6, 7, 9), (-1.0,) * 4, (-0.5,) * 4, "stop", (1, 2))
 
 
 def test_a_response_that_weights_changed_under_names_all_that_made_it() -> None:
     """A server tells the spans of a part where an update came in its middle, and one version where none did."""
-    draft = Draft(Request((3, 4), 1), Sampling(6))
+    draft = Draft(Request((3, 4), 1), TokenSampling(6))
     spans = [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}]
     first = part([5, 6, 7], 5)
     first["meta_info"]["weight_versions"] = spans
@@ -363,14 +363,14 @@ def test_answers_that_lack_something_are_refused(
     answer: dict[str, Any], name: str, refusal: Callable[..., None]
 ) -> None:
     with pytest.raises(Problem) as caught:
-        Draft(Request((3,), 1), Sampling(5, temperature=0.7)).take(answer)
+        Draft(Request((3,), 1), TokenSampling(5, temperature=0.7)).take(answer)
     refusal(f"engine/{name}.txt", caught.value, task="base.eval")
 
 
 def test_log_probabilities_come_with_their_tokens_or_by_themselves() -> None:
     """Any SGLang server lists them with token and text; those that the launcher starts list nothing else."""
     made = [
-        Draft(Request((3,), 1), Sampling(1)).take(told_else(output_token_logprobs=listed))
+        Draft(Request((3,), 1), TokenSampling(1)).take(told_else(output_token_logprobs=listed))
         for listed in ([[-1.5, 5, None]], [-1.5])
     ]
     assert made[0] == made[1]
@@ -380,7 +380,7 @@ def test_log_probabilities_come_with_their_tokens_or_by_themselves() -> None:
 
 def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> None:
     """Of one they are, so that a model whose weights are no numbers is told."""
-    plain = Sampling(1, temperature=0.7, logprobs=False)
+    plain = TokenSampling(1, temperature=0.7, logprobs=False)
     draft = Draft(Request((3,), 1), plain)
     assert not {"return_logprob", "return_sampling_mask"} & set(draft.message())
     bare = {"output_ids": [5], "meta_info": {"weight_version": "1"}}
@@ -397,7 +397,7 @@ def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> Non
 
 def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
     """Any other is sent every prefix, with its own draws."""
-    seeds, sampling = [7, (1 << 64) - 1], Sampling(2, temperature=0.5)
+    seeds, sampling = [7, (1 << 64) - 1], TokenSampling(2, temperature=0.5)
     message = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, sampling)
     assert message["tokens"] == [3, 4, 5, 6]
     assert message["priority"] > 0
@@ -410,9 +410,9 @@ def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
 
 def test_seeds_are_such_as_a_server_takes() -> None:
     for seed in (0, 5, (1 << 63) + 5, (1 << 64) - 1):
-        assert 0 <= drawing(Sampling(1), seed)["sampling_seed"] < 1 << 63
-    assert drawing(Sampling(4, stop_ids=()), 1)["ignore_eos"]
-    assert drawing(Sampling(4), 1, drawn=3)["max_new_tokens"] == 1
+        assert 0 <= drawing(TokenSampling(1), seed)["sampling_seed"] < 1 << 63
+    assert drawing(TokenSampling(4, stop_ids=()), 1)["ignore_eos"]
+    assert drawing(TokenSampling(4), 1, drawn=3)["max_new_tokens"] == 1
 
 
 def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
@@ -424,7 +424,7 @@ def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
 
 def test_only_what_has_no_answer_is_open() -> None:
     work = Work(
-        0, Request((1,), 1), 0, response=Response((5, 6, 7), (), (), "stop", (0,)), cuts=(0, 2, 2, 3, 9)
+        0, Request((1,), 1), 0, response=Generation((5, 6, 7), (), (), "stop", (0,)), cuts=(0, 2, 2, 3, 9)
     )
     assert work.open == (0, 2)
     work.answers = {0: (4,), 2: (4,)}

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.engine.protocol import Limits, Request, Sampling
+from runners.engine.protocol import Limits, Request, TokenSampling
 from runners.engine.sglang import fleet, rounds, weights
 from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.engine import SGLangEngine
@@ -128,7 +128,7 @@ def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
 
     monkeypatch.setattr("runners.engine.sglang.fleet.time.sleep", sleep)
     monkeypatch.setattr(rounds, "_ask", answered)
-    (found,) = alone.generate([Request((5,), 1)], Sampling(1))
+    (found,) = alone.generate([Request((5,), 1)], TokenSampling(1))
     assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
     alone.close()
     engine.close()
@@ -146,7 +146,7 @@ def test_a_server_that_is_lost_each_time_is_given_up_with_its_last_words(
     monkeypatch.setattr(rounds, "_ask", mute)
     alone = SGLangEngine([host], engine.settings, engine._limits, engine.fleet._aside)
     with pytest.raises(Problem) as caught:
-        alone.generate([Request((5,), 1)], Sampling(1))
+        alone.generate([Request((5,), 1)], TokenSampling(1))
     refusal("engine/E0827.txt", caught.value, (f":{host.lives}", ":PORT"))
     alone.close()
     engine.close()
@@ -182,7 +182,7 @@ def test_the_others_answer_while_a_lost_server_is_started_again_with_the_present
     two.load_weights(MODEL.state_dict(), 3)
     slow.alive = False
     monkeypatch.setattr(rounds, "_ask", ask)
-    found = two.generate([Request((number,), number) for number in range(5, 11)], Sampling(1))
+    found = two.generate([Request((number,), number) for number in range(5, 11)], TokenSampling(1))
     assert [(one.tokens, one.weight_versions) for one in found] == [((5,), (3,))] * 6
     assert answers == [7] * 6
     assert slow.lives == 2
@@ -205,7 +205,7 @@ def test_a_server_that_hangs_is_ended_and_started_again(
         return {"output_ids": [5], "meta_info": meta}
 
     monkeypatch.setattr(rounds, "_ask", ask)
-    (found,) = alone.generate([Request((5,), 1)], Sampling(1))
+    (found,) = alone.generate([Request((5,), 1)], TokenSampling(1))
     assert (found.tokens, host.lives) == ((5,), 2)
     alone.close()
     engine.close()

@@ -12,14 +12,14 @@ import httpx
 import pytest
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import Ahead, Ended, Request, Sampling
+from runners.engine.protocol import Ahead, Ended, Request, TokenSampling
 from runners.engine.sglang import rounds
 from runners.engine.sglang.control import Loop, Lost
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
 
-ONE = Sampling(1)
+ONE = TokenSampling(1)
 Answer = Callable[[int, int], Any]
 
 
@@ -235,7 +235,7 @@ def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
     ahead = Ahead(lambda *_: (), (1,), ONE)
     for then, room, expected in [(ahead, 40, 2), (ahead, 10, 1), (ahead, 0, 8), (None, 40, 8)]:
         most.clear()
-        sampling = Sampling(30, logprobs=False)
+        sampling = TokenSampling(30, logprobs=False)
         asked = [Work(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
         address = Address("http://127.0.0.1:1", "", room=room)
         loop.run(Round(asked, [address], 100, then, Read()).run(), lambda: None)

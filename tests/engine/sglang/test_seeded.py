@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
@@ -21,9 +21,9 @@ from tests.engine.sglang.conftest import LONGEST
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
 KINDS = (
-    Sampling(24, stop_ids=(STOP,)),
-    Sampling(24, temperature=0.0, stop_ids=(STOP,)),
-    Sampling(24, temperature=0.7, top_p=0.8, top_k=9, stop_ids=(STOP,)),
+    TokenSampling(24, stop_ids=(STOP,)),
+    TokenSampling(24, temperature=0.0, stop_ids=(STOP,)),
+    TokenSampling(24, temperature=0.7, top_p=0.8, top_k=9, stop_ids=(STOP,)),
 )
 
 
@@ -37,7 +37,7 @@ def seeded(python: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory)
     made.close()
 
 
-def tokens(responses: list[Response]) -> list[tuple[int, ...]]:
+def tokens(responses: list[Generation]) -> list[tuple[int, ...]]:
     return [response.tokens for response in responses]
 
 
@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_tokens_again_and_another_seed_others(seeded: SGLa
 
 @pytest.mark.parametrize("sampling", KINDS, ids=["whole", "greedy", "cut"])
 def test_it_draws_what_a_server_with_exact_kernels_draws(
-    engine: SGLangEngine, seeded: SGLangEngine, sampling: Sampling
+    engine: SGLangEngine, seeded: SGLangEngine, sampling: TokenSampling
 ) -> None:
     """On one thread of a processor the kernels are the same, so that what is left to differ is how draws are made."""
     requests = make_requests(6, 2, seed=9)

@@ -16,7 +16,7 @@ import pytest
 from reodsl.ir.model import Folder, Served
 from reodsl.store.manifest import read_record
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Ahead, Limits, Request, Sampling
+from runners.engine.protocol import Ahead, Limits, Request, TokenSampling
 from runners.engine.served import ServedEngine
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.models.folder import load_config
@@ -71,8 +71,8 @@ def test_it_answers_as_the_same_model_here(
     served = ServedEngine(source, lambda text: [], str, Limits(LONGEST, VOCAB), tmp_path)
     here = EmbeddedEngine(load_config(folder), folder)
     requests = [Request(tuple(5 + (3 * at + each) % 40 for each in range(6)), at) for at in range(6)]
-    greedy = Sampling(24, 0.0, stop_ids=(1,), logprobs=False)
-    short, forcing = Sampling(3, 0.0, stop_ids=(1,), logprobs=False), (7, 8)
+    greedy = TokenSampling(24, 0.0, stop_ids=(1,), logprobs=False)
+    short, forcing = TokenSampling(3, 0.0, stop_ids=(1,), logprobs=False), (7, 8)
     cuts = [(0, 5, 16)] * len(requests)
     try:
         made = served.generate(requests, greedy, Ahead(lambda at, response: cuts[at], forcing, short))
@@ -82,7 +82,7 @@ def test_it_answers_as_the_same_model_here(
         ]
         asked = here.force(requests, wanted, cuts, forcing, short)
         assert served.force(requests, made, cuts, forcing, short) == asked
-        drawn = Sampling(24, 1.0, stop_ids=(1,), logprobs=False)
+        drawn = TokenSampling(24, 1.0, stop_ids=(1,), logprobs=False)
         again = [served.generate(requests, drawn) for _ in range(2)]
         assert again[0] == again[1]
         assert len({each.tokens for each in again[0]}) > 1

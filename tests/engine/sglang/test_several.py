@@ -11,15 +11,15 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Response, Sampling
+from runners.engine.protocol import Ahead, Generation, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
-GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
-WHOLE = Sampling(60)
+GREEDY = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = TokenSampling(60)
 FORCING = (11, 3)
 
 
@@ -55,7 +55,7 @@ def test_two_servers_answer_as_one_and_for_each_other(
         killed = second.process.pid
         took: list[int] = []
 
-        def deadly(index: int, _: Response) -> tuple[int, ...]:
+        def deadly(index: int, _: Generation) -> tuple[int, ...]:
             took.append(index)
             if len(took) == 10:
                 os.killpg(killed, signal.SIGKILL)

@@ -9,7 +9,7 @@ from threading import Thread
 import httpx
 import pytest
 
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang import control
 from runners.engine.sglang.control import Ear, Hung, Loop, Lost, works
 from runners.engine.sglang.messages import Draft
@@ -108,7 +108,7 @@ def test_requests_to_a_frozen_server_end_and_stay_open(
 ) -> None:
     monkeypatch.setattr(control, "_ASKED", 2)
     request = Request((5,), 1)
-    open_works = [Work(index, request, 0, Draft(request, Sampling(4))) for index in range(3)]
+    open_works = [Work(index, request, 0, Draft(request, TokenSampling(4))) for index in range(3)]
     loop, asking = Loop(), Round(open_works, [frozen], 2, None, Read())
     found: list[tuple[int, Lost] | None] = []
 

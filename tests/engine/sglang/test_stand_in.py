@@ -16,7 +16,7 @@ import torch
 
 from reodsl.store.live import LOSE, read_notes
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Request, Sampling
+from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang import stand_in
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address, ask_version, cuts_itself
@@ -25,7 +25,7 @@ from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import STOP, VOCAB, make_model
 
-REQUEST, SAMPLING = Request((5, 6, 7), 11), Sampling(12, 0.9, 0.8, stop_ids=(STOP,))
+REQUEST, SAMPLING = Request((5, 6, 7), 11), TokenSampling(12, 0.9, 0.8, stop_ids=(STOP,))
 RANKS = 2
 
 

@@ -17,7 +17,7 @@ import torch
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Response, Sampling
+from runners.engine.protocol import Ahead, Generation, TokenSampling
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines
 from runners.engine.sglang.engine import SGLangEngine
@@ -31,9 +31,9 @@ from tests.engine.engine_reference import STOP, VOCAB, engine_of, make_requests
 
 pytestmark = pytest.mark.sglang
 
-GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
-WHOLE = Sampling(24, stop_ids=(STOP,))
-ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = TokenSampling(24, stop_ids=(STOP,))
+ANSWER = TokenSampling(4, temperature=0.0, stop_ids=(STOP,))
 CUTS = (0, 5, 9)
 
 GIVEN_BACK = ["/pause_generation abort", "/flush_cache", "/release_memory_occupation kv_cache weights"]
@@ -78,7 +78,7 @@ def served(engine: SGLangEngine, served_model: Any) -> Iterator[SGLangEngine]:
     engine.load_weights(served_model.state_dict(), 60)
 
 
-def rollouts(engine: Any, sampling: Sampling) -> tuple[list[Response], list[list[tuple[int, ...]]]]:
+def rollouts(engine: Any, sampling: TokenSampling) -> tuple[list[Generation], list[list[tuple[int, ...]]]]:
     """Responses, and answers forced at cuts of them."""
     requests = make_requests(6, 2, seed=3)
     responses = engine.generate(requests, sampling, Ahead(lambda _, __: CUTS, (11, 3), ANSWER))
@@ -86,7 +86,7 @@ def rollouts(engine: Any, sampling: Sampling) -> tuple[list[Response], list[list
     return responses, [[one.tokens for one in own] for own in forced]
 
 
-def trained(model: Any, responses: list[Response]) -> Any:
+def trained(model: Any, responses: list[Generation]) -> Any:
     """The model after a step on what was sampled, and nothing left of the step's gradients."""
     moved = copy.deepcopy(model)
     learner = Learner.of(moved, [torch.optim.SGD(moved.parameters(), lr=1.0)], 0.0)

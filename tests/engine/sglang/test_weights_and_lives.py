@@ -21,7 +21,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.store.manifest import DETERMINISM, WEIGHTS, count_lost, read_record
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
 from runners.engine.sglang import control, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
@@ -32,9 +32,9 @@ from tests.engine.engine_reference import STOP, engine_of, make_model, make_requ
 
 pytestmark = pytest.mark.sglang
 
-GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
-WHOLE = Sampling(60)
-ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = TokenSampling(60)
+ANSWER = TokenSampling(4, temperature=0.0, stop_ids=(STOP,))
 
 
 def greedy(engine: Any) -> list[tuple[int, ...]]:
@@ -114,7 +114,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
 
     took: list[int] = []
 
-    def deadly(index: int, response: Response) -> tuple[int, ...]:
+    def deadly(index: int, response: Generation) -> tuple[int, ...]:
         """The cuts of the others; the tenth response that ends takes the server with it."""
         took.append(index)
         if len(took) == 10:

@@ -10,11 +10,11 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
-GREEDY = Sampling(12, temperature=0.0, stop_ids=(STOP,))
+GREEDY = TokenSampling(12, temperature=0.0, stop_ids=(STOP,))
 
 
 @pytest.mark.sglang
