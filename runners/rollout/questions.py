@@ -127,7 +127,7 @@ class Reference:
 def choose_wording(
     wordings: Sequence[Wording], references: Mapping[str, Reference], question: AskedQuestion
 ) -> int | None:
-    """Return the place of the first wording whose `when` holds for a question; None where none has one.
+    """Return the place of the first wording whose `when` holds for a question; None where no wording has one.
 
     `references` are the starting model's samples of each question. Raises what a reward does that reads a number which the
     question lacks.
@@ -140,12 +140,11 @@ def choose_wording(
         question.id, (), tuple(RewardedResponse(int(length), bool(right)) for length, right in pairs)
     )
     asked = {"y": RewardedResponse(0, False, given=question.given)}
-    held = (
-        place
-        for place, each in enumerate(wordings)
-        if each.when is None or measure(f"wording `{each.name or place}`", each.when, group, asked, {})
-    )
-    return next(held)
+    for place, each in enumerate(wordings):
+        name = f"wording `{each.name}`" if each.name else f"wording {place + 1}"
+        if each.when is None or measure(name, each.when, group, asked, {}):
+            return place
+    return None
 
 
 def place_wordings(questions: Sequence[AskedQuestion], wordings: Sequence[Wording]) -> list[AskedQuestion]:

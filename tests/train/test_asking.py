@@ -119,7 +119,7 @@ def test_a_question_without_the_number_is_told(tmp_path):
         Wording(name="hard", question="{question} go", when=chosen_by(tmp_path, "x.level > 2")),
         Wording(),
     )
-    with pytest.raises(Problem, match="wording `hard`"):
+    with pytest.raises(Problem, match=r"^wording `hard` uses the given number `level`"):
         ask(*wordings, choose=partial(choose_wording, wordings, {}))
 
 
