@@ -418,7 +418,7 @@ def test_a_benchmark_asks_each_question_once(
 
 
 def test_chunks_hold_whole_questions_and_all_of_them() -> None:
-    questions = [run.Question("b", str(i), "", "") for i in range(10)]
+    questions = [AskedQuestion("b", str(i), "", "") for i in range(10)]
     parts = run.chunked(questions, 100)
     assert [len(part) for part in parts] == [2] * 5
     assert [q for part in parts for q in part] == questions

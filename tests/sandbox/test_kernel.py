@@ -24,11 +24,11 @@ GRADED = (
     REFUSE
     + """
 from reodsl.diagnostics import Problem
-from runners.verify import Answer, PooledVerifier
+from runners.verify import Claim, PooledVerifier
 for kind, confined in ((sys.argv[3], True), ("math", False)):
     verifier = PooledVerifier(kind, workers=1, seconds=5.0, memory_mib=1024, fast=False, confined=confined)
     try:
-        print(verifier.grade([Answer("x+1", "1+x", "{}")])[0].correct)
+        print(verifier.grade([Claim("x+1", "1+x", "{}")])[0].correct)
     except Problem as caught:
         (refusal,) = caught.diagnostics
         print(refusal.code, refusal.message, refusal.help)

@@ -343,10 +343,10 @@ def test_a_forked_process_starts_its_own_workers(math: PooledVerifier) -> None:
 def test_no_worker_outlives_its_parent(end: str) -> None:
     code = (
         "import os\n"
-        "from runners.verify import Answer, make_verifier\n"
+        "from runners.verify import Claim, make_verifier\n"
         "def main():\n"
         "    verifier = make_verifier('math', workers=1, seconds=3)\n"
-        "    verifier.grade([Answer('x+1', '1+x')])\n"
+        "    verifier.grade([Claim('x+1', '1+x')])\n"
         "    print(*verifier.checks.pids(), flush=True)\n"
         f"    {end}\n"
         "main()\n"
@@ -360,12 +360,12 @@ def test_no_worker_outlives_its_parent(end: str) -> None:
 def test_an_orphan_at_work_ends_by_itself() -> None:
     code = (
         "import os, threading, time\n"
-        "from runners.verify import Answer, make_verifier\n"
+        "from runners.verify import Claim, make_verifier\n"
         "verifier = make_verifier('math', workers=1, seconds=1)\n"
-        "verifier.grade([Answer('x+1', '1+x')])\n"
+        "verifier.grade([Claim('x+1', '1+x')])\n"
         "print(*verifier.checks.pids(), flush=True)\n"
         "threading.Timer(0.3, os._exit, (1,)).start()\n"
-        f"verifier.grade([Answer('{TOWER}', '1')])\n"
+        f"verifier.grade([Claim('{TOWER}', '1')])\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     pids = [int(pid) for pid in run.stdout.split()]
