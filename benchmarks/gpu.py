@@ -118,6 +118,10 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     ]
     long = small or ("--shapes", "qwen3-0.6b", "--tokens", "16384", "--responses", "4")
     shapes = {"tiny": "device"} if tiny else SHAPES
+    # Only GPUs have them.
+    small_caches = Part(
+        "sync, mismatch with small caches", (*engine, "--caches", "fp8"), True, needs=("sglang",)
+    )
     listed = [
         *(
             Part(
@@ -148,10 +152,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
             True,
             needs=() if tiny else ("sglang",),
         ),
-        *(
-            Part("sync, mismatch with small caches", (*engine, "--caches", "fp8"), True, needs=("sglang",))
-            for _ in range(not tiny)
-        ),
+        *([] if tiny else [small_caches]),
         Part("forcing on sglang", (*forcing, *small, *served), True, needs=("sglang",)),
         Part(
             "rehearsal",

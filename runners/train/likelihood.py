@@ -25,7 +25,7 @@ from runners.train.batch import TrainBatch
 from runners.verify import SEPARATOR
 
 Ask = Callable[[bool, bool, TrainBatch], Tensor]
-"""From whether the teacher reads, whether entropies are wanted too, and rows to [1 or 2, trained tokens]."""
+"""A call that asks the teacher or the policy, with entropies or without, about rows. It gives [1 or 2, trained tokens]."""
 Place = tuple[int, int]
 """A response, numbered row by row, and how many of its tokens are read."""
 

@@ -91,7 +91,7 @@ def test_prices_take_what_was_measured() -> None:
     text = written.read_text("utf-8") if written.is_file() else ""
     found, device = gpu.read_hardware(text), text.partition("\n")[0]
     assert not found or hardware_of(device) == found
-    assert hardware_of("NVIDIA H100 80GB HBM3") == {"mfu_train": 0.28, "mfu_attention": 0.23} or found
+    assert all(0 < share < 1 for share in hardware_of("NVIDIA H100 80GB HBM3").values())
 
 
 def test_shares_of_the_peak_are_those_behind_the_seconds() -> None:

@@ -285,6 +285,20 @@ def test_sglang_is_wanted_here_where_servers_start_here(
     assert check(only, spec, tmp_path, LOCAL) == ()
 
 
+def test_small_caches_are_of_servers_that_the_run_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make.ppo(make.outcome())
+    stage = stage.model_copy(update={"method": stage.method.model_copy(update={"caches": "fp8"})})
+    spec = make.spec(make.arm("a", make.trained("a", stage)))
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
+    monkeypatch.setattr("runners.engine.sglang.settings.missing", lambda: None)
+    monkeypatch.setattr(given, "refusals", lambda needs: [])
+    assert found(spec, tmp_path) == []
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://10.0.0.7:30000")
+    assert found(spec, tmp_path) == ["E0830"]
+
+
 def test_missing_data_and_packages_are_named_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:

@@ -48,7 +48,7 @@ NEEDS = {
         "bounds weights of the trainer over the engine, and there are none",
     ),
     "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
-    "rollout.caches": ("cluster = h100_1x8", "is of servers on GPUs, and none sample here"),
+    "rollout.caches": ("cluster = std.clusters.h100_1x8", "is of servers on GPUs, and none sample here"),
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""
