@@ -109,6 +109,9 @@ _FIRST = re.compile(r"\\(frac|sqrt|binom|vec|bar|mathbb) ?([0-9A-Za-z])")
 _SECOND = re.compile(r"\\(frac|binom)(\{[^{}]*+\}) ?([0-9A-Za-z])")
 _OVER = re.compile(r"\{([^{}\\]*+)\\(over|choose)(?![A-Za-z])([^{}]*+)\}")
 _BRACE = re.compile(r"[{}]")
+_BRACKET = re.compile(r"\\.|[()\[\]{}]", re.DOTALL)
+_CHANGES = {"(": 1, "[": 1, "{": 1, r"\{": 1, ")": -1, "]": -1, "}": -1, r"\}": -1}
+"""Changes of depth; another escaped character changes nothing."""
 _BOXED = re.compile(r"\\boxed ?\{(.*)\}", re.DOTALL)
 _POWER = re.compile(r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ")
 _SPACE = re.compile(r"[ \t\r\n]++")
@@ -258,48 +261,43 @@ def unwrapped(text: str) -> str:
 
 def closing(text: str, start: int) -> int | None:
     """Return where the bracket closes that opens at `start`; of all kinds together, as half-open intervals need."""
-    depth, place = 0, start
-    while place < len(text):
-        step, change = _bracket(text, place)
+    depth = 0
+    for mark in _BRACKET.finditer(text, start):
+        change = _CHANGES.get(mark[0], 0)
         depth += change
         if change and depth == 0:
-            return place + step - 1
-        place += step
+            return mark.end() - 1
     return None
 
 
 def balanced(text: str) -> bool:
     """Return whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
-    depth, place = 0, 0
-    while place < len(text) and depth >= 0:
-        step, change = _bracket(text, place)
-        depth += change
-        place += step
+    depth = 0
+    for mark in _BRACKET.findall(text):
+        depth += _CHANGES.get(mark, 0)
+        if depth < 0:
+            return False
     return depth == 0
 
 
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
     """Return the pieces between the matches of `marks` that stand in no bracket; each stripped."""
     pieces, depth, place, begun = list[str](), 0, 0, 0
-    while place < len(text):
-        if depth == 0:
-            mark = marks.match(text, place)
-            if mark is not None and mark.end() > place:
-                pieces.append(text[begun:place].strip(" "))
-                place = begun = mark.end()
-                continue
-        step, change = _bracket(text, place)
-        depth = max(0, depth + change)
-        place += step
+    mark, bracket = marks.search(text), _BRACKET.search(text)
+    while mark is not None:
+        if depth == 0 and (bracket is None or mark.start() <= bracket.start()):
+            pieces.append(text[begun : mark.start()].strip(" "))
+            place = begun = mark.end()
+        elif bracket is not None:
+            depth = max(0, depth + _CHANGES.get(bracket[0], 0))
+            place = bracket.end()
+        else:
+            break
+        if depth == 0 and mark.start() < place:
+            mark = marks.search(text, place)
+        if bracket is not None and bracket.start() < place:
+            bracket = _BRACKET.search(text, place)
     return [*pieces, text[begun:].strip(" ")]
-
-
-def _bracket(text: str, place: int) -> tuple[int, int]:
-    """Return how many characters the mark at a place has, and by how much it changes the depth of brackets."""
-    mark = text[place]
-    if mark == "\\":
-        return (2, {"{": 1, "}": -1}.get(text[place + 1 : place + 2], 0))
-    return 1, 1 if mark in "([{" else -1 if mark in ")]}" else 0
 
 
 def _one_spelling(command: re.Match[str]) -> str:
