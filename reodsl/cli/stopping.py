@@ -27,7 +27,7 @@ def end_when_stopped() -> None:
     os.set_blocking(writes, False)
     # A session of its own keeps a Ctrl-C at the terminal from it.
     subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, str(os.getpid())],
+        [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(SECONDS)],
         stdin=reads,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -45,8 +45,8 @@ def leave(code: int) -> None:
     late.start()
 
 
-def _wait(command: int) -> None:
-    """Wait for signals of the command, until it ends."""
+def _wait(command: int, seconds: float) -> None:
+    """Wait for signals of the command, until it ends; kill it where it goes on for `seconds` after one."""
     stopping = False
     while not stopping:
         numbers = os.read(0, 1)
@@ -54,7 +54,7 @@ def _wait(command: int) -> None:
             return
         stopping = numbers[0] in (signal.SIGINT, signal.SIGTERM)
     since = time.monotonic()
-    while (left := since + SECONDS - time.monotonic()) > 0 and select.select([0], [], [], left)[0]:
+    while (left := since + seconds - time.monotonic()) > 0 and select.select([0], [], [], left)[0]:
         numbers = os.read(0, 1)
         if not numbers:
             return
@@ -69,4 +69,4 @@ def _wait(command: int) -> None:
 
 
 if __name__ == "__main__":
-    _wait(int(sys.argv[1]))
+    _wait(int(sys.argv[1]), float(sys.argv[2]))

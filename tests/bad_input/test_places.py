@@ -13,12 +13,7 @@ from reodsl.store.store import Store
 from reodsl.view.api import Api
 from tests.bad_input.commands import FROM_FOLDER, Place
 
-ODD = [
-    "[a] *?#",
-    "a\n\t b",
-    "日本語 é ק",
-    """%20 $(x) 'q" & {0} ~ =1""",
-]
+ODD = ["[a] *?#\n\t b", """日本語 é ק %20 $(x) 'q" & {0} ~ =1"""]
 SPEC = (
     FROM_FOLDER.replace(
         "source = generated(chain_easy, count: 4, seed: 1)", 'source = file("asked.parquet")', 1

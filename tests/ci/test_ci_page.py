@@ -48,13 +48,11 @@ def git(*arguments: str) -> str:
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A commit with a study, one that nobody changes and a library; the checkout, where reodsl is installed beside it."""
+    """A commit with a library; the checkout, where reodsl is installed beside it."""
     (tmp_path / "installed").symlink_to(sys.prefix)
-    (tmp_path / "theirs" / "specs").mkdir(parents=True)
+    (tmp_path / "theirs").mkdir()
     monkeypatch.chdir(tmp_path / "theirs")
     git("init", "-q")
-    Path("specs/tiny.reo").write_text(SPEC)
-    Path("specs/other.reo").write_text(SPEC)
     Path("library.reo").write_text("param of: int = 1\n")
     return commit()
 
@@ -82,7 +80,12 @@ def read(base: str) -> tuple[int, str]:
     return done.returncode, summary.read_text()
 
 
-def test_a_change_is_shown_and_what_is_the_same_is_not(base: str) -> None:
+@pytest.mark.usefixtures("base")
+def test_a_change_is_shown_and_what_is_the_same_is_not() -> None:
+    Path("specs").mkdir()
+    Path("specs/tiny.reo").write_text(SPEC)
+    Path("specs/other.reo").write_text(SPEC)
+    base = commit()
     Path("specs/tiny.reo").write_text(SPEC.replace("= 2 steps in", "= 7 steps in"))
     commit()
     code, summary = read(base)

@@ -248,23 +248,29 @@ def entry(task: str) -> tuple[dict[str, Any], str]:
     return made, json.dumps({"task": task, "entry": made}, default=str)
 
 
+@pytest.fixture(scope="module")
+def scorers() -> Iterator[PooledVerifier]:
+    """The scorers of reasoning-gym in one process, which takes seconds to import them."""
+    verifier = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
+    yield verifier
+    verifier.close()
+
+
 @confined
 @pytest.mark.parametrize("task", EVALUATE)
-def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene) -> None:
+def test_no_answer_breaks_out_of_a_scorer_that_evaluates(
+    task: str, scene: Scene, scorers: PooledVerifier
+) -> None:
     """Of sympy's parser and of `eval`, in the pinned reasoning-gym; the answer itself is still graded."""
     made, meta = entry(task)
-    verifier = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
     right = made["metadata"].get("expression", made["answer"])
-    try:
-        verdicts = verifier.grade([Claim(code, "", meta) for code in asked(scene)])
-        assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
-        assert processes_of(verifier) == []
-        assert scene.untouched()
-        assert verifier.checks.started == 1
-        if right is not None:
-            assert verifier.grade([Claim(str(right), "", meta), Claim("1", "", meta)])[0].correct
-    finally:
-        verifier.close()
+    verdicts = scorers.grade([Claim(code, "", meta) for code in asked(scene)])
+    assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
+    assert processes_of(scorers) == []
+    assert scene.untouched()
+    assert scorers.checks.started == 1
+    if right is not None:
+        assert scorers.grade([Claim(str(right), "", meta), Claim("1", "", meta)])[0].correct
 
 
 @confined
