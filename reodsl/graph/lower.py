@@ -15,6 +15,7 @@ from reodsl.graph.payload import (
     measure_payload,
     model_payload,
     pool_payload,
+    reference_payload,
     report_payload,
     results_payload,
     sample_payload,
@@ -225,11 +226,11 @@ class _Lowering:
                 start: Start = source.at
             else:
                 start = source
-            inputs = {"start": self.start(start, seed), **self._ask(suite)}
-            once = is_shared_by_seeds(start) and len(self.study.seeds) > 1
-            task_seed = seed if depends_on_seed(start) and not once else None
-            # A shared checkpoint has the responses that a study of its seed alone gives it.
-            replicate = self.study.seeds[0] if once else task_seed
+            references = self._add_references(suite, arm, seed)
+            inputs = {"start": self.start(start, seed), **self._ask(suite), **references}
+            task_seed, replicate = self._seeds(start, seed)
+            # A model that no seed changes is asked in the words that the reference of each seed decides.
+            task_seed = task_seed if task_seed is not None else self._seed_of(references)
             model = start.model
             payload = self.payload_once(
                 ("evaluate", id(suite), id(model), replicate, id(given)),
@@ -239,8 +240,32 @@ class _Lowering:
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]
 
+    def _seeds(self, start: Start, seed: int) -> tuple[int | None, int | None]:
+        """Return the seed of a task that samples a checkpoint, if it has one, and that of its draws."""
+        once = is_shared_by_seeds(start) and len(self.study.seeds) > 1
+        task_seed = seed if depends_on_seed(start) and not once else None
+        # A shared checkpoint has the responses that a study of its seed alone gives it.
+        return task_seed, self.study.seeds[0] if once else task_seed
+
     def _ask(self, suite: Suite) -> dict[str, str]:
         return {f"data:{each.name}": self.data(each.data) for each in suite.benchmarks}
+
+    def _add_references(self, suite: Suite, arm: Arm, seed: int) -> dict[str, str]:
+        """Add responses of a suite's reference to each benchmark, the same for all its arms; return their roles."""
+        reference = suite.reference
+        if reference is None:
+            return {}
+        inputs, sampled = {}, {"start": self.start(reference, seed)}
+        task_seed, replicate = self._seeds(reference, seed)
+        for each in suite.benchmarks:
+            key = ("reference", id(suite), each.name, replicate)
+            if key not in self.done:
+                payload = reference_payload(suite, reference, each.data.grading, replicate or 0)
+                name = f"{suite.name}.reference.{each.data.name}"
+                sources = sampled | {"data": self.data(each.data)}
+                self.done[key] = self.add(name, "sample", payload, sources, arm.name, task_seed)
+            inputs[f"reference:{each.name}"] = self.done[key]
+        return inputs
 
     def frontier(self, name: str, seed: int) -> str:
         key = ("frontier", name, seed)

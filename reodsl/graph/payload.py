@@ -14,7 +14,17 @@ from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.model import Architecture, Model, Served
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import CONFIDENCE, Arm, Frontier, Score, Study, Suite
-from reodsl.ir.training import Experiment, FromResults, FromTraining, Pool, Ppo, Sampling, Selected, Stage
+from reodsl.ir.training import (
+    Experiment,
+    FromResults,
+    FromTraining,
+    Pool,
+    Ppo,
+    Sampling,
+    Selected,
+    Stage,
+    Start,
+)
 
 Payload = dict[str, Any]
 
@@ -107,8 +117,14 @@ def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: i
     return sample_payload(model, pool.rollout, pool.samples, grading, _apart(seed, index))
 
 
+def reference_payload(suite: Suite, reference: Start, grading: Grading, seed: int) -> Payload:
+    """Return the payload of sampling a suite's reference, by which it words the questions of a benchmark."""
+    samples = suite.reference_samples
+    return sample_payload(reference.model, suite.rollout, samples, grading, _apart(seed, suite.seed))
+
+
 def _apart(seed: int, index: int) -> int:
-    """Return the seed of a pool's wording: the run's for the first, and one of no other run for each of the others."""
+    """Return the seed of one of a run's samplings: the run's for the first, and one of no other run for the others."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
@@ -124,14 +140,16 @@ def select_payload(selected: Selected) -> Payload:
 def evaluate_payload(
     suite: Suite, model: Model, seed: int | None, given: FromResults | None = None
 ) -> Payload:
-    """Return `{"suite", "model", "seed", "replicate"}`; the suite without questions and `reg_to`, which scoring reads.
+    """Return `{"suite", "model", "seed", "replicate"}`; the suite without `reg_to`, which scoring reads.
+
+    Its questions and responses of its reference are inputs.
 
     `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of one seed meet the same
     questions with the same random streams; other seeds meet them with other streams, so that their mean averages
     over draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no
     replicate. `base` is the table of responses that are `given`, out of which answers are forced.
     """
-    blank = anonymous(suite) | {"reg_to": 0, "wording": None}
+    blank = anonymous(suite.model_copy(update={"reference": None})) | {"reg_to": 0, "wording": None}
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
     blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]

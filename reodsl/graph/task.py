@@ -43,6 +43,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("select", "data"): ("questions.parquet",),
     ("evaluate", "start"): ("checkpoint/",),
     ("evaluate", "data"): ("questions.parquet",),
+    ("evaluate", "reference"): ("samples.parquet",),
     ("results", "data"): ("questions.parquet",),
     ("budgets", "frontier"): ("frontier.json",),
     ("budgets", "data"): ("questions.parquet",),

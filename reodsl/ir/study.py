@@ -36,7 +36,7 @@ from reodsl.ir.setting import (
     settings_below,
     settings_of,
 )
-from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source
+from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source, Start
 from reodsl.ir.wording import Wording
 
 CONFIDENCE = 0.95
@@ -90,10 +90,21 @@ class Suite(IR):
     )
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
-        "how to ask, by the question: each in the first whose `when` holds of its numbers, and the last has none",
+        "how to ask, by the question: each in the first whose `when` holds, and the last has none",
         "wordings = [brief, full]",
         default=(),
         later=True,
+    )
+    reference: Start | None = setting(
+        CHECKPOINT,
+        "whose responses `ref` are in a `when`: the model that training started with, asked in its own prompt and sampled"
+        " as this suite says",
+        "reference = checkpoint(start)",
+        default=None,
+        later=True,
+    )
+    reference_samples: int = setting(
+        NATURAL, "samples of the `reference` per question, for `ref`", default=0, later=True
     )
     expected_length: int | None = setting(
         TOKENS, "mean tokens of a response, for the price alone", default=None
@@ -371,9 +382,10 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return each model that arms, their pools and their teachers go back to, once."""
+        """Return each model that arms, their pools, teachers and references go back to, once."""
         starts = [arm.checkpoint for arm in self.arms]
         asked = [start.at if isinstance(start, FromResults) else start for start in starts]
+        asked += [arm.suite.reference for arm in self.arms]
         waiting = [start for start in asked if start is not None]
         met: dict[int, Experiment] = {}
         for start in waiting:

@@ -31,7 +31,7 @@ class Wording(IR):
     when: Expression | None = setting(
         Condition(),
         "the questions that it is for: each is asked in the first of a list of wordings whose `when` holds, and the last has"
-        " none. It reads the question's numbers (`x.level`) and, in training, the starting model's responses (`ref`)",
+        " none. It reads the question's numbers (`x.level`) and the starting model's responses (`ref`)",
         "when = mean(len(z) for z in ref) < 1K tokens",
         default=None,
         later=True,

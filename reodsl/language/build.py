@@ -224,10 +224,12 @@ def fold_traces(record: Record) -> FoldTraces:
     return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
 
 
-def suite(record: Record) -> Suite:
+def suite(low: Lowering, record: Record) -> Suite:
     """Build an evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
     grid = sort_grid(record) or (record.data("max_tokens"),)
-    return build(Suite, record, grid=grid, reg_to=record.data("reg_to") or grid[-1])
+    named = record.sub("reference")
+    reference = None if named is None else start(low, named)
+    return build(Suite, record, grid=grid, reg_to=record.data("reg_to") or grid[-1], reference=reference)
 
 
 def engine(record: Record) -> Engine:
@@ -283,7 +285,6 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
     "condition": lambda record: record.expression,  # type: ignore[attr-defined]
     "data": data,
     "optim": optimizer,
-    "suite": suite,
     "traces": fold_traces,
     "wording": wording,
 }

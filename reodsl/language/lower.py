@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,9 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         asked = find_arm_suite(record, arm)
         if asked is None:
             raise LookupError(f"arm `{arm.name}` has no suite")
-        arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=low.once(asked, suite)))
+        arms.append(
+            Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=low.once(asked, partial(suite, low)))
+        )
     names = tuple(arm.name for arm in arms)
     frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")
@@ -143,7 +146,7 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
     low.on_gpus = samples_on_gpus(record)
-    lowered = suite(find_suite(record) or first.part("eval"))
+    lowered = suite(low, find_suite(record) or first.part("eval"))
     arms = []
     if record.is_trained:
         base = record.sub("base") or first.part("base")

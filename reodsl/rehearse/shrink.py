@@ -202,6 +202,8 @@ class _Shrinking:
             forcing=None if suite.forcing is None else self.forcing(suite.forcing),
             wording=None if suite.wording is None else self.once(suite.wording, self.wording),
             wordings=tuple(self.once(each, self.wording) for each in suite.wordings),
+            reference=None if suite.reference is None else self.start(suite.reference),
+            reference_samples=min(suite.reference_samples, self.size.drawn),
             expected_length=None,
         )
 

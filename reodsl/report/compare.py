@@ -167,7 +167,8 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     conditions["the grid"] = digest(list(grid)), f"{len(grid)} budgets up to {grid[-1]:,} tokens"
     conditions["the longest response"] = str(rollout.max_tokens), f"{rollout.max_tokens:,} tokens"
     conditions["the sampling"] = digest(canonical(rollout)), f"temperature {rollout.temperature:g}"
-    forcing, asked_in = suite.forcing, [*suite.wordings] or suite.wording
+    chosen = [*suite.wordings, suite.reference, suite.reference_samples]
+    forcing, asked_in = suite.forcing, chosen if suite.wordings else suite.wording
     conditions["how answers are forced"] = (
         ("", "not at all") if forcing is None else (digest(canonical(forcing)), repr(forcing.text))
     )

@@ -51,6 +51,7 @@ from runners.rollout.questions import (
     AskedQuestion,
     place_wordings,
     questions_of,
+    read_references,
     read_table,
     render_questions,
 )
@@ -105,9 +106,7 @@ def evaluate(job: Job) -> None:
     model = Model.model_validate(job.task.payload["model"])
     seed = evaluation_seed(job.task.payload)
     gradings = {benchmark.name: benchmark.data.grading for benchmark in suite.benchmarks}
-    questions = [q for name in gradings for q in once(read_questions(job.inputs[f"data:{name}"], name))]
-    if suite.wordings:
-        questions = place_wordings(questions, suite.wordings)
+    questions = [q for name in gradings for q in _read_benchmark(job, suite, name)]
     shown = frozenset(
         (name, q.id)
         for name in gradings
@@ -195,6 +194,16 @@ def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
             "E0703", "the data has no questions", where=benchmark, help="give a source with rows in it"
         )
     return questions
+
+
+def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
+    """Return a benchmark's questions, each with the place of its wording where the suite has several."""
+    questions = once(read_questions(job.inputs[f"data:{name}"], name))
+    if not suite.wordings:
+        return questions
+    folder = job.inputs.get(f"reference:{name}")
+    references = {} if folder is None else read_references(folder, suite.reference_samples)
+    return place_wordings(questions, suite.wordings, references)
 
 
 def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:

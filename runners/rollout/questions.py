@@ -124,6 +124,16 @@ class Reference:
     correct: tuple[float, ...]
 
 
+def read_references(folder: Path, count: int) -> dict[str, Reference]:
+    """Return lengths (tokens) and verdicts of the first `count` of a `sample` artifact's responses, by question."""
+    table = pl.read_parquet(folder / "samples.parquet", columns=["question", "tokens", "correct"], glob=False)
+    grouped = table.group_by("question", maintain_order=True).agg(pl.all().head(count))
+    return {
+        name: Reference(tuple(map(float, tokens)), tuple(map(float, correct)))
+        for name, tokens, correct in grouped.iter_rows()
+    }
+
+
 def choose_wording(
     wordings: Sequence[Wording], references: Mapping[str, Reference], question: AskedQuestion
 ) -> int | None:
@@ -147,15 +157,16 @@ def choose_wording(
     return None
 
 
-def place_wordings(questions: Sequence[AskedQuestion], wordings: Sequence[Wording]) -> list[AskedQuestion]:
+def place_wordings(
+    questions: Sequence[AskedQuestion], wordings: Sequence[Wording], references: Mapping[str, Reference]
+) -> list[AskedQuestion]:
     """Return questions with their numbers, of which `mode` is the place of the wording that each is asked in."""
-    known = [replace(question, given=read_numbers(question.meta)) for question in questions]
-    return [
-        replace(
-            question, given={**question.given, "mode": float(choose_wording(wordings, {}, question) or 0)}
-        )
-        for question in known
-    ]
+    placed = []
+    for each in questions:
+        question = replace(each, given=read_numbers(each.meta))
+        mode = choose_wording(wordings, references, question) or 0
+        placed.append(replace(question, given={**question.given, "mode": float(mode)}))
+    return placed
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from runners.rollout.questions import (
     choose_wording,
     fitting_questions,
     longest_prefix,
+    read_references,
     read_table,
     repeated_rows,
 )
@@ -89,7 +90,8 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
     asked = len(questions)
     if places is None and not _own_steps(method.reward):
         questions = [question for question in questions if question.id in own_places]
-    references = _references(job, method) if "reference" in job.inputs else {}
+    folder = job.inputs.get("reference")
+    references = {} if folder is None else read_references(folder, method.reference_samples)
     draws = int(job.task.payload["stage"]["steps"]) * (1 + method.resample)
     places_met = met(seed, draws, method.batch.prompts, len(questions))
     _require([questions[at] for at in places_met], references, job)
@@ -133,19 +135,6 @@ def _places(
 def _own_steps(reward: Reward) -> bool:
     """Return whether each response is split at places of its own: reasoning steps, or exits."""
     return isinstance(reward.splits, (Steps, Exits))
-
-
-def _references(job: Job, method: Ppo) -> dict[str, Reference]:
-    """Return lengths (tokens) and verdicts of the reference's samples by question."""
-    table = pl.read_parquet(
-        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"], glob=False
-    )
-    grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
-    references = {}
-    for name, tokens, correct in grouped.iter_rows():
-        kept = slice(0, method.reference_samples)
-        references[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
-    return references
 
 
 def _require(questions: list[AskedQuestion], references: dict[str, Reference], job: Job) -> None:

@@ -17,7 +17,9 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Progress, Resources
+from reodsl.ir import canonical
 from reodsl.ir.data import Grading, Python, Tools
+from reodsl.ir.expression import Aggregate, Constant, Infix, Length
 from reodsl.ir.model import Forcing, Model, Prompt
 from reodsl.ir.wording import Wording
 from runners.evaluate import run
@@ -159,6 +161,32 @@ def test_each_question_is_asked_in_the_first_wording_that_is_for_it(
             want = pl.read_parquet(folder / f"{name}.parquet").sort(KEYS).filter(here)
             assert want.height
             assert got.filter(here).select(want.columns).equals(want, null_equal=True)
+
+
+def test_a_benchmark_is_asked_by_what_the_reference_responded_to_it(
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path
+) -> None:
+    """The same questions in two benchmarks have responses of their own there, of which the suite reads the first two."""
+    lengths = {"one": (1, 4, 9, 5, 3, 8, 8), "two": (9, 4, 1, 6, 8, 3, 1)}
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    for name, means in lengths.items():
+        folder = inputs[f"reference:{name}"] = tmp_path / f"reference {name}"
+        folder.mkdir()
+        rows = [
+            {"question": f"q{at}", "tokens": tokens, "correct": True}
+            for at, mean in reversed([*enumerate(means)])
+            for tokens in (mean - 1, mean + 1, 99)
+        ]
+        pl.DataFrame(rows).write_parquet(folder / "samples.parquet")
+    mean = Aggregate(fn="mean", var="z", over="ref", value=Length(of="z"))
+    when = canonical(Infix(fn="<", left=mean, right=Constant(value=5)))
+    suite = payload(wordings=[{"prefix": "wait", "when": when}, {}], reference_samples=2)
+    made = job("evaluate", suite, inputs)
+    run.evaluate(made)
+    samples = pl.read_parquet(made.out / "samples.parquet")
+    for name, means in lengths.items():
+        asked = samples.filter(pl.col("benchmark") == name).select("question", "mode").unique()
+        assert dict(asked.iter_rows()) == {f"q{at}": int(mean >= 5) for at, mean in enumerate(means)}
 
 
 def test_a_question_without_the_number_ends_the_evaluation_before_the_model_is_loaded(

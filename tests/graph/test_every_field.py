@@ -47,7 +47,7 @@ BUT = {
     # Answers are graded where they are given.
     **{
         f"{part} {field}": kind
-        for part, kind in (("data", "train"), ("held", "evaluate"))
+        for part, kind in (("data", "train"), ("held", "sample evaluate"))
         for field in (
             "Data.verifier",
             "Data.answer",
@@ -71,6 +71,22 @@ BUT = {
     "stage Sampling.top_k": "train sample",
     "stage Sampling.solution": "train sample",
     "stage Sampling.ending": "train sample",
+    # Samples that a suite's wordings refer to are drawn as the suite draws.
+    **{
+        f"suite {name}": "sample evaluate"
+        for name in (
+            "Suite.seed",
+            "Suite.reference_samples",
+            "Sampling.max_tokens",
+            "Sampling.temperature",
+            "Sampling.top_p",
+            "Sampling.top_k",
+            "Sampling.solution",
+            "Sampling.ending",
+        )
+    },
+    # Without it, a model that no seed changes is evaluated once.
+    "suite Suite.reference": "evaluate score measure",
     # Budgets are found by a task of their own; on what, is which tasks it reads.
     "stage OracleBudgets.n": "budgets train",
     "stage OracleBudgets.l_max": "budgets train",

@@ -17,7 +17,7 @@ from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
-from reodsl.ir.study import Suite
+from reodsl.ir.study import Benchmark, Suite
 from reodsl.ir.training import Optimizer, Stage
 from reodsl.language import compile_file
 from tests.graph import studies as make
@@ -275,6 +275,34 @@ def test_a_reward_with_references_samples_the_start_once() -> None:
     assert kinds(graph)["sample"] == 1
     assert graph["two.train.s1"].inputs["reference"] == "one.reference.s1"
     assert graph["one.reference.s1"].inputs["start"] == "overthinker.train.s1"
+
+
+def test_arms_of_a_suite_have_one_reference_a_benchmark_and_seed() -> None:
+    """A model that no seed changes is asked in words that another one decides, and so is evaluated once a seed."""
+    start = make.base()
+    suite = make.suite(reference=make.end(start), reference_samples=3)
+    more = Benchmark(name="hard", data=make.questions("hard_ones", seed=2))
+    suite = suite.model_copy(update={"benchmarks": (*suite.benchmarks, more), "seed": 5})
+    vanilla = make.trained("vanilla", make.ppo(make.outcome()), start=make.end(start))
+    arms = [
+        make.arm(name, each, suite)
+        for name, each in (("given", make.downloaded()), ("base", start), ("vanilla", vanilla))
+    ]
+    graph = lower(make.spec(*arms, seeds=(1, 2)))
+    sampled = [task for task in graph.tasks if task.kind == "sample"]
+    assert [task.id for task in sampled] == [
+        f"suite.reference.{name}.s{seed}" for seed in (1, 2) for name in ("held_out", "hard_ones")
+    ]
+    assert len({task.payload["seed"] for task in sampled}) == 2
+    for task in sampled:
+        assert task.payload["samples"] == 3
+        assert task.inputs["start"] == f"overthinker.train.s{task.seed}"
+    for arm in ("given", "base", "vanilla"):
+        for seed in (1, 2):
+            inputs = graph[f"{arm}.eval.s{seed}"].inputs
+            assert inputs["reference:easy"] == f"suite.reference.held_out.s{seed}"
+            assert inputs["reference:hard"] == f"suite.reference.hard_ones.s{seed}"
+    assert "reference" not in graph["given.eval.s1"].payload["suite"]
 
 
 def test_references_of_several_stages_have_the_stages_names() -> None:

@@ -280,7 +280,16 @@ def test_what_no_question_is_known_by_before_it_is_asked(
     ("suite", "found"),
     [
         ("math_reg { wordings = [known, long] }", []),
-        ("math_reg { wordings = [known, right, long] }", ["E0512"]),
+        ("math_reg { wordings = [known, right, long] }", ["E0505"]),
+        ("math_reg { wordings = [right, long], reference = qwen3_4b }", ["E0505"]),
+        ("math_reg { wordings = [right, long], reference_samples = 4 }", ["E0505"]),
+        ("math_reg { wordings = [right, long], reference = qwen3_4b, reference_samples = 0 }", ["E0505"]),
+        ("math_reg { wordings = [right, long], reference = qwen3_4b, reference_samples = 4 }", []),
+        ("math_reg { wordings = [right, long], reference = missing, reference_samples = 4 }", ["E0201"]),
+        (
+            "math_reg { wordings = [right, long], reference = checkpoint(other), reference_samples = 4 }",
+            ["E0209"],
+        ),
         ("math_reg { wordings = [known, long], wording = long }", ["E0512"]),
         ("math_reg { wordings = [known, exact] }", ["E0512"]),
         ("math_reg { wordings = [long] }", ["E0511"]),
@@ -299,6 +308,22 @@ wording right = short {{ when = x.level > 4 and mean(correct(z) for z in ref) < 
 wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 tokens }}
 """
     assert codes(changed(f"eval = {suite}", above=above), target="other") == found
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        "wordings = [known, long], reference = qwen3_4b",
+        "wordings = [known, long], reference_samples = 4",
+        "reference = qwen3_4b, reference_samples = 4",
+    ],
+)
+def test_a_reference_that_no_wording_of_a_suite_reads_is_told_of(
+    compiled: Callable[..., Compiled], suite: str
+) -> None:
+    above = f"{WORDED}wording known = short {{ when = x.level > 3 }}"
+    found = compiled(changed(f"eval = math_reg {{ {suite} }}", above=above), target="other").diagnostics
+    assert [each.code for each in found if not each.code.startswith("W02")] == ["W0520"]
 
 
 @pytest.mark.parametrize("line", ["eval = math_reg { wording = easy }", "kl = 1\n teacher_wording = easy"])

@@ -321,16 +321,20 @@ def _drawn(data: Record | None) -> bool:
 
 @case_check
 def check_asked(case: Case) -> Iterator[Diagnostic]:
-    """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know."""
+    """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know.
+
+    E0505, W0520: a reference that is read and not sampled, or sampled and not read.
+    """
     if case.suite is None:
         return
     wording, wordings = case.suite.sub("wording"), list_wordings(case.suite)
     if wording is not None:
         helps = f"name it in a list that ends in a wording for all others: `wordings = [{wording.name}, …]`"
         yield from _unlike(wording, "`wording` asks every question", helps)
+    named, conditions = case.evaluation["wordings"], list_conditions(wordings)
+    yield from _check_suite_reference(case.evaluation, conditions)
     if not wordings:
         return
-    named, conditions = case.evaluation["wordings"], list_conditions(wordings)
     if wording is not None:
         helps = "take one of them out"
         yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
@@ -343,16 +347,6 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         )
         return
     yield from _never_asked(wordings, named)
-    for condition in conditions:
-        if "ref" in condition.reads:
-            yield named.error(
-                "E0512",
-                "the starting model's responses choose a wording, and an evaluation samples none",
-                "",
-                Label(condition.span, "uses `ref`"),
-                help='ask by a column of the data, `when = x.level < 3`, kept by `columns(meta: ["level"])`;'
-                " it may hold lengths that you measured before",
-            )
     for benchmark in list_records(case.suite, "benchmarks"):
         if _drawn(benchmark.sub("data")) and any("given" in each.reads for each in conditions):
             yield named.error(
@@ -362,6 +356,39 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
                 help="evaluate on questions from a file that has such a column",
             )
             return
+
+
+def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
+    """Report E0505, W0520: a reference that a `when` reads and there is none of, or that none reads."""
+    reads = next((each for each in conditions if "ref" in each.reads), None)
+    reference, samples = suite["reference"], suite["reference_samples"]
+    if reads is None:
+        for each in (reference, samples):
+            if each.given:
+                yield each.warning(
+                    "W0520",
+                    "a suite's `reference` is what a `when` of its `wordings` reads as `ref`, and none does",
+                    "changes nothing",
+                    help="take it out, or ask by it: `words { when = mean(len(z) for z in ref) < 1K tokens }`",
+                )
+                return
+        return
+    lacking = [
+        each
+        for each, there in (
+            ("reference = checkpoint(start)`, the model that training began with", reference.given),
+            ("reference_samples = 16`, as many as training", samples.given and samples.number),
+        )
+        if not there
+    ]
+    if lacking:
+        yield suite["wordings"].error(
+            "E0505",
+            "wordings are chosen by the starting model's responses, and an evaluation samples none",
+            "",
+            Label(reads.span, "uses `ref`"),
+            help=f"add `{', and `'.join(lacking)}",
+        )
 
 
 @ppo_check

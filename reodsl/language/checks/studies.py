@@ -54,6 +54,8 @@ from reodsl.language.values import (
 )
 from reodsl.numbers.learning_rate import learning_rate_factor, warmup_steps
 
+ASKED = ("wording", "wordings", "reference", "reference_samples")
+"""The settings of suites that say how questions are asked."""
 CLOSE = 0.05
 """The relative difference up to which two amounts count as equal."""
 
@@ -487,7 +489,7 @@ def check_rows(
     spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
     for arm, suite in suites[1:]:
         first, wanted = suites[0]
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording", "wordings"))
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=ASKED)
         if not names:
             continue
         balanced = table is not None and table.data("subset") == "balanced"
@@ -532,7 +534,7 @@ def check_scored(
         suite = find_arm_suite(study, arm)
         if suite is None or arm.name in inside or wanted is None or first is None:
             continue
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=("wording", "wordings"))
+        names = "" if suite is wanted else describe_difference(suite, wanted, but=ASKED)
         if names:
             yield error(
                 "E0601",
