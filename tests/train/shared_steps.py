@@ -12,6 +12,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from reodsl.store.consent import read_code
+from runners.engine.protocol import Generation, Inserted
 from runners.exhaustion import explain_training_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
@@ -24,7 +25,7 @@ from runners.train.sharding import keep_little, local, shard
 from runners.train.stages import Trace, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
-from tests.train.test_update import experience, method
+from tests.train.test_update import experience, method, responses_of, with_responses
 
 # Lengths from 3 to 29, so that the processes have unlike numbers of tokens; then fewer rows than processes.
 TRACES = [Trace((3, 4), tuple(2 + (7 * i + j) % 21 for j in range(1 + 9 * (i % 4)))) for i in range(7)]
@@ -33,7 +34,7 @@ PAIRS = [(TRACES[1], TRACES[4]), (TRACES[3], TRACES[0]), (TRACES[2], TRACES[6])]
 RULE = Simpo(batch=3, max_tokens=64, beta=2.0, gamma=0.5)
 ADAM = Optimizer(algorithm="adamw", lr=1e-3, weight_decay=0.05, grad_norm=0.5)
 MUON = Optimizer(algorithm="muon", lr=1e-3, grad_norm=0.5)
-CASES = ("muon", "simpo", "ppo", "ppo_held", "ppo_own", "checkpointed")
+CASES = ("muon", "simpo", "ppo", "ppo_held", "ppo_own", "ppo_phases", "checkpointed")
 """Of what differs between processes: `checkpointed` is `sft` with less kept, and a temperature is within one process."""
 MINIATURE = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 BOUND = 40
@@ -44,6 +45,9 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
     """Several steps of one case on a model of its own; `packed` as for `Learner.of`."""
     model = small_model(tied=case != "muon")
     found = experience(small_model(tied=case != "muon"), 0.7 if case == "ppo_tempered" else 1.0)
+    phased = case == "ppo_phases"
+    if phased:
+        found = with_responses(found, map(end_thinking, responses_of(found)))
     if case == "checkpointed":
         keep_little(model)
     scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
@@ -61,10 +65,10 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)
             # Compared by sampled tokens, then by whole distributions.
             forms = (Loss(estimator="reverse"), Loss(estimator="jsd", top_k=3), Loss())
-            form = forms[number] if frozen is not None else Loss()
+            form = forms[number] if frozen is not None else Loss(ending_tokens="policy" if phased else "read")
             ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy, loss=form)
             # What the first process has drawn, the others are handed.
-            batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
+            batch = spread_batch(ranks, batch_of(score(found, ours), ours.loss) if ranks.first else None)
             own = None
             if case == "ppo_own":
                 ours = ours.model_copy(update={"loss": Loss(own=Python(function="topr.py:loss"))})
@@ -73,6 +77,12 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
     return learner, rows
+
+
+def end_thinking(response: Generation) -> Generation:
+    """The same response with its thinking ended by force, after half of it and of its length's own number of tokens."""
+    count = len(response.tokens)
+    return response.with_inserted(Inserted(count // 2, tuple(range(2, 2 + count % 4)), turn=False))
 
 
 def held(ranks: Ranks, packed: bool | None) -> Learner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +11,13 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
-from reodsl.ir.reward import Part, Reward
-from reodsl.ir.training import Loss
+from reodsl.ir.expression import TRACK, Constant, Correct, Given, History, Infix, Length, Variable
+from reodsl.ir.reward import Part, Reward, Track
+from reodsl.ir.training import Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
 from runners.conversations import force
+from runners.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import NOTHING, Generation, Inserted, Request, TokenSampling
 from runners.models.folder import load
@@ -293,12 +296,20 @@ def test_the_engines_numbers_are_those_of_the_whole_sequence(steps, loaded):
         assert one.response.logprobs == pytest.approx(expected, abs=1e-4)
 
 
+LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
+WITHIN = Infix(fn="<=", left=Length(of="y"), right=Variable(name=f"{TRACK}limit"))
+MONITORED = Reward(name="", outcome=WITHIN, tracks=(Track(name="limit", value=LIMIT),))
+MONITOR = Monitor(questions=3, samples=2, every=2)
+LEVEL = Plateau(metric="train.length", window=1, within=0.3)
+
 KINDS = {
     "outcome": stage(PARTS),
     "dense": stage(REO, Rule(max_tokens=32, solution=27)),
     "lag": stage(PARTS, build=lagging),
     "segments": stage(PARTS, build=lagging, segment=4),
     "dense trained": stage(REO, Rule(max_tokens=32, solution=27), loss=Loss(ending_tokens="policy")),
+    "until": stage(PARTS).model_copy(update={"steps": 9, "plateau": LEVEL}),
+    "monitor": stage(MONITORED, monitor=MONITOR),
     "dense segments": stage(REO, Rule(max_tokens=32, solution=27), build=lagging, segment=4),
 }
 
@@ -313,6 +324,43 @@ def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind):
     with pytest.raises(Stopped):
         bench.train(saved, name, start="base", data="questions", stop_at=1)
     same(whole, bench.train(saved, name, start="base", data="questions"))
+
+
+def test_a_plateau_is_one_of_the_model_s_own_tokens(bench):
+    """The stage ends at the first step whose mean length rises by little. Up to there it is the stage without a plateau."""
+    rule = KINDS["until"]
+    out = bench.train(rule, "phases_level", start="base", data="questions")
+    table = pl.read_parquet(out / "rollouts.parquet")
+    means = table.group_by("step").agg(pl.col("tokens").mean()).sort("step")["tokens"].to_list()
+    rises = [after - before for before, after in itertools.pairwise(means)]
+    assert len(means) < rule.steps
+    assert [rise <= LEVEL.within for rise in rises] == [False] * (len(rises) - 1) + [True]
+    assert json.loads((out / "train.json").read_text())["ended"] == "plateau"
+    plain = rule.model_copy(update={"steps": len(means), "plateau": None})
+    other = bench.train(plain, "phases_steps", start="base", data="questions")
+    assert (out / "rollouts.parquet").read_bytes() == (other / "rollouts.parquet").read_bytes()
+
+
+def test_the_monitor_set_is_answered_in_phases(bench, loaded, engine):
+    """By the loop over tokens, and a track reads lengths that do not count what ended the thinking."""
+    rule = KINDS["monitor"]
+    out = bench.train(rule, "phases_monitor_loop", start="base", data="questions")
+    table = pl.read_parquet(out / "monitor.parquet").filter(pl.col("step") == 1)
+    texts = dict(
+        pl.read_parquet(bench.root / "questions" / "questions.parquet").select("id", "question").iter_rows()
+    )
+    seed, ending = purpose(purpose(1, "stage", 0), "monitor"), ids(loaded, "</think>")
+    thinking = SHORT.max_tokens - SHORT.solution
+    for number, row in enumerate(table.iter_rows(named=True)):
+        place, sample = divmod(number, MONITOR.samples)
+        request = Request(ids(loaded, texts[row["question"]]), purpose(seed, "rollout", 0, place, sample))
+        tokens, _, over, forced, finish = slowly(loaded, engine, request, thinking, SHORT.solution, ending)
+        found = (row["tokens"], row["thinking"], row["thinking_ended"], row["finish"])
+        assert found == (len(tokens), over, forced, finish)
+    assert table["thinking_ended"].any()
+    limits = pl.read_parquet(out / "metrics.parquet")["track_limit"].to_list()
+    # Of six the fifth is the least that 75% do not exceed.
+    assert limits[:2] == [table["tokens"].sort()[4]] * 2
 
 
 def test_segments_give_the_responses_of_one_call(loaded, engine):

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from reodsl.ir.training import Optimizer, Simpo, Stage
+from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo, Stage
 from runners.train.launch import ElsewhereError, train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
@@ -152,7 +152,7 @@ def test_bfloat16_passes_over_float32_weights(bench, checkpointing):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["ppo", "simpo", "muon"])
+@pytest.mark.parametrize("kind", ["ppo", "phases", "simpo", "muon"])
 def test_whole_stages_on_two_processes_and_their_resumption(bench, kind):
     if kind == "simpo":
         rows = pl.read_parquet(bench.root / "traces" / "questions.parquet")
@@ -165,12 +165,17 @@ def test_whole_stages_on_two_processes_and_their_resumption(bench, kind):
         optim = Optimizer(algorithm="adamw", lr=1e-3)
         stage, data = Stage(name="p", method=method, data=NO_DATA, optim=optim, steps=6), "two_pairs"
     else:
-        stage, data = (ppo(steps=6), "questions") if kind == "ppo" else (sft(steps=6), "traces")
+        stage, data = (ppo(steps=6), "questions") if kind != "muon" else (sft(steps=6), "traces")
+    if kind == "phases":
+        more = {"rollout": Sampling(max_tokens=14, solution=5), "loss": Loss(ending_tokens="policy")}
+        stage = stage.model_copy(update={"method": stage.method.model_copy(update=more)})
     saved = stage.model_copy(update={"save_every": 1})
     one = bench.train(stage, f"{kind}_one", start="base", data=data)
     two = bench.train(stage, f"{kind}_two", start="base", data=data, resources=TWO)
     ours, theirs = (load_file(out / "checkpoint" / "model.safetensors") for out in (one, two))
     assert furthest(ours, theirs) < (0.02 if kind == "muon" else 1e-4)
+    if kind == "phases":
+        assert pl.read_parquet(two / "rollouts.parquet")["thinking_ended"].any()
     with pytest.raises(Stopped):
         bench.train(saved, f"{kind}_again", start="base", data=data, resources=TWO, stop_at=4)
     same(two, bench.train(saved, f"{kind}_again", start="base", data=data, resources=TWO))
