@@ -10,6 +10,7 @@ import gc
 import pickle
 import statistics
 import time
+from array import array
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ def recorded(tokens: int) -> GradedStep:
     rollouts = []
     for number, length in enumerate(lengths.tolist()):
         prompt = tuple(draw.integers(2, VOCABULARY, 120).tolist())
-        logprobs = tuple(np.log(draw.random(length) * 0.99 + 0.01).tolist())
+        logprobs = array("d", np.log(draw.random(length) * 0.99 + 0.01).tobytes())
         response = Generation(
             tuple(draw.integers(2, VOCABULARY, length).tolist()), logprobs, logprobs, "stop", (0,)
         )

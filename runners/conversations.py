@@ -19,6 +19,7 @@ from reodsl.ir.data import Grading, Tools
 from reodsl.ir.model import Model, Prompt
 from runners.answers import response_text
 from runners.engine.protocol import (
+    NO_NUMBERS,
     NOTHING,
     Engine,
     ForcedTokens,
@@ -319,7 +320,11 @@ def force(
                 owners.append((index, start))
                 lead = Request((*request.prompt, *before), request.seed, request.drawn + start)
                 turn = Generation(
-                    response.tokens[start : places.stop], (), (), "stop", response.weight_versions
+                    response.tokens[start : places.stop],
+                    NO_NUMBERS,
+                    NO_NUMBERS,
+                    "stop",
+                    response.weight_versions,
                 )
                 parts.append((lead, turn, [cut - start for cut in inside]))
     answers: dict[tuple[int, int], ForcedTokens] = {}

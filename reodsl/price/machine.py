@@ -58,7 +58,7 @@ DISK_RATE = 1e9
 HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6, "batch": 0.18e-6}
 """Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
 the client hold. Engines wait for it only where it takes longer than they do. All GPUs wait while it reads responses into a
-`batch`: 4 s for 22 million tokens (`python -m benchmarks gathering`).
+`batch`: 1.5 s for 22 million tokens (`python -m benchmarks gathering`).
 """
 NARROW = 115.0
 """The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""

@@ -5,6 +5,7 @@ Every engine (the embedded torch one, SGLang) implements `Engine`; callers know 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -88,16 +89,16 @@ class Generation:
     `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
     of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
     `behaviour[t]` is the one under the distribution that it was drawn from (tempered, truncated, renormalised;
-    0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`, and
-    empty without `Sampling.logprobs`.
+    0 when greedy): what importance weights divide by. The two are the same array when `Sampling.whole`, and
+    empty without `Sampling.logprobs`. A step has tens of millions of them, so none is a Python number.
     `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
     came while it was made. `inserted` is what an environment said between its turns, or what ended its thinking, in order;
     no engine gives any, and none of it counts as the response's tokens.
     """
 
     tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    behaviour: tuple[float, ...]
+    logprobs: array[float]
+    behaviour: array[float]
     finish: Literal["stop", "length"]
     weight_versions: tuple[int, ...]
     inserted: tuple[Inserted, ...] = ()
@@ -128,10 +129,12 @@ class Generation:
 
     def then(self, more: Generation) -> Generation:
         """Return the response with what came after it; each token keeps the log-probabilities that it was drawn with."""
+        logprobs = self.logprobs + more.logprobs
+        same = self.behaviour is self.logprobs and more.behaviour is more.logprobs
         return Generation(
             self.tokens + more.tokens,
-            self.logprobs + more.logprobs,
-            self.behaviour + more.behaviour,
+            logprobs,
+            logprobs if same else self.behaviour + more.behaviour,
             more.finish,
             tuple(dict.fromkeys(self.weight_versions + more.weight_versions)),
             self.inserted,
@@ -162,7 +165,9 @@ class Generation:
         return replace(self, finish="length")
 
 
-NOTHING = Generation((), (), (), "length", ())
+NO_NUMBERS = array("d")
+"""The log-probabilities of a response that was not asked for any."""
+NOTHING = Generation((), NO_NUMBERS, NO_NUMBERS, "length", ())
 """A response of which no token is drawn yet."""
 
 

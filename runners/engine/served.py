@@ -17,6 +17,7 @@ from reodsl.ir.model import Served
 from reodsl.store.manifest import INEXACT, record
 from runners.draws import derive, forced_seed
 from runners.engine.protocol import (
+    NO_NUMBERS,
     Ahead,
     Ended,
     ForcedTokens,
@@ -104,7 +105,7 @@ class ServedEngine:
             seed = derive(request.seed, request.drawn) if request.drawn else request.seed
             made = self._complete(request.prompt, request.limited(sampling), seed)
             finish: Literal["stop", "length"] = "stop" if made.ended else "length"
-            response = Generation(made.tokens, (), (), finish, (0,))
+            response = Generation(made.tokens, NO_NUMBERS, NO_NUMBERS, finish, (0,))
             answers: dict[int, tuple[int, ...]] = {}
             if ahead is not None:
                 for cut in dict.fromkeys(ahead.cuts(at, response)):

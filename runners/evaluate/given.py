@@ -9,7 +9,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
-from runners.engine.protocol import Generation
+from runners.engine.protocol import NO_NUMBERS, Generation
 
 Texts = Mapping[tuple[str, str], Sequence[tuple[str, bool, int]]]
 """Responses by benchmark and question, in order: each its text, whether it ended, and its tokens in the table."""
@@ -66,7 +66,7 @@ def respond_again(
 ) -> Generation:
     """Return a text as the response that it was, with its stop token."""
     end = tuple(stop[:1]) if ended else ()
-    return Generation((*encode(text), *end), (), (), "stop" if ended else "length", (0,))
+    return Generation((*encode(text), *end), NO_NUMBERS, NO_NUMBERS, "stop" if ended else "length", (0,))
 
 
 def _name(frame: pl.LazyFrame, asked: Path, benchmark: str) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain, starmap
+from itertools import chain
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from runners.train.attention import PackedSequences
 from runners.train.ranks import Ranks
 
-NONE, NO_TOKENS = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+NONE, NO_TOKENS = torch.zeros(0), torch.zeros(0, dtype=torch.int32)
 ROW_COLUMNS = ("tokens", "offsets", "trained", "asked", "asked_offsets")
 
 
@@ -81,12 +81,12 @@ class TrainBatch:
             at = at[kept]
             trained = after - torch.tensor([sum(count for _, count in row) for row in gaps])
         return TrainBatch(
-            torch.from_numpy(np.fromiter(every, dtype=np.int64, count=sum(lengths))),
+            torch.from_numpy(np.fromiter(every, dtype=np.int32, count=sum(lengths))),
             _ends(torch.tensor(lengths, dtype=torch.int64)),
             trained,
             at,
             weights=torch.ones(len(at)),
-            asked=torch.tensor([*chain.from_iterable(asked)], dtype=torch.int64),
+            asked=torch.tensor([*chain.from_iterable(asked)], dtype=torch.int32),
             asked_offsets=_ends(torch.tensor([*map(len, asked)])) if asked else NO_TOKENS,
         )
 
@@ -135,7 +135,7 @@ class TrainBatch:
         """Return the rows as the teacher reads them, with the same trained tokens and nothing else of them."""
         if not len(self.asked_offsets):
             return self
-        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
+        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int32)))
         # A row without a trained token is run by nobody.
         prompts = torch.where(self.trained > 0, ends[_ends(self.trained)[:-1]], 0)
         counts, rest = self.asked_offsets.diff(), self.lengths - prompts
@@ -160,7 +160,7 @@ class TrainBatch:
             return self
         firsts = _ends(self.trained)[:-1]
         # Without a token it ends before its first.
-        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
+        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int32)))
         last = ends[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
         lengths = torch.where(self.trained > 0, last, self.lengths)
         return TrainBatch(
@@ -194,12 +194,9 @@ class TrainBatch:
 
 
 def spread_batch(ranks: Ranks, batch: TrainBatch | None) -> TrainBatch:
-    """Return the first process's batch on all of them; the others give None. Whole numbers travel in half of their bytes."""
+    """Return the first process's batch on all of them; the others give None."""
     columns = [] if batch is None else [getattr(batch, each.name) for each in fields(batch)]
-    moved = ranks.spread([each.int() if each.dtype == torch.int64 else each for each in columns])
-    if batch is not None:
-        return batch
-    return TrainBatch(*(each.long() if each.dtype == torch.int32 else each for each in moved))
+    return TrainBatch(*ranks.spread(columns))
 
 
 TOKEN_COLUMNS = tuple(each.name for each in fields(TrainBatch) if each.name not in ROW_COLUMNS)
@@ -231,13 +228,13 @@ def packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     ids = (
-        _cut(batch.tokens, _spans(batch.offsets[:-1], lengths))
+        _cut(batch.tokens, _spans(batch.offsets[:-1], lengths)).long()
         if len(batch)
         else torch.zeros(1, dtype=torch.int64)
     )
     firsts = _ends(lengths)
     at = _predicting(firsts[:-1], batch)
-    positions = _count(torch.zeros_like(lengths), lengths) if len(batch) else ids
+    positions = _count(torch.zeros_like(lengths), lengths).long() if len(batch) else ids
     starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
     sequences = PackedSequences(
         positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
@@ -252,15 +249,15 @@ def padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     width = max(int(lengths.max()), 1) if len(batch) else 1
-    ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int64)
+    ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int32)
     firsts = torch.arange(len(batch)) * width
     ids.view(-1)[_count(firsts, lengths)] = _cut(batch.tokens, _spans(batch.offsets[:-1], lengths))
     at = _predicting(firsts, batch)
-    return MicroBatch(batch.to(device), ids.to(device), at.to(device), _targets(batch).to(device))
+    return MicroBatch(batch.to(device), ids.long().to(device), at.to(device), _targets(batch).to(device))
 
 
 def _targets(batch: TrainBatch) -> Tensor:
-    return batch.tokens[torch.repeat_interleave(batch.offsets[:-1], batch.trained) + batch.at]
+    return batch.tokens[torch.repeat_interleave(batch.offsets[:-1], batch.trained) + batch.at].long()
 
 
 def _predicting(firsts: Tensor, batch: TrainBatch) -> Tensor:
@@ -284,8 +281,8 @@ def _ends(counts: Tensor) -> Tensor:
 
 def _count(starts: Tensor, counts: Tensor) -> Tensor:
     """Return `counts[i]` numbers from `starts[i]` on, for each i in turn."""
-    runs = zip(starts.tolist(), (starts + counts).tolist(), strict=True)
-    return torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *starmap(np.arange, runs)]))
+    every = torch.arange(max((starts + counts).tolist(), default=0), dtype=torch.int32)
+    return _cut(every, _spans(starts, counts))
 
 
 Spans = list[slice]

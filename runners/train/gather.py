@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -217,7 +216,7 @@ def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
 
 def _join(values: Sequence[Sequence[float]]) -> Floats:
     """Return the numbers of all responses one after another."""
-    return np.fromiter(chain.from_iterable(values), np.float64, sum(map(len, values)))
+    return np.concatenate([np.asarray(each, np.float64) for each in values])
 
 
 def _engines(values: Floats, drawn: torch.Tensor) -> torch.Tensor:

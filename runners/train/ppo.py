@@ -119,7 +119,8 @@ def _weigh(
         weights = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
         shares[members] = torch.tensor(weights)
     every = torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy()))
-    return replace(batch, weights=every * batch.weights)
+    every *= batch.weights
+    return replace(batch, weights=every)
 
 
 @dataclass(frozen=True, slots=True)

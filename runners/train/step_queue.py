@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -127,7 +128,7 @@ def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> No
     # Later steps go on from what the last one left open.
     under_way = waiting[max(waiting)].open_questions if waiting else OpenQuestions()
     rows = [
-        (draw, position, *(getattr(response, name) for name in RESPONSE), *_ended(response))
+        (draw, position, *map(_plain, (getattr(response, name) for name in RESPONSE)), *_ended(response))
         for (draw, position), responses in under_way.responses.items()
         for response in responses
     ]
@@ -173,13 +174,18 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
     for draw, position, tokens, logprobs, behaviour, finish, versions, thought, ending in rows:
         inserted = () if thought is None else (Inserted(thought, tuple(ending), turn=False),)
         response = Generation(
-            tuple(tokens), tuple(logprobs), tuple(behaviour), finish, tuple(versions), inserted
+            tuple(tokens), array("d", logprobs), array("d", behaviour), finish, tuple(versions), inserted
         )
         responses[draw, position] = (*responses.get((draw, position), ()), response)
     if steps:
         last = max(steps)
         steps[last] = replace(steps[last], open_questions=OpenQuestions(facts["rounds"], responses))
     return steps
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as polars reads it: it takes an array of Python's for nothing, and says so nowhere."""
+    return list(value) if isinstance(value, array) else value
 
 
 def _ended(response: Generation) -> tuple[int | None, tuple[int, ...] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import replace
 
 import polars as pl
@@ -177,7 +178,7 @@ class Counting:
             last = min(LENGTHS[request.seed % 6], request.drawn + sampling.max_tokens)
             tokens = tuple(range(request.drawn, last))
             ended = last == LENGTHS[request.seed % 6]
-            own = tuple(float(-self.version) for _ in tokens)
+            own = array("d", (-self.version for _ in tokens))
             made.append(Generation(tokens, own, own, "stop" if ended else "length", (self.version,)))
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from reodsl.diagnostics import problem
 from runners.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
-from runners.engine.protocol import Generation, Request, TokenSampling, look
+from runners.engine.protocol import NO_NUMBERS, Generation, Request, TokenSampling, look
 
 # A prompt and the requests that have it.
 Group = tuple[tuple[int, ...], list[int]]
@@ -146,13 +147,13 @@ class Running:
         )
         responses = {}
         for index, request in enumerate(requests.tolist()):
-            kept = tuple(logprobs[index].tolist())
-            drawn_with = tuple(behaviour[index].tolist())
+            kept = array("d", logprobs[index].tobytes())
+            drawn_with = array("d", behaviour[index].tobytes())
             stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
             responses[request] = Generation(
                 tokens=tuple(tokens[index].tolist()),
-                logprobs=kept if with_logprobs else (),
-                behaviour=(kept if drawn_with == kept else drawn_with) if with_logprobs else (),
+                logprobs=kept if with_logprobs else NO_NUMBERS,
+                behaviour=(kept if drawn_with == kept else drawn_with) if with_logprobs else NO_NUMBERS,
                 finish="stop" if stopped else "length",
                 weight_versions=(version,),
             )

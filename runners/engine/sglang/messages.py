@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from reodsl.diagnostics import problem
 from runners.engine.embedded.generation import not_finite
-from runners.engine.protocol import Generation, Request, TokenSampling
+from runners.engine.protocol import NO_NUMBERS, Generation, Request, TokenSampling
 
 _SEED = (1 << 63) - 1
 """Seeds of 64 bits lose their highest: the server takes signed ones."""
@@ -44,8 +45,8 @@ class Draft:
     """Log-probabilities are asked for even where nothing reads them: one that is not finite tells of weights that
     are none."""
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    behaviour: list[float] = field(default_factory=list)
+    logprobs: array[float] = field(default_factory=lambda: array("d"))
+    behaviour: array[float] = field(default_factory=lambda: array("d"))
     versions: list[int] = field(default_factory=list)
 
     def message(self) -> dict[str, Any]:
@@ -81,11 +82,11 @@ class Draft:
         if not ended and len(self.tokens) < self.sampling.max_tokens:
             return None
         with_logprobs = self.sampling.logprobs
-        logprobs = tuple(self.logprobs) if with_logprobs else ()
+        logprobs = self.logprobs if with_logprobs else NO_NUMBERS
         return Generation(
             tokens=tuple(self.tokens),
             logprobs=logprobs,
-            behaviour=logprobs if self.sampling.whole or not with_logprobs else tuple(self.behaviour),
+            behaviour=logprobs if self.sampling.whole or not with_logprobs else self.behaviour,
             finish="stop" if ended else "length",
             weight_versions=tuple(dict.fromkeys(self.versions)),
         )
@@ -97,16 +98,16 @@ class Draft:
         # One that is not finite makes the sum so; JSON has no word for it but null.
         if None in values or not math.isfinite(sum(values)):
             raise not_finite(len(self.tokens))
-        self.logprobs += values
+        self.logprobs.extend(values)
         if self.sampling.temperature == 0.0:
-            self.behaviour += [0.0] * count
+            self.behaviour.extend([0.0] * count)
         elif not self.sampling.whole:
             drawn = meta.get("output_token_sampling_logprobs")
             if drawn is None or len(drawn) != count:
                 raise explain_spoilt(
                     "no log-probabilities under the distribution that tokens were drawn from"
                 )
-            self.behaviour += map(float, drawn)
+            self.behaviour.extend(map(float, drawn))
 
 
 def values_of(logprobs: Sequence[Any]) -> list[Any]:
