@@ -49,7 +49,10 @@ def read() -> list[PublishedTime]:
 
 def table() -> str:
     """Return the rows as Markdown, with their sources below."""
-    lines = ["| project | run | published | priced | priced over published | not known |", "|" + " --- |" * 6]
+    lines = [
+        "| project | run | published | priced | priced over published | not known, or not here |",
+        "|" + " --- |" * 6,
+    ]
     for row in read():
         priced = row.price() if row.target else None
         told = "–" if priced is None else f"{priced:.3g} {row.unit}"

@@ -203,7 +203,6 @@ def _ppo(
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
-    passes = _passes(stage, devices) * method.epochs + scored + sorted_by_entropy
     # Tokens without an advantage are run where other parts of the loss are over all.
     run = responses * (facts.trained_share if method.crops else 1.0)
     answered = run * lengths.mean
@@ -212,7 +211,7 @@ def _ppo(
     logits = method.epochs * (4 * (method.entropy > 0) + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = run * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
-    read = passes * sizes.forward_flops(tokens, context), passes * sizes.attention_flops(context)
+    read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored + sorted_by_entropy)
     frozen = _read_by_frozen(method, sizes, teacher or sizes, (tokens, context), answered)
     verified = responses + forced.answers
     draws = _draws(method, facts)
@@ -322,9 +321,18 @@ def _read_about_tokens(
     return flops, attention
 
 
-def _passes(stage: Stage, devices: Devices) -> int:
-    """Return how many forward passes a step costs. On GPUs weights beside adapters need no gradient."""
-    return 2 if stage.lora is not None and devices.unit == "gpu_hours" else 3
+def _pass_flops(
+    stage: Stage, sizes: Sizes, read: tuple[float, float], devices: Devices, trained: int, forward: float
+) -> tuple[float, float]:
+    """Return the FLOPs of `trained` passes with gradients and `forward` ones without, and those of attention among them.
+
+    A gradient costs two forward passes. Weights beside adapters need none on GPUs: of a product's four, with the one that
+    makes it again, three are left. Attention has no weights, and costs with adapters what it does without.
+    """
+    attention = sizes.attention_flops(read[1])
+    products = 3 * 3 / 4 if stage.lora is not None and devices.unit == "gpu_hours" else 3
+    within = (3 * trained + forward) * attention
+    return (products * trained + forward) * (sizes.forward_flops(*read) - attention) + within, within
 
 
 def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
@@ -409,17 +417,12 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
         steps = min(steps, math.ceil(stage.passes * facts.questions / method.batch))
     tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
     recipe = memory.Recipe.of(stage, sizes)
-    passes = _passes(stage, devices) + method.frozen
+    read = _pass_flops(stage, sizes, (tokens, context), devices, 1, method.frozen)
     return Price(
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
-            "training": steps
-            * _update(
-                passes * sizes.forward_flops(tokens, context),
-                passes * sizes.attention_flops(context),
-                devices,
-            ),
+            "training": steps * _update(*read, devices),
         },
         gpus=devices.gpus,
         memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, recipe)},

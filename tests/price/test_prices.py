@@ -17,14 +17,14 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
-from reodsl.ir.training import Batch, FromModel, Loss
+from reodsl.ir.training import Batch, FromModel, Lora, Loss
 from reodsl.price import PastResults, Price, Prices, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.machine import HOST_RATE, devices_of
 from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
-from reodsl.price.tasks import _update, cuts_of
+from reodsl.price.tasks import _pass_flops, _update, cuts_of
 from reodsl.price.value import TERMS, Calibration, to_json
 from runners.train.batch import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
@@ -204,6 +204,20 @@ def test_measured_memory_is_mentioned_from_a_mebibyte_on(off: float, words: str)
     measured = Calibration(1, {}, None, 0.25, off)
     last = show.summary(replace(priced(spec), measured=measured), [])[-1]
     assert last == f"Calibrated by 1 past result: training at 25% MFU{words and words + ' than is assumed'}."
+
+
+def test_adapters_save_a_quarter_of_the_products_and_nothing_of_attention() -> None:
+    """A product is made, made again, and led back to inputs and weights; with adapters the last is left out, on GPUs."""
+    plain = make.ppo(make.outcome())
+    stage = plain.model_copy(update={"lora": Lora(rank=4, alpha=8.0)})
+    sizes, read = from_architecture(make.DRAWN), (100.0, 5000.0)
+    products, attention = 2 * sizes.products * 100.0, sizes.attention_flops(5000.0)
+    for devices, of_products in ((devices_of(CLUSTER), 2.25), (devices_of(None), 3.0)):
+        each = _pass_flops(stage, sizes, read, devices, 2, 1)
+        assert each == pytest.approx(((2 * of_products + 1) * products + 7 * attention, 7 * attention))
+        assert _pass_flops(plain, sizes, read, devices, 2, 1) == pytest.approx(
+            (7 * products + 7 * attention, 7 * attention)
+        )
 
 
 def test_a_teacher_costs_its_passes() -> None:
