@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from reodsl.cli import diff, output, plan
+from runners.execute import survey
 from tests.called import beside_quickstart, call
 from tests.execute import toys
 
@@ -38,6 +40,8 @@ def test_every_line_fits_and_keeps_its_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
+    # The machine is the same at every width.
+    monkeypatch.setattr(survey, "survey", cache(survey.survey))
     (tmp_path / "two_ways.reo").write_text(TWO_WAYS.read_text())
     written: dict[int | None, list[str]] = {}
     for columns in (None, 60, 80, 140):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.data import After, AnswerReader, Boxed, Final, LastNumber
-from runners.verify import Claim, make_verifier, read_answer
+from runners.verify import Claim, ExactVerifier, PooledVerifier, read_answer
 from runners.verify.answer import Verifier
+from tests.verify.recorded import recorded
 
 FOLDER = Path(__file__).parent
 PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
@@ -29,12 +30,11 @@ def rows_of(name: str) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def verifiers() -> Iterator[dict[str, Verifier]]:
-    """Open the verifiers once, as their processes take seconds to start."""
-    opened = {mode: make_verifier(mode, seconds=20.0) for mode in ("math", "exact")}
-    yield opened
-    for verifier in opened.values():
-        verifier.close()
+def math() -> Iterator[PooledVerifier]:
+    """Open the verifier once, as its processes take seconds to start."""
+    verifier = PooledVerifier("math", workers=2, seconds=20.0, memory_mib=1024, fast=True, confined=False)
+    yield verifier
+    verifier.close()
 
 
 def graded(verifier: Verifier, readers: tuple[AnswerReader, ...], rows: Rows) -> list[bool]:
@@ -65,10 +65,14 @@ def shares(*parts: tuple[int, int, int, int]) -> str:
 
 @pytest.mark.parametrize(("name", "readers"), TABLES)
 def test_the_page_counts_the_verdicts_as_they_are(
-    name: str, readers: tuple[AnswerReader, ...], verifiers: dict[str, Verifier]
+    name: str, readers: tuple[AnswerReader, ...], math: PooledVerifier, request: pytest.FixtureRequest
 ) -> None:
-    rows = rows_of(name)
-    correct = graded(verifiers["math"], readers, rows)
+    """Mode `exact` is for all rows, `last_number` for those whose reference is one plain number."""
+    rows, last = rows_of(name), (LastNumber(),)
+    numbers = [row for row in rows if read_answer(last, row[0]) == row[0]]
+    with recorded(math, name, request.config.getoption("--update-goldens")):
+        correct = graded(math, readers, rows)
+        by_last = counted(numbers, graded(math, last, numbers))
     assert f"| `{name}.tsv`, today | {len(rows)} | {' | '.join(map(str, counted(rows, correct)))} |" in PAGE
     if readers:
         parts = [
@@ -83,15 +87,5 @@ def test_the_page_counts_the_verdicts_as_they_are(
             for boxed in (True, False)
         ]
         assert f"| `{name}.tsv` | {shares(*parts)} |" in PAGE
-
-
-@pytest.mark.parametrize(("name", "readers"), TABLES)
-def test_the_page_counts_the_verdicts_of_other_modes(
-    name: str, readers: tuple[AnswerReader, ...], verifiers: dict[str, Verifier]
-) -> None:
-    """Mode `exact` is for all rows, `last_number` for those whose reference is one plain number."""
-    rows, last = rows_of(name), (LastNumber(),)
-    numbers = [row for row in rows if read_answer(last, row[0]) == row[0]]
-    others = counted(rows, graded(verifiers["exact"], readers, rows))
-    by_last = counted(numbers, graded(verifiers["math"], last, numbers))
+    others = counted(rows, graded(ExactVerifier(), readers, rows))
     assert f"| `{name}.tsv` | {shares(others, by_last)} |" in PAGE

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.verify import Claim, make_verifier
+import pytest
+
+from runners.verify import Claim, PooledVerifier
+from tests.verify.recorded import recorded
 
 TABLE = Path(__file__).with_name("graded.txt")
 ACCEPTED = 0.99
@@ -44,11 +47,12 @@ def test_the_table_is_large_and_says_everything_once() -> None:
         assert said.setdefault((row.gold, row.text), row.right) == row.right, row
 
 
-def test_right_answers_are_accepted_and_wrong_ones_are_not() -> None:
+def test_right_answers_are_accepted_and_wrong_ones_are_not(request: pytest.FixtureRequest) -> None:
     every = list(rows())
-    verifier = make_verifier("math", seconds=20.0)
+    verifier = PooledVerifier("math", workers=2, seconds=20.0, memory_mib=1024, fast=True, confined=False)
     try:
-        verdicts = verifier.grade([Claim(row.text, row.gold) for row in every])
+        with recorded(verifier, "graded", request.config.getoption("--update-goldens")):
+            verdicts = verifier.grade([Claim(row.text, row.gold) for row in every])
     finally:
         verifier.close()
     assert all(verdict.unsettled is None for verdict in verdicts)
