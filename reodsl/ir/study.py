@@ -37,7 +37,7 @@ from reodsl.ir.setting import (
     settings_of,
 )
 from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source, Start
-from reodsl.ir.wording import Wording
+from reodsl.ir.wording import Wording, name_wordings
 
 CONFIDENCE = 0.95
 """The confidence of intervals if a spec names none."""
@@ -123,6 +123,15 @@ class Arm(IR):
     def trained(self) -> bool:
         """Return whether any training leads to this arm."""
         return isinstance(self.checkpoint, FromTraining)
+
+    def name_wording(self, mode: int | None) -> str:
+        """Return the name of the wording that a response was asked in, by its `mode`; empty for the model's own prompt."""
+        if isinstance(self.checkpoint, FromResults) and self.checkpoint.at is None:
+            return ""
+        named = name_wordings(self.suite.wordings)
+        if mode is not None and 0 <= mode < len(named):
+            return named[mode]
+        return "" if self.suite.wording is None else self.suite.wording.name
 
 
 @kind("curve")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from reodsl.ir.base import IR
@@ -53,3 +54,8 @@ class Wording(IR):
             "prefix": prompt.prefix + self.prefix,
         }
         return prompt.model_copy(update=changes)
+
+
+def name_wordings(wordings: Sequence[Wording]) -> tuple[str, ...]:
+    """Return the names of wordings in a list, or their places there."""
+    return tuple(each.name or f"number {place}" for place, each in enumerate(wordings, 1))

@@ -93,6 +93,7 @@ def responses(material: Material, room: int) -> ResponseData:
             "".join(str(int(bool(right))) for _, _, right in known),
             [texts.number(answer) for _, answer, _ in known],
             [places.get(budget) for budget, _, _ in known] if places else [],
+            texts.number(material.study.arm(arm).name_wording(row.get("mode")) or None),
         ]
         size += texts.size - before + _size(entry)
         if size > room:
@@ -187,7 +188,7 @@ def _whole(
             rows = (
                 pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered", glob=False)
                 .filter(chosen)
-                .select(*_KEYS, "text", "gold", "response", "tokens", "finish", "answer", "correct")
+                .select(*_KEYS, "text", "gold", "response", "tokens", "finish", "answer", "correct", "^mode$")
                 .collect(engine="streaming")
             )
             cuts: dict[tuple[str, str], list[tuple[int, str | None, bool]]] = {}

@@ -250,7 +250,7 @@
         return { budget, characters: at <= half ? at : Math.max(half, at - leftOut), exact: known !== null || budget >= tokens,
           forced: budget < tokens, answer: text(row[11][i]), correct: row[10][i] === "1" };
       });
-      return { ...light(row, number), text: text(asked), gold: gold.map(text), response, left_out: leftOut, cuts };
+      return { ...light(row, number), text: text(asked), wording: text(row[13]), gold: gold.map(text), response, left_out: leftOut, cuts };
     };
     // How far apart the lengths of the responses to a question are, over all arms or one other.
     const ends = new Map();

@@ -204,6 +204,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const chip = el("span", { class: "chip" });
     const head = el("header", {}, dot(named(each.evaluation)?.arm), el("b", {}, each.evaluation),
       el("span", {}, `${each.tokens.toLocaleString("en-US")} tokens${each.finish === "length" ? ", cut off" : ""}`),
+      each.wording && el("span", {}, `wording ${each.wording}`),
       el("span", { class: each.correct ? "good" : "bad" }, verdict(each)));
     const strip = el("div", { class: "strip", "aria-hidden": "true" }, each.cuts.map((cut) =>
       el("i", { class: cut.correct ? "good" : "bad", title: `${cut.budget}: ${verdict(cut)}` })));

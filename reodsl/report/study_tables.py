@@ -254,3 +254,64 @@ def _cells(row: dict[str, Any], measure: str) -> list[Markup]:
     numbers = [None if value is None else scale * value for value in values]
     texts = [formats.number(numbers[0]), formats.number(numbers[1]), formats.format_signed(numbers[2])]
     return [tag("td", text, class_="edge" if i == 0 else None) for i, text in enumerate(texts)]
+
+
+def count_worded(material: Material) -> pl.DataFrame:
+    """Return what fell to each wording of an evaluation that asks questions in several, by arm and benchmark.
+
+    Columns are `arm`, `wording`, `benchmark`, `questions`, `accuracy` (share) and `length` (tokens); over several seeds
+    all are means.
+    """
+    means = pl.col("question").n_unique(), pl.col("correct").mean(), pl.col("tokens").mean()
+    counted = []
+    for place, arm in enumerate(material.study.arms):
+        folders = [each for (name, _), each in material.evaluations.items() if name == arm.name]
+        for folder in folders if arm.suite.wordings and arm.name_wording(0) else ():
+            with reading(folder / "samples.parquet"):
+                samples = pl.scan_parquet(folder / "samples.parquet", glob=False)
+                for mode, *found in samples.group_by("mode", "benchmark").agg(means).collect().iter_rows():
+                    counted.append((place, mode, arm.name, arm.name_wording(mode), *found))
+    numbers = ("questions", "accuracy", "length")
+    keys = ("place", "mode", "arm", "wording", "benchmark")
+    frame = pl.DataFrame(counted, schema=(*keys, *numbers), orient="row")
+    return frame.group_by(keys).agg(pl.col(numbers).mean()).sort(keys).drop("place", "mode")
+
+
+def worded(material: Material) -> Markup | None:
+    """Return `count_worded` as HTML: a row for each arm and wording; None where no evaluation has several."""
+    frame = count_worded(material)
+    if not frame.height:
+        return None
+    places = [name for name in material.benchmarks if name in frame["benchmark"]]
+    heads = [tag("th", text, colspan=3, class_="edge", scope="colgroup") for text in places]
+    names = ("questions", "Acc (%)", "Len")
+    under = [
+        tag("th", name, class_="edge" if i == 0 else None, scope="col")
+        for _ in places
+        for i, name in enumerate(names)
+    ]
+    rows: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for arm, wording, place, questions, accuracy, length in frame.iter_rows():
+        cells = [formats.number(questions, 0), formats.percent(accuracy), formats.number(length)]
+        rows.setdefault((arm, wording), {})[place] = cells
+    none = ["0", formats.NONE, formats.NONE]
+    body = [
+        tag(
+            "tr",
+            tag("th", arm, class_="name", scope="row"),
+            tag("td", wording, class_="name"),
+            [
+                tag("td", text, class_="edge" if i == 0 else None)
+                for place in places
+                for i, text in enumerate(cells.get(place, none))
+            ],
+        )
+        for (arm, wording), cells in rows.items()
+    ]
+    top = tag("tr", tag("td", "", colspan=2), heads)
+    head = [top, tag("tr", tag("th", "arm", class_="name"), tag("th", "wording", class_="name"), under)]
+    return tag(
+        "details",
+        tag("summary", "Questions by the wording that they were asked in"),
+        data_table(head, body, "Questions by wording"),
+    )

@@ -185,7 +185,7 @@ class Api:
             raise problem(
                 "E0969", f"{each.name} has no such response", help="choose one of the list", where=each.task
             )
-        return details
+        return {**details, "wording": there.spec.study.arm(each.arm).name_wording(details.get("mode"))}
 
     def training(self, query: Query) -> dict[str, Any]:
         """Return how the rollouts of a training are spread over its steps."""

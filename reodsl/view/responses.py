@@ -17,8 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from reodsl.graph.lower import lower
-from reodsl.graph.task import parse_role
+from reodsl.graph.task import Role, parse_role
 from reodsl.ir import Spec
+from reodsl.ir.training import FromTraining, Ppo
+from reodsl.ir.wording import name_wordings
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.store.runs import RunRecord, events, require_spec
 from reodsl.store.store import Store
@@ -76,7 +78,7 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
         key = keys.get(task, "")
         if place.kind == "train" and key:
             inputs = {name: keys[each] for name, each in graph[task].inputs.items() if each in keys}
-            training = find_training(store, place.name, task, key, inputs)
+            training = find_training(store, place.name, task, key, inputs, _name_wordings(spec, place))
             if training is not None:
                 trainings[task] = training
         if place.kind != "evaluate" or not key:
@@ -87,6 +89,15 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
         if evaluation.samples:
             evaluations[evaluation.name] = evaluation
     return Studied(spec, evaluations, trainings)
+
+
+def _name_wordings(spec: Spec, place: Role) -> tuple[str, ...]:
+    """Return the names of the wordings of a stage's rollouts."""
+    checkpoint = spec.study.arm(place.name).checkpoint
+    if not isinstance(checkpoint, FromTraining):
+        return ()
+    method = checkpoint.experiment.stages[place.index or 0].method
+    return name_wordings(method.wordings) if isinstance(method, Ppo) else ()
 
 
 def _evaluation(

@@ -42,6 +42,7 @@ const trainingReader = ({ root, info, ask, query, go }) => {
         each.advantages && el("span", {}, `advantage ${each.advantages.map(signed).join(", ")}`),
         el("span", {}, `${each.tokens.toLocaleString("en-US")} tokens${each.finish === "length" ? ", cut off" : ""}`),
         each.thinking != null && el("span", {}, `${each.thinking.toLocaleString("en-US")} of them thinking${each.thinking_ended ? ", ended by force" : ""}`),
+        each.wording && el("span", {}, `wording ${each.wording}${each.budget == null ? "" : `, ${each.budget.toLocaleString("en-US")} tokens`}`),
         el("span", { class: each.correct ? "good" : "bad" }, each.correct ? "✓ right" : "✗ wrong")),
       cuts.length > 0 && el("p", { class: "cuts" }, "answers forced at ", cuts.map((cut) => [cut, " "])),
       el("div", { class: "trace", tabindex: 0 }, each.text ?? "This text was not kept: a step keeps a million characters."));

@@ -29,12 +29,17 @@ _SHOWN = [
     "forced",
     "thinking",
     "thinking_ended",
+    "mode",
+    "budget",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The rollouts of a stage: one table where it ended, one a step while it goes. `data` has its questions' texts."""
+    """The rollouts of a stage: one table where it ended, one a step while it goes. `data` has its questions' texts.
+
+    `wordings` are the names of those that its questions were asked in.
+    """
 
     arm: str
     task: str
@@ -42,6 +47,7 @@ class Training:
     files: tuple[Path, ...]
     data: Path | None
     whole: bool
+    wordings: tuple[str, ...] = ()
 
     def scan(self) -> pl.LazyFrame:
         """Return the rollouts, unread."""
@@ -49,14 +55,16 @@ class Training:
         return pl.scan_parquet(list(self.files), glob=False, missing_columns="insert", extra_columns="ignore")
 
 
-def find_training(store: Store, arm: str, task: str, key: str, inputs: Mapping[str, str]) -> Training | None:
+def find_training(
+    store: Store, arm: str, task: str, key: str, inputs: Mapping[str, str], wordings: tuple[str, ...] = ()
+) -> Training | None:
     """Return a training with rollouts, ended or under way; None where it has none. `inputs` are keys of results by role."""
     table = store.path(key) / "rollouts.parquet"
     whole = table.is_file()
     files = (table,) if whole else tuple(sorted((store.root / "work" / key / "rollouts").glob("*.parquet")))
     data = store.path(inputs["data"]) / "questions.parquet" if "data" in inputs else None
     known = data is not None and data.is_file()
-    return Training(arm, task, key, files, data if known else None, whole) if files else None
+    return Training(arm, task, key, files, data if known else None, whole, wordings) if files else None
 
 
 def count_rollouts(training: Training) -> dict[str, Any]:
@@ -99,6 +107,9 @@ def list_rollouts(
         over = len(text or "") - LONGEST
         row["text"] = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}" if over > 0 else text
         row["left_out"] = max(0, over)
+        mode = row.pop("mode", None)
+        if mode is not None and 0 <= mode < len(training.wordings):
+            row["wording"] = training.wordings[mode]
     asked = {row["question"] for row in page}
     return {
         "total": rows.height,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from reodsl.ir.expression import Constant
+from reodsl.ir.wording import Wording
 from reodsl.report.material import Material, read
 from tests.report.synthetic import World, world
 
@@ -29,6 +33,24 @@ def three_seeds(tmp_path_factory: pytest.TempPathFactory) -> World:
 def material(one_seed: World) -> Material:
     """What the study of one seed gives a report."""
     return read(one_seed.spec, one_seed.inputs)
+
+
+@pytest.fixture
+def worded(material: Material, tmp_path: Path) -> Material:
+    """The same where `base` was asked its first questions in one of two wordings, and `vanilla` all of them in one."""
+    brief, free = Wording(name="brief", when=Constant(value=1)), Wording(name="free")
+    suites = {"base": {"wordings": (brief, free)}, "vanilla": {"wording": free}}
+    arms = []
+    for arm in material.study.arms:
+        suite = arm.suite.model_copy(update=suites.get(arm.name, {}))
+        arms.append(arm.model_copy(update={"suite": suite}))
+    samples = pl.read_parquet(material.evaluations["base", 1] / "samples.parquet")
+    samples.with_columns(mode=(pl.col("question") != "q0").cast(int)).write_parquet(
+        tmp_path / "samples.parquet"
+    )
+    study = material.study.model_copy(update={"arms": tuple(arms)})
+    evaluations = dict(material.evaluations) | {("base", 1): tmp_path}
+    return replace(material, spec=material.spec.model_copy(update={"study": study}), evaluations=evaluations)
 
 
 @pytest.fixture(scope="session")

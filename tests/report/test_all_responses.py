@@ -44,7 +44,9 @@ def test_every_response_is_there_as_it_was_evaluated(material: Material) -> None
         turns,
         answers,
         places,
+        wording,
     ) in mine:
+        assert wording == -1
         benchmark, name, text, gold = data["questions"][question]
         row = samples[data["benchmarks"][benchmark], data["texts"][name]]
         texts = [data["texts"][number] for number in (text, response, answer)]
@@ -62,6 +64,19 @@ def test_every_response_is_there_as_it_was_evaluated(material: Material) -> None
         for budget, at in zip(of_row["budget"], places, strict=True):
             if budget < tokens:
                 assert len(row["response"][:at].split()) == budget
+
+
+def test_each_response_names_the_wording_that_it_was_asked_in(worded: Material) -> None:
+    data = responses(worded, 10_000_000).data
+    named = set()
+    for arm, _, question, *_, wording in data["responses"]:
+        text = data["texts"][wording] if wording >= 0 else None
+        named.add((data["arms"][arm], data["texts"][data["questions"][question][1]], text))
+    several = {("base", f"q{at}", "free" if at else "brief") for at in range(4)}
+    same = {
+        (arm, f"q{at}", "free" if arm == "vanilla" else None) for arm in data["arms"][1:] for at in range(4)
+    }
+    assert named == several | same
 
 
 def test_what_does_not_fit_is_left_out_fairly_and_said(material: Material) -> None:

@@ -133,6 +133,7 @@ def test_runs_and_responses_are_given(viewer: Viewer, hostile_store: Store) -> N
     assert len(found["responses"]) == 2
     _, one = api(viewer, "response", run=record.name, evaluation="tiny@1", row=3)
     assert "</script>" in one["response"]
+    assert one["wording"] == ""
     assert [cut["budget"] for cut in one["cuts"]] == [0, 8, 16]
     same = {name: one[name] for name in ("benchmark", "question", "sample")}
     assert api(viewer, "response", run=record.name, evaluation="tiny@1", **same)[1]["row"] == 3
@@ -191,6 +192,29 @@ def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: 
     assert found["rollouts"][1]["left_out"] == 30_000
     assert found["questions"] == {}
     assert find_training(store, "arm", "arm.train", "none", {}) is None
+
+
+def test_rollouts_name_the_wording_that_they_were_asked_in(tmp_path: Path) -> None:
+    """As the stage has it, and none where there is only a budget, or a number of no wording."""
+    store = Store(tmp_path / "store")
+    folder = store.root / "work" / "key" / "rollouts"
+    folder.mkdir(parents=True)
+    row = {
+        "step": 1,
+        "question": "q",
+        "tokens": 3,
+        "finish": "stop",
+        "correct": True,
+        "reward": 1.0,
+        "text": "a",
+    }
+    rows = [row | {"rollout": at, "mode": mode, "budget": 8} for at, mode in enumerate((1, 0, 2, None))]
+    pl.DataFrame(rows).write_parquet(folder / "00000001.parquet")
+    training = find_training(store, "arm", "arm.train", "key", {}, ("brief", "free"))
+    assert training is not None
+    found = list_rollouts(training, 1, None, 0, 9)["rollouts"]
+    assert [each.get("wording") for each in found] == ["free", "brief", None, None]
+    assert [each["budget"] for each in found] == [8] * 4
 
 
 @pytest.mark.parametrize(
