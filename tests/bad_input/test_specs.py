@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -81,15 +82,21 @@ def test_a_folder_is_no_spec(place: Place, command: str) -> None:
     refused(place.call(*words_of(command, "folder.reo")), "E0102", "folder.reo")
 
 
-def test_bytes_of_a_pipe_are_held_to_the_same(place: Place) -> None:
-    for data, code, _ in FILES.values():
-        run = subprocess.run(
-            [sys.executable, "-m", "reodsl.cli.main", "fmt", "-"], input=data, capture_output=True, timeout=60
-        )
-        assert run.returncode == 1
-        assert run.stdout == b""
-        assert run.stderr.decode().count(f"error[{code}]") == 1
-        assert b"Traceback" not in run.stderr
+@pytest.mark.parametrize("kind", FILES)
+def test_bytes_of_stdin_are_held_to_the_same(
+    place: Place, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, code, words = FILES[kind]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    refused(place.call("fmt", "-"), code, "<stdin>", words)
+
+
+def test_a_pipe_is_read_as_bytes() -> None:
+    command = [sys.executable, "-m", "reodsl.cli.main", "fmt", "-"]
+    run = subprocess.run(command, input=FILES["Latin-1"][0], capture_output=True, timeout=60)
+    assert (run.returncode, run.stdout) == (1, b"")
+    assert run.stderr.decode().count("error[E0106]") == 1
+    assert b"Traceback" not in run.stderr
 
 
 IMPORTS: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {

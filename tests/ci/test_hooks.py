@@ -113,17 +113,21 @@ def test_the_hooks_mend_the_layout_and_refuse_errors(tmp_path: Path, monkeypatch
     assert hook("reodsl-check", str(spec)) == 1
 
 
-@pytest.mark.parametrize("name", ["--amend=a.reo", "--set=n=1.reo", "--x.reo", "-.reo", "--debug"])
-def test_a_files_name_is_no_option(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_files_name_is_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # What Python would import from here is data too.
     Path("reodsl.py").write_text("raise SystemExit(77)\n")
-    file = Path(name)
-    file.write_text(SPEC.replace(" = ", "   =  "))
-    if file.suffix == ".reo":
-        assert hook("reodsl-fmt", name) == 0
-        assert "   =  " not in file.read_text()
-        assert hook("reodsl-check", name) == 0
-    file.write_text(SPEC.replace("max_prompt", "max_promt"))
-    assert hook("reodsl-check", name) == 1
-    assert os.listdir() in (["reodsl.py", name], [name, "reodsl.py"])
+    files = [Path(name) for name in ("--amend=a.reo", "--set=n=1.reo", "--x.reo", "-.reo")]
+    for file in files:
+        file.write_text(SPEC.replace(" = ", "   =  "))
+    assert hook("reodsl-fmt", *map(str, files)) == 0
+    assert not [file for file in files if "   =  " in file.read_text()]
+    assert hook("reodsl-check", *map(str, files)) == 0
+    files.append(Path("--debug"))
+    for file in files:
+        file.write_text(SPEC.replace("max_prompt", "max_promt"))
+    _, *more = ENTRIES["reodsl-check"]
+    told = subprocess.run([REODSL, *more, *map(str, files)], capture_output=True, text=True)
+    assert told.returncode == 1
+    assert not [file for file in files if f"--> {file}:" not in told.stderr]
+    assert sorted(os.listdir()) == sorted(["reodsl.py", *map(str, files)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the quickstart in it, to be run with toys; the present folder for the test."""
     beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     return tmp_path
+
+
+@pytest.fixture
+def ran(quickstart_ran: Path, place: Path) -> Path:
+    """The same folder where the quickstart ran."""
+    shutil.copytree(quickstart_ran, place, symlinks=True, dirs_exist_ok=True)
+    return place
 
 
 def started(place: Path) -> list[str]:
@@ -81,26 +89,22 @@ def test_damage_that_a_second_run_finds_is_told_and_made_good(
 
 
 def test_a_second_run_does_nothing_and_still_says_where(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    ran: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("run", SPEC, "--local")
-    started(place)
     capsys.readouterr()
     assert call("run", SPEC, "--local") == 0
     out = capsys.readouterr()
-    assert started(place) == []
+    assert started(ran) == []
     assert "Nothing to do" in out.out
     assert "report: runs/quickstart-" in out.out
     assert out.err == ""
 
 
-def test_comments_and_order_and_units_rerun_nothing(place: Path) -> None:
-    call("run", SPEC, "--local", "--quiet")
-    started(place)
-    text = (place / SPEC).read_text()
-    (place / SPEC).write_text("# a comment\n" + text.replace("128 tokens", "128"))
+def test_comments_and_order_and_units_rerun_nothing(ran: Path) -> None:
+    text = (ran / SPEC).read_text()
+    (ran / SPEC).write_text("# a comment\n" + text.replace("128 tokens", "128"))
     assert call("run", SPEC, "--local", "--quiet") == 0
-    assert started(place) == []
+    assert started(ran) == []
 
 
 def moved_down(text: str, first: str, second: str) -> str:
@@ -129,16 +133,14 @@ REWRITTEN = {
 
 
 @pytest.mark.parametrize("how", REWRITTEN)
-def test_other_words_for_the_same_rerun_nothing(place: Path, how: str) -> None:
-    call("run", SPEC, "--local", "--quiet")
-    started(place)
-    text = (place / SPEC).read_text()
+def test_other_words_for_the_same_rerun_nothing(ran: Path, how: str) -> None:
+    text = (ran / SPEC).read_text()
     changed = REWRITTEN[how](text)
     assert changed != text
-    (place / SPEC).write_text(changed)
+    (ran / SPEC).write_text(changed)
     assert call("run", SPEC, "--local", "--quiet") == 0
     # The report shows docstrings and names of experiments.
-    assert started(place) == (
+    assert started(ran) == (
         ["report"] if how in ("another docstring", "an experiment of another name") else []
     )
 
@@ -179,17 +181,15 @@ def test_another_place_is_the_same_spec(place: Path, tmp_path: Path) -> None:
 
 
 def test_an_amended_setting_is_planned_with_old_and_new(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    ran: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("run", SPEC, "--local", "--quiet")
     plan = facts(capsys, "plan", SPEC, "--amend", "reo_exp.optim.lr=1e-6")
     rerun = {task["id"]: task["reason"] for task in plan["tasks"] if task["verdict"] != "reuse"}
     assert set(rerun) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
     assert rerun["reo_exp.train.s1"] == "optim.lr 0.0005 -> 1e-6"
     assert [change["target"] for change in plan["changes"]] == ["reo_exp.optim.lr"]
-    started(place)
     call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6")
-    assert set(started(place)) == set(rerun)
+    assert set(started(ran)) == set(rerun)
 
 
 def test_plan_exits_with_2_when_there_is_work_and_0_when_there_is_none(place: Path) -> None:
@@ -291,8 +291,7 @@ def test_runs_that_had_nothing_to_do_are_counted_with_the_one_they_repeat(
     ]
 
 
-def test_why_names_every_change_and_both_sides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call("run", SPEC, "--local", "--quiet")
+def test_why_names_every_change_and_both_sides(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
         "why",
         SPEC,
@@ -327,16 +326,15 @@ def test_graph_as_text_dot_and_json(place: Path, capsys: pytest.CaptureFixture[s
     assert f"{len(graph['tasks'])} tasks" in capsys.readouterr().out
 
 
-def test_gc_lists_and_then_removes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call("run", SPEC, "--local", "--quiet")
+def test_gc_lists_and_then_removes(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("gc", "--dry-run") == 0
     call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6")
     assert call("gc", "--dry-run") == 2
     assert call("gc") == 1  # not without a yes, where nobody can be asked
     assert call("gc", "--yes") == 0
-    started(place)
+    started(ran)
     assert call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6") == 0
-    assert started(place) == []
+    assert started(ran) == []
 
 
 SCRIPT = """

@@ -137,8 +137,9 @@ def test_several_right_answers_may_be_numbers(tmp_path: Path, suffix: str) -> No
     assert (two.split(SEPARATOR), one) == (["2", "4"], "1")
 
 
+# math-verify takes a moment of each.
 PROSE = [
-    {"question": f"{n} and 7?", "answer": f"The sum of {n} and 7 is counted on: {n} + 7."} for n in range(60)
+    {"question": f"{n} and 7?", "answer": f"The sum of {n} and 7 is counted on: {n} + 7."} for n in range(6)
 ]
 
 
@@ -156,7 +157,7 @@ def test_a_table_that_nothing_reads_is_an_error(tmp_path: Path, refusal: Callabl
     assert file_problems(data, tmp_path) == []
     doubt = doubts(data, read_sources(data, tmp_path))
     assert doubt is not None
-    assert (doubt["unread"]["count"], doubt["rows"]) == (60, 61)
+    assert (doubt["unread"]["count"], doubt["rows"]) == (6, 7)
 
 
 def test_the_advice_of_an_unreadable_table_works(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_an_unreadable_table_is_led_to_a_column_that_can_be_read(
     written = f"{refused.help}".split("`")[3]
     followed = compiled_data("own", declaration.replace("WHAT", written), tmp_path)
     assert file_problems(followed, tmp_path) == []
-    assert load_data(followed, tmp_path)["answer"].to_list() == [f"{at + 7}" for at in range(60)]
+    assert load_data(followed, tmp_path)["answer"].to_list() == [f"{at + 7}" for at in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_a_conversation_of_several_turns_is_refused(tmp_path: Path) -> None:
 def test_an_unreadable_table_is_led_to_a_marker_that_reads_it(tmp_path: Path) -> None:
     """The marker is tried before it is named, so the advice, followed, leaves no finding."""
     rows = [
-        {"question": f"{n} and 7?", "answer": f"We add {n} to 7. The answer is {n + 7}."} for n in range(60)
+        {"question": f"{n} and 7?", "answer": f"We add {n} to 7. The answer is {n + 7}."} for n in range(6)
     ]
     write(tmp_path / "own.jsonl", rows)
     (refused,) = file_problems(data_of("own.jsonl"), tmp_path)
