@@ -15,7 +15,8 @@ from reodsl.graph.job import Event
 from reodsl.graph.payload import engine_of
 from reodsl.machine import measure
 from reodsl.plan.registry import Execution, Machine, RunResults, load_registry
-from reodsl.plan.verdict import Plan, Ready
+from reodsl.plan.verdict import Item, Plan, Ready
+from reodsl.plan.worded import WordedQuestions, list_worded
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.show import refusals
@@ -82,6 +83,22 @@ def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
     return {} if count is None else count(untold, ready.keys.folder)
 
 
+def worded_at_hand(ready: Ready, plan: Plan) -> tuple[WordedQuestions, ...]:
+    """Return how questions fall to wordings that are chosen by a property of each, as far as results and files here tell.
+
+    Raises E0922 where a question lacks a number that a wording reads.
+    """
+
+    def stored(item: Item) -> Path | None:
+        return ready.store.path(item.key) if item.verdict == "reuse" and item.key else None
+
+    try:
+        count = load_registry().count_wordings
+    except Problem:
+        count = None
+    return list_worded(plan, stored, count, ready.keys.folder)
+
+
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
     """Do what `plan` says is not done, and lay out the results under `out`.
 
@@ -95,6 +112,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     asked: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
+        worded_at_hand(ready, plan)
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
         # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.

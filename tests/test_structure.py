@@ -69,7 +69,7 @@ RUNNERS_READ = {
     | {"products", "rewards", "rollout", "seats", "verify"},
     "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "meeting", "models", "own", "products", "results", "sandbox", "scratch", "seats"}
-    | {"train"},
+    | {"rollout", "train"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},
 }  # fmt: skip

@@ -17,7 +17,7 @@ from reodsl.plan.places import words
 from reodsl.plan.render import PlanRequest, ago, item_json, place, save_plan, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price.show import refusals
-from reodsl.run import prices_of
+from reodsl.run import prices_of, worded_at_hand
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
 from reodsl.watch.draw import named_numbers
@@ -70,13 +70,13 @@ def plan_command(
     place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
-    prices = prices_of(ready)
+    prices, worded = prices_of(ready), worded_at_hand(ready, plan)
     if as_json:
-        print_json(to_json(plan, prices))
+        print_json(to_json(plan, prices, worded))
     elif markdown:
-        click.echo(to_markdown(plan, spec, everything, prices=prices))
+        click.echo(to_markdown(plan, spec, everything, prices=prices, worded=worded))
     else:
-        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns()))
+        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns(), worded=worded))
     if place is not None:
         asked = PlanRequest(spec, str(ready.store.root), sets, amends, target)
         save_plan(place, plan, prices, asked)

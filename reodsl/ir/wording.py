@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from reodsl.ir.base import IR
-from reodsl.ir.expression import Expression
+from reodsl.ir.expression import Aggregate, Expression, walk
 from reodsl.ir.model import Prompt
 from reodsl.ir.setting import TOKENS, Between, Condition, Either, Many, Text, kind, placed, setting
 
@@ -45,6 +45,12 @@ class Wording(IR):
     def draws(self) -> bool:
         """Return whether each question is given a budget."""
         return bool(self.budgets) or self.low is not None
+
+    @property
+    def reads_reference(self) -> bool:
+        """Return whether responses of the starting model decide which questions it is for."""
+        nodes = () if self.when is None else walk(self.when)
+        return any(isinstance(each, Aggregate) and each.over == "ref" for each in nodes)
 
     def over(self, prompt: Prompt) -> Prompt:
         """Return the prompt that asks this way; what the wording does not set stays as it was."""

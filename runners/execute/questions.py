@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reodsl.diagnostics import Diagnostic, Label, Span
+from reodsl.diagnostics import Diagnostic, Label, Problem, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.data import Data, File, HubData
+from reodsl.ir.wording import Wording
 from reodsl.plan.places import Places, line_of, lines_of
 
 
@@ -42,6 +43,33 @@ def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
 
     read = {task.id: count_questions(Data.model_validate(task.payload["data"]), folder) for task in tasks}
     return {name: count for name, count in read.items() if count is not None}
+
+
+def count_wordings(
+    wordings: Sequence[Wording], data: Data | Path, reference: Path | None, samples: int, folder: Path
+) -> list[int] | None:
+    """Return how many questions are asked in each wording: of an artifact, or of files here, whose paths start at `folder`.
+
+    A training's reference has responses to the questions that its steps meet, which alone count then. Returns None where
+    the questions are not at hand, or wrong. Raises E0922 where one lacks a number that a wording reads.
+    """
+    if importlib.util.find_spec("polars") is None:
+        return None
+    from polars.exceptions import PolarsError
+
+    from runners.data.load import count_questions, load_data
+    from runners.rollout.questions import place_wordings, questions_of, read_references, read_table
+
+    try:
+        if isinstance(data, Data) and count_questions(data, folder) is None:
+            return None
+        table = load_data(data, folder) if isinstance(data, Data) else read_table(data)
+        known = {} if reference is None else read_references(reference, samples)
+    except (Problem, OSError, PolarsError):
+        return None
+    questions = [each for each in questions_of(table) if reference is None or each.id in known]
+    modes = [int(each.given["mode"]) for each in place_wordings(questions, wordings, known)]
+    return [modes.count(place) for place in range(len(wordings))]
 
 
 def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:

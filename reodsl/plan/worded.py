@@ -1,0 +1,81 @@
+"""Find how questions fall to wordings that are chosen by a property of each, as far as that is known before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import listed
+from reodsl.graph.task import Task
+from reodsl.ir import Spec
+from reodsl.ir.data import Data
+from reodsl.ir.training import Ppo
+from reodsl.ir.wording import Wording, name_wordings
+from reodsl.plan.verdict import Item, Plan
+
+Count = Callable[[Sequence[Wording], Data | Path, Path | None, int, Path], Sequence[int] | None]
+"""A count of the questions of each wording, of data on this machine or an artifact of them, by an artifact of so many
+samples of a reference; paths start at the last argument. It is None where the data are elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordedQuestions:
+    """The questions of a `data` task, and the wordings that they are asked in.
+
+    `questions` has how many in each, and is empty where that is not known. `by` is the task that decides: one that samples
+    the reference, or that of the data.
+    """
+
+    data: str
+    wordings: tuple[str, ...]
+    questions: tuple[int, ...]
+    by: str
+
+    def __str__(self) -> str:
+        """Return it as a line of a plan."""
+        if not self.questions:
+            return f"questions of {self.data} are asked in {listed(self.wordings, 8)}: {self.by} tells how many in each"
+        each = (f"{count:,} in {name}" for count, name in zip(self.questions, self.wordings, strict=True))
+        return f"questions of {self.data} are asked {', '.join(each)}, by {self.by}"
+
+
+def list_worded(
+    plan: Plan, stored: Callable[[Item], Path | None], count: Count | None, folder: Path
+) -> tuple[WordedQuestions, ...]:
+    """Return what is known of each table of questions that trainings and evaluations ask so.
+
+    `stored` finds the artifact of a task, where it is there.
+    """
+    items = {item.task.id: item for item in plan.items}
+    found: dict[WordedQuestions, None] = {}
+    for task in (item.task for item in plan.items):
+        for wordings, samples, data, reference in _chosen(plan.spec, task):
+            if not any(each.when for each in wordings) or items[data].task.kind != "data":
+                continue
+            measured = any(each.reads_reference for each in wordings)
+            by = reference if measured and reference is not None else data
+            place, counts = stored(items[by]), None
+            if count is not None and (place is not None or not measured):
+                table = stored(items[data]) or Data.model_validate(items[data].task.payload["data"])
+                counts = count(wordings, table, place if measured else None, samples, folder)
+            found[WordedQuestions(data, name_wordings(wordings), tuple(counts or ()), by)] = None
+    return tuple(found)
+
+
+def _chosen(spec: Spec, task: Task) -> Iterator[tuple[Sequence[Wording], int, str, str | None]]:
+    """Yield wordings of a task, the samples of their reference, and the tasks of the data and of the reference."""
+    inputs: Mapping[str, Any] = task.inputs
+    if task.kind == "evaluate" and task.arm is not None:
+        suite = spec.study.arm(task.arm).suite
+        for role in inputs:
+            if role.startswith("data:"):
+                name = role.removeprefix("data:")
+                yield suite.wordings, suite.reference_samples, inputs[role], inputs.get(f"reference:{name}")
+    if task.kind == "train":
+        experiments = (each for arm in spec.study.arms for each in arm.checkpoint.experiments)
+        experiment = next((each for each in experiments if each.name == task.arm), None)
+        method = None if experiment is None else experiment.stages[task.payload["index"]].method
+        if isinstance(method, Ppo):
+            yield method.wordings, method.reference_samples, inputs["data"], inputs.get("reference")

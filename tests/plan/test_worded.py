@@ -1,0 +1,101 @@
+"""How questions fall to wordings, as a plan says it: by a column of a file, and by a reference before and after its run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.called import call
+
+SPEC = """
+from std.miniature import chain_suite, chain_words, chain_easy
+
+data levelled { source = file("levels.jsonl", columns: columns(meta: ["level"])), verifier = exact }
+data drawn    { source = generated(chain_easy, count: 9, seed: 1, split: held_out), verifier = exact }
+benchmark own   { data = levelled }
+benchmark other { data = drawn }
+
+model mite {
+  source = architecture(
+    family: qwen3,
+    hidden: 16,
+    layers: 1,
+    heads: 2,
+    kv_heads: 1,
+    head_dim: 8,
+    intermediate: 16,
+    tie_embeddings: true,
+    tokenizer: chain_words,
+  )
+  context = 96 tokens
+}
+
+wording hard { question = "{question}", when = x.level > 3 }
+wording long { question = "{question}", when = mean(len(z) for z in ref) > 12 tokens }
+wording rest { question = "{question}" }
+
+suite short      = chain_suite { samples = 1, max_tokens = 16 tokens, grid = [0 tokens, 16 tokens], reg_to = 16 tokens }
+suite by_level   = short { benchmarks = [own], wordings = [hard, rest] }
+suite by_length  = short { benchmarks = [other], wordings = [long, rest], reference = mite, reference_samples = 2 }
+
+study small {
+  arm one = mite { eval = by_level }
+  arm two = mite { eval = by_length }
+}
+"""
+LEVELS = (1, 5, 4, 2, 9)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    Path("small.reo").write_text(SPEC)
+    leave(*({"level": level} for level in LEVELS))
+
+
+def leave(*rows: dict[str, int]) -> None:
+    """Writes the file of questions, each with these columns."""
+    lines = (json.dumps({"question": f"{at} +1", "answer": "1"} | row) for at, row in enumerate(rows))
+    Path("levels.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_plan_counts_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
+    def worded() -> list[dict[str, Any]]:
+        call("plan", "small.reo", "--json")
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["worded"]
+        return found
+
+    call("plan", "small.reo")
+    text = capsys.readouterr().out
+    assert "questions of levelled.data are asked 3 in hard, 2 in rest, by levelled.data" in text
+    assert (
+        "questions of drawn.data are asked in long, rest: by_length.reference.drawn.s1 tells how many in each"
+        in text
+    )
+    assert [each["questions"] for each in worded()] == [[3, 2], []]
+    assert call("run", "small.reo", "--local") == 0
+    capsys.readouterr()
+    # As many as the evaluations asked so.
+    tables = (pl.read_parquet(path) for path in Path(".reodsl").rglob("samples.parquet"))
+    modes = {table["benchmark"][0]: table["mode"].to_list() for table in tables if "mode" in table.columns}
+    counted = [[modes[name].count(mode) for mode in (0, 1)] for name in ("own", "other")]
+    assert [each["questions"] for each in worded()] == counted
+
+
+@pytest.mark.parametrize("command", [("plan",), ("run", "--local")])
+def test_a_question_without_the_number_is_told_before_anything_starts(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave({"level": 1}, {}, {"level": 4})
+    assert call(*command, "small.reo") == 1
+    told = capsys.readouterr().err
+    assert (
+        "error[E0922]: wording `hard` uses the given number `level`, which the questions do not have" in told
+    )
+    assert not Path(".reodsl").exists()
