@@ -24,7 +24,7 @@ from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, coefficients
 from reodsl.plan.places import Difference, words
 from reodsl.plan.verdict import Item, Plan
-from reodsl.plan.worded import WordedQuestions
+from reodsl.plan.worded import WordedQuestions, describe_worded
 from reodsl.price import Prices
 from reodsl.price import show as price_words
 from reodsl.price.prices import Elapsed, simulate_elapsed
@@ -223,7 +223,7 @@ def _beneath(
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
         lines += schedule_text(schedule)
-    lines += [f"    {each}" for each in worded]
+    lines += [f"    {line}" for line in describe_worded(worded)]
     if arms := find_trained(plan.spec.study, lambda method: method.reward.remembers):
         lines.append(
             f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"

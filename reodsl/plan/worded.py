@@ -33,12 +33,20 @@ class WordedQuestions:
     questions: tuple[int, ...]
     by: str
 
-    def __str__(self) -> str:
-        """Return it as a line of a plan."""
-        if not self.questions:
-            return f"questions of {self.data} are asked in {listed(self.wordings, 8)}: {self.by} tells how many in each"
-        each = (f"{count:,} in {name}" for count, name in zip(self.questions, self.wordings, strict=True))
-        return f"questions of {self.data} are asked {', '.join(each)}, by {self.by}"
+
+def describe_worded(worded: Sequence[WordedQuestions]) -> Iterator[str]:
+    """Yield lines of a plan: the counts of each table that are known, and what will tell the others."""
+    unknown: dict[tuple[str, ...], list[WordedQuestions]] = {}
+    for each in worded:
+        if each.questions:
+            counts = (f"{n:,} in {name}" for n, name in zip(each.questions, each.wordings, strict=True))
+            yield f"questions of {each.data} are asked {', '.join(counts)}, by {each.by}"
+        else:
+            unknown.setdefault(each.wordings, []).append(each)
+    for wordings, those in unknown.items():
+        data = listed(list(dict.fromkeys(each.data for each in those)), 3)
+        tellers = listed(list(dict.fromkeys(each.by for each in those)), 3)
+        yield f"questions of {data} are asked in {listed(wordings, 8)}: how many in each is known after {tellers}"
 
 
 def list_worded(

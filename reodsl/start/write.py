@@ -67,7 +67,7 @@ _OF_ARMS = {
     ),
 }
 _UNEQUAL = {"pruned": "the second limit has a stage of its own", "gfpo": "GFPO chooses among larger groups"}
-_ASKED = {"l1_exact", "l1_max", "pruned", "opsdc"}
+_ASKED = {"l1_exact", "l1_max", "pruned", "opsdc", "saber"}
 """Methods whose model has to know budgets or efforts in prompts."""
 
 

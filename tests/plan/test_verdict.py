@@ -218,6 +218,7 @@ def test_the_json_is_complete_and_plain(bench: Bench) -> None:
         "seeds",
         "changes",
         "schedules",
+        "worded",
         "tasks",
         "totals",
     }

@@ -75,7 +75,7 @@ def test_a_plan_counts_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "questions of levelled.data are asked 3 in hard, 2 in rest, by levelled.data" in text
     assert (
-        "questions of drawn.data are asked in long, rest: by_length.reference.drawn.s1 tells how many in each"
+        "questions of drawn.data are asked in long, rest: how many in each is known after by_length.reference.drawn.s1"
         in text
     )
     assert [each["questions"] for each in worded()] == [[3, 2], []]

@@ -51,7 +51,11 @@ def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[Res
         for index, length in enumerate(lengths):
             cuts = {cut: draw.random() < 0.5 for cut in range(length)}
             bare = {cut: draw.random() < 0.3 for cut in range(length)}
-            given = {"mode": float(index % 2), "budget": 32.0 * (1 + number % 4)}
+            given = {
+                "mode": float(index % 2),
+                "budget": 32.0 * (1 + number % 4),
+                "ended": float(index % 3 > 0),
+            }
             tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}
             rollouts.append(RewardedResponse(length, draw.random() < right, cuts, bare, given, tokens))
         reference = tuple(RewardedResponse(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))

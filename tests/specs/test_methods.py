@@ -357,6 +357,38 @@ def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
     )
 
 
+def slow_saber(one: RewardedResponse, start: float) -> float:
+    """Their reward, of lengths in tokens: the verdict, the format, the budget of the tier, and the start's length."""
+    budgets = {0: 128, 1: 4096, 2: 16384}
+    earned = float(one.correct) - (1 - one.given["ended"])
+    if one.length > budgets.get(int(one.given["mode"]), math.inf):
+        earned -= 0.4
+    if not 0.2 * start <= one.length <= 1.2 * start:
+        earned -= 0.4
+    return earned
+
+
+@pytest.mark.parametrize(("start", "mode"), [(100, 0), (128, 0), (3000, 1), (9000, 2), (30_000, 3)])
+def test_saber_minds_the_budget_of_a_question_and_the_start_s_length(
+    start: int, mode: int, tmp_path: Path
+) -> None:
+    lengths = sorted(
+        {round(start * share) + more for share in (0.2, 1, 1.2) for more in (-1, 0, 1)}
+        | {128, 129, 4097, 16385}
+    )
+    rollouts = tuple(
+        RewardedResponse(length, right, given={"mode": float(mode), "ended": ended})
+        for length in lengths
+        for right in (True, False)
+        for ended in (1.0, 0.0)
+    )
+    reference = (RewardedResponse(start - 50, True), RewardedResponse(start + 50, False))
+    group_of = ResponseGroup("q", rollouts, reference)
+    expected = [slow_saber(each, start) for each in rollouts]
+    assert outcomes(library("saber()", tmp_path), group_of) == pytest.approx(expected)
+    assert len(set(expected)) > 5
+
+
 def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) -> ResponseGroup:
     """Responses with what models think of them, in the order of the reward's statistics."""
     rollouts = [
