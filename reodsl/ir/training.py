@@ -465,6 +465,14 @@ class Ppo(IR):
         default=None,
         later=True,
     )
+    teacher_on: Literal["trainers", "servers"] = setting(
+        WORDS,
+        "where the teacher is, or the model that the stage began with: in the trainers' memory, or on SGLang's servers"
+        " beside the policy's engine, where it may be larger than trainers hold",
+        "teacher_on = servers",
+        default="trainers",
+        later=True,
+    )
     entropy: float = setting(
         Num(low=0),
         "bonus for entropy: its weight in the loss, which the mean entropy of the policy over all trained"
@@ -533,9 +541,19 @@ class Ppo(IR):
     )
 
     @property
-    def frozen(self) -> bool:
-        """Return whether a teacher, or the model that the stage began with, is kept beside the trained one."""
+    def compares(self) -> bool:
+        """Return whether a teacher, or the model that the stage began with, reads the policy's responses."""
         return self.kl > 0 or any(name.endswith(UNDER) for node in self.reward.tokens for name in node.read)
+
+    @property
+    def frozen(self) -> bool:
+        """Return whether the trainers keep that model beside the trained one."""
+        return self.compares and self.teacher_on == "trainers"
+
+    @property
+    def served_teacher(self) -> bool:
+        """Return whether servers of its own have that model."""
+        return self.compares and self.teacher_on == "servers"
 
     @property
     def crops(self) -> bool:

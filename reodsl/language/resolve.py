@@ -52,7 +52,13 @@ def name_model(model: Record) -> str:
 
 def samples_on_gpus(whole: Record) -> bool:
     """Return whether servers on a cluster's GPUs draw the responses of a study, or of an experiment that is run alone."""
-    return whole.sub("cluster") is not None and whole.data("engine") in (None, "sglang")
+    return whole.sub("cluster") is not None and samples_by_servers(whole)
+
+
+def samples_by_servers(whole: Record) -> bool:
+    """Return whether SGLang's servers draw the responses of a study, or of an experiment that is run alone."""
+    named = whole.data("engine")
+    return named == "sglang" or (named is None and whole.sub("cluster") is not None)
 
 
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:

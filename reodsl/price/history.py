@@ -115,6 +115,7 @@ _PARTS: Mapping[str, Term] = {
     "grade": "verification",
     "update": "training",
     "score": "training",
+    "teach": "generation",
 }
 
 

@@ -207,20 +207,38 @@ def _ppo(
     run = responses * (facts.trained_share if method.crops else 1.0)
     answered = run * lengths.mean
     tokens = answered + run * prompt
-    # Entropies take logits of their own: those in the loss are made, made again and led back through, as two products.
-    logits = method.epochs * (4 * (method.entropy > 0) + method.loss.sorts) * sizes.logits_flops(answered)
+    # Entropies take logits of their own, and so do whole distributions: those in the loss are made, made again and led back
+    # through, as two products.
+    remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
+    logits = method.epochs * (remade + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = run * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
     read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored + sorted_by_entropy)
-    frozen = _read_by_frozen(method, sizes, teacher or sizes, (tokens, context), answered)
+    other = teacher or sizes
+    frozen = _read_by_frozen(method, other, (tokens, context), answered)
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
-    told = _read_about_tokens(method, sizes, teacher or sizes, load, text)
+    told = _read_about_tokens(method, sizes, load, text, teacher=False)
+    told_by_other = _read_about_tokens(method, other, load, text, teacher=True)
+    reading, engines = 0.0, devices
+    if method.served_teacher:
+        rounds = steps * (method.kl > 0) + drawn * (told_by_other[0] > 0)
+        reading = _read_by_servers(steps * frozen[0] + drawn * told_by_other[0], rounds, other, devices)
+        frozen = told_by_other = 0.0, 0.0
+        if devices.apart and devices.memory is not None:
+            engines = replace(devices, memory=devices.memory / 2)
     cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
-    stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
+    row = prompt + longest if method.served_teacher else 0.0
+    beside_engine = memory.served_bytes(other, engines, row) if method.served_teacher else 0.0
+    stays = memory.served_bytes(sizes, devices, cached) + beside_engine if keeps else 0.0
+    held = memory.engine_bytes(sizes, engines, cached)
+    if devices.apart:
+        held += beside_engine
+    elif method.served_teacher:
+        held = max(held, memory.engine_bytes(other, devices, row))
     # Trainers that are asked about tokens take turns with the engines.
     beside = method.lag > 0 and devices.apart and not method.reward.tokens
     watched, times = _count_monitored(method, steps)
@@ -229,9 +247,9 @@ def _ppo(
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
-    generation = _generation(load, method, drawn, sizes, devices)
+    generation = _generation(load, method, drawn, sizes, engines) + reading
     if times:
-        generation += times * _round(watched_load, method.rollout, sizes, devices)
+        generation += times * _round(watched_load, method.rollout, sizes, engines)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
     # What goes on, in a next segment or a next turn, is checked once all has ended.
     soon = method.segment is None and stage.data.tools is None and method.rollout.solution is None
@@ -243,7 +261,7 @@ def _ppo(
         if soon
         else checking,
         "training": steps * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices) + gathered)
-        + drawn * _update(*told, devices)
+        + drawn * _update(told[0] + told_by_other[0], told[1] + told_by_other[1], devices)
         + sync,
     }
     return Price(
@@ -258,7 +276,7 @@ def _ppo(
         gpus=devices.gpus,
         memory={
             "trainer": memory.trainer_bytes(sizes, devices, prompt + longest, recipe, feeds=True) + stays,
-            "engine": memory.engine_bytes(sizes, devices, cached),
+            "engine": held,
         },
         disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm, recipe)
@@ -271,53 +289,56 @@ def _ppo(
 
 
 def _read_by_frozen(
-    method: Ppo, sizes: Sizes, other: Sizes, read: tuple[float, float], answered: float
+    method: Ppo, other: Sizes, read: tuple[float, float], answered: float
 ) -> tuple[float, float]:
-    """Return the FLOPs of a step that a teacher, or the start, adds, and those of attention among them.
+    """Return the FLOPs of a step in a teacher, or the start, and those of attention among them.
 
-    That is a pass, or one an epoch if whole distributions count. The logits of both are then made in the loss and made
-    again, the teacher's once by its pass, and the policy's are led back through, as two products. With `top_k` the
-    teacher's are made once a step. `read` are tokens and their context.
+    That is a pass, or one an epoch if whole distributions count, whose logits are made once more in the loss. `read` are
+    tokens and their context.
     """
     if not method.kl:
         return 0.0, 0.0
     one, attention = other.forward_flops(*read), other.attention_flops(read[1])
-    mine = 4 * sizes.logits_flops(answered)
-    if not method.loss.compares_all:
+    if not method.loss.compares_all or method.loss.top_k is not None:
         return one, attention
-    if method.loss.top_k is not None:
-        return one + method.epochs * mine, attention
-    return method.epochs * (one + other.logits_flops(answered) + mine), method.epochs * attention
+    return method.epochs * (one + other.logits_flops(answered)), method.epochs * attention
+
+
+def _read_by_servers(flops: float, rounds: float, other: Sizes, devices: Devices) -> float:
+    """Return the seconds in which servers of a teacher read, in so many rounds.
+
+    Servers that take turns with the policy's engine read their weights anew for each, from a disk or what the system keeps
+    of it.
+    """
+    rate = devices.engines * devices.tensor_parallel * devices.hardware.flops * devices.hardware.mfu_prefill
+    waking = 0.0 if devices.apart else other.parameters * devices.width * devices.nodes / DISK_RATE
+    return devices.slowdown * flops / rate + rounds * waking
 
 
 def _read_about_tokens(
-    method: Ppo, sizes: Sizes, other: Sizes, load: Load, text: float
+    method: Ppo, model: Sizes, load: Load, text: float, *, teacher: bool
 ) -> tuple[float, float]:
-    """Return the FLOPs of a draw in which models are asked about tokens, and those of attention among them.
+    """Return the FLOPs of a draw in which the policy or its teacher is asked about tokens, and those of attention.
 
     The policy reads its responses again for entropies alone: the engine knows how likely it made them. A reference answer
     takes a pass of its own for each of its cuts, of which one at a place that is not known is at a quarter of the longest.
     """
     flops = attention = 0.0
-    for teacher in (False, True):
-        model = other if teacher else sizes
-        mine = [each for each in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in each.read)]
-        entropies = any("entropy" in name for each in mine for name in each.read)
-        lengths, prompt = load.lengths, load.prompt
-        reads = set[tuple[float, float]]()
-        if any(not each.truth and (teacher or entropies) for each in mine):
-            reads.add((lengths.mean, lengths.square))
-        for cut in {each.cut for each in mine if each.truth}:
-            place = (
-                cut.value if isinstance(cut, Constant) else math.inf if cut is None else lengths.longest / 4
-            )
-            count = min(place, lengths.mean) + text
-            reads.add((count, count**2))
-        for mean, square in reads:
-            context = load.responses * (prompt**2 + 2 * prompt * mean + square) / 2
-            flops += model.forward_flops(load.responses * (prompt + mean), context)
-            flops += entropies * model.logits_flops(load.responses * mean)
-            attention += model.attention_flops(context)
+    mine = [each for each in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in each.read)]
+    entropies = any("entropy" in name for each in mine for name in each.read)
+    lengths, prompt = load.lengths, load.prompt
+    reads = set[tuple[float, float]]()
+    if any(not each.truth and (teacher or entropies) for each in mine):
+        reads.add((lengths.mean, lengths.square))
+    for cut in {each.cut for each in mine if each.truth}:
+        place = cut.value if isinstance(cut, Constant) else math.inf if cut is None else lengths.longest / 4
+        count = min(place, lengths.mean) + text
+        reads.add((count, count**2))
+    for mean, square in reads:
+        context = load.responses * (prompt**2 + 2 * prompt * mean + square) / 2
+        flops += model.forward_flops(load.responses * (prompt + mean), context)
+        flops += entropies * model.logits_flops(load.responses * mean)
+        attention += model.attention_flops(context)
     return flops, attention
 
 

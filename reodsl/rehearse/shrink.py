@@ -300,6 +300,7 @@ class _Shrinking:
             "teacher_wording": None
             if method.teacher_wording is None
             else self.once(method.teacher_wording, self.wording),
+            "teacher_on": "trainers" if self.engine == "embedded" else method.teacher_on,
             "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),
             "monitor": None if method.monitor is None else self.monitor(method.monitor),

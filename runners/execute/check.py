@@ -165,14 +165,15 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
         from runners.engine.sglang.given import Needs, refusals
 
-        small = [task for task in served if task.payload.get("stage", {}).get("method", {}).get("caches")]
-        for task in small[:1]:
-            yield error(
-                "E0830",
-                f"`caches = fp8` is of servers that the run starts, and {ADDRESS} names running ones",
-                where=task.id,
-                help=f"unset {ADDRESS}, or take `caches` out",
-            )
+        methods = [(task.id, task.payload.get("stage", {}).get("method", {})) for task in served]
+        for name in ("caches", "teacher_on"):
+            for place, written in [(place, method[name]) for place, method in methods if name in method][:1]:
+                yield error(
+                    "E0830",
+                    f"`{name} = {written}` is of servers that the run starts, and {ADDRESS} names running ones",
+                    where=place,
+                    help=f"unset {ADDRESS}, or take `{name}` out",
+                )
         wide = max(task.cluster.tensor_parallel if task.cluster is not None else 1 for task in served)
         yield from refusals(Needs(max(map(_tokens, served)), wide))
 

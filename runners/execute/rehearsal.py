@@ -73,7 +73,7 @@ class Rehearsal:
 
     def _declare(self, node: RayNode) -> None:
         """Add a node whose GPUs nobody has to the Ray that this process has started."""
-        from ray._private.node import RayNode as RayNode
+        from ray._private.node import Node
         from ray._private.parameter import RayParams
 
         parameters = RayParams(
@@ -87,7 +87,7 @@ class Rehearsal:
             include_log_monitor=False,
             dashboard_agent_listen_port=None,
         )
-        made = RayNode(parameters, head=False)
+        made = Node(parameters, head=False)
         self.declared[made.node_id] = made
         _await(made.node_id, True)
 

@@ -31,13 +31,14 @@ def update(
     """Run all epochs and minibatches of one step; return its numbers for `metrics.parquet`.
 
     A response is only run as far as its last token with an advantage, and not at all without one: the rest has no
-    gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
-    loss, or of the advantages; so is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for all
+    gradient. It still counts in the mean. With `method.kl` the divergence from a frozen model, over all tokens, is part of
+    the loss, or of the advantages: of `reference`, or of one that has read the batch (`TrainBatch.reference`,
+    `likeliest`). So is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for all
     of it. `same_numbers` says that the
     engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
     differ too much.
     """
-    temperature, reference = method.rollout.temperature or 1.0, reference if method.kl else None
+    temperature, diverges = method.rollout.temperature or 1.0, method.kl > 0
     orders = [
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
@@ -50,18 +51,17 @@ def update(
     )
     measured = require_agreement(apart, method.mismatch_limit, number)
     teacher = None
-    if reference is not None and method.loss.top_k is not None:
-        rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
-        likely = reference.likeliest(batch.asked_rows(), method.loss.top_k, rows, temperature)
-        batch = replace(batch, likeliest=likely[0], likelihoods=likely[1])
-        teacher = Teacher(reference, method.loss)
-    elif reference is not None and method.loss.compares_all:
-        teacher = Teacher(reference, method.loss, reference.head())
-    elif reference is not None:
-        theirs = reference.score(batch.asked_rows(), temperature)
-        batch = replace(batch, reference=theirs)
+    if diverges and method.loss.compares_all:
+        if method.loss.top_k is None and reference is not None:
+            teacher = Teacher(method.loss, reference, reference.head())
+        else:
+            teacher = Teacher(method.loss)
+            batch = _find_likeliest(batch, method.loss.top_k, learner, reference, temperature)
+    elif diverges:
+        if reference is not None:
+            batch = replace(batch, reference=reference.score(batch.asked_rows(), temperature))
         if method.loss.estimator == "advantage":
-            batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - theirs))
+            batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - batch.reference))
     seen, moved = _Seen(), np.zeros(0, dtype=np.float32)
 
     def check() -> None:
@@ -81,7 +81,7 @@ def update(
             part, rows = weighed, members
             if method.loss.sorts:
                 part, rows = _sorted(learner, weighed.select(members), method, temperature), None
-            loss = _loss(method, seen, first=not stepped, diverges=reference is not None, own=own)
+            loss = _loss(method, seen, first=not stepped, diverges=diverges, own=own)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
             bonus = method.entropy > 0
             stepped.append(take_step(learner, part, loss, temperature, at, check, bonus, rows, teacher))
@@ -93,11 +93,22 @@ def update(
         "clip_fraction": clipped / max(trained, 1.0),
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-        **({} if reference is None else {"kl": diverged / len(stepped)}),
+        **({"kl": diverged / len(stepped)} if diverges else {}),
         **measured,
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
+
+
+def _find_likeliest(
+    batch: TrainBatch, count: int | None, learner: Learner, reference: Learner | None, temperature: float
+) -> TrainBatch:
+    """Return the batch with the likeliest tokens of the frozen model, whose `reference` reads it if none has."""
+    if reference is None or count is None:
+        return batch
+    rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
+    likely = reference.likeliest(batch.asked_rows(), count, rows, temperature)
+    return replace(batch, likeliest=likely[0], likelihoods=likely[1])
 
 
 def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:

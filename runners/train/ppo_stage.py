@@ -28,6 +28,7 @@ from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import SharedWeights, Weights
+from runners.models.folder import load_config
 from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
@@ -60,6 +61,7 @@ from runners.train.rollouts import (
 from runners.train.sharding import whole_shapes, whole_tensors
 from runners.train.stages import Numbers, StageContext, StageRunner
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
+from runners.train.teacher import ServedTeacher, frozen_folder
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.verify import open_verifier
@@ -243,8 +245,11 @@ class PpoStage(StageRunner):
         waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
-        learners = [each for each in (self.learner, context.reference) if each is not None]
-        room = min(each.model.config.max_position_embeddings for each in learners)
+        configs = [
+            self.learner.model.config,
+            *([load_config(frozen_folder(self.job))] if method.compares else []),
+        ]
+        room = min(each.max_position_embeddings for each in configs)
         longest = _longest_response(context, method)
         require_truths(self.pool.questions, method, context.loaded.tokenizer, longest, room)
         with self.opened as opening:
@@ -313,6 +318,12 @@ class PpoStage(StageRunner):
 
         step = make_step(sample, self.method, number, self.advantages)
         self.tracks.keep(number, step.table)
+        if self.teacher is not None and self.method.kl:
+            began = now()
+            self._give_way()
+            batch = self.teacher.compare(step.batch, self.method.loss.top_k)
+            seconds |= spent("teach", (began, now()))
+            step = replace(step, batch=batch)
         return replace(
             step,
             metrics={**step.metrics, **metrics},
@@ -336,8 +347,16 @@ class PpoStage(StageRunner):
             self.engine.release()
         self.rests = True
 
+    def _give_way(self) -> None:
+        """Let the engine's memory go to servers that have its devices in turn."""
+        if self.teacher is not None and self.teacher.in_turn:
+            self._rest()
+
     def _ask(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
-        """Ask the trainers about tokens, in the place of the engine."""
+        """Ask about tokens: the teacher's servers, or the trainers in the place of the engine."""
+        if teacher and self.teacher is not None:
+            self._give_way()
+            return self.teacher.read(batch)[None]
         self._rest()
         call = partial(_read, teacher=teacher, entropies=entropies)
         return _call_all(self.learner, self.context.reference, call, batch=batch).cpu()
@@ -389,8 +408,18 @@ class PpoStage(StageRunner):
             None if job.resources.apart else self.learner.growth,
             context.model.precision,
             method.caches,
+            0.5 if method.served_teacher else 1.0,
         )
         opening.callback(self.engine.close)
+        self.teacher: ServedTeacher | None = None
+        if method.served_teacher:
+            growth = None if job.resources.apart else self.learner.growth
+            if growth is not None:
+                self.engine.release()
+            longest = None if method.reward.tokens else _longest(context, method)
+            vocabulary = self.learner.model.get_output_embeddings().weight.shape[0]
+            self.teacher = ServedTeacher.open(job, self.engine, longest, vocabulary, growth)
+            opening.callback(self.teacher.engine.close)
         # Servers take minutes to start, and others wait less than that inside a collective.
         self.learner.ranks.wait()
         self._load(context.begun)

@@ -55,6 +55,7 @@ from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, keep_little, whole_state
 from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
+from runners.train.teacher import frozen_folder
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
@@ -132,13 +133,8 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     learner = replace(learner, yields=not job.resources.apart)
     sizes, teacher = learner.sizes, None
     if "teacher" in job.inputs:
-        teacher = from_config(load_config(_frozen_folder(job)).to_dict())
+        teacher = from_config(load_config(frozen_folder(job)).to_dict())
     return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes, teacher))
-
-
-def _frozen_folder(job: Job) -> Path:
-    """Return where the model is that the trained one is compared with: the teacher, or the one that the stage began with."""
-    return job.inputs.get("teacher", job.inputs["start"]) / "checkpoint"
 
 
 def _place_model(
@@ -158,7 +154,7 @@ def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
     What it runs is counted with what `learner` does. Beside adapters the stage's own weights are still there, and no others
     are held. Raises E0514 for a teacher with other tokens.
     """
-    folder = _frozen_folder(job)
+    folder = frozen_folder(job)
     if "teacher" in job.inputs:
         require_same_tokens(job.inputs["start"] / "checkpoint", folder)
     elif learner.adapted:

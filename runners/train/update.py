@@ -263,20 +263,20 @@ class Learner:
 class Teacher:
     """A frozen model that distributions are compared with, as `form` says.
 
-    `head` is its output matrix; None where batches have its likeliest tokens already.
+    `head` is its output matrix. Both it and `learner` are None where batches have its likeliest tokens already.
     """
 
-    learner: Learner
     form: Form
+    learner: Learner | None = None
     head: Tensor | None = None
 
     def parts(self, batch: TrainBatch, dealt: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
         """Return what it reads of a dealt batch; nothing where it has been read."""
-        return () if self.head is None else self.learner.microbatches(batch.asked_rows(), 1, dealt)
+        return () if self.learner is None else self.learner.microbatches(batch.asked_rows(), 1, dealt)
 
     def distributions(self, part: MicroBatch, asked: MicroBatch | None) -> Distributions | Likeliest:
         """Return its distributions at the trained tokens of a micro-batch, in their order; it reads them as `asked`."""
-        if self.head is None or asked is None:
+        if self.learner is None or self.head is None or asked is None:
             return Likeliest(part.columns.likeliest, part.columns.likelihoods, self.form)
         return Distributions(self.learner.hidden(asked), self.head, self.form)
 

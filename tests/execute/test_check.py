@@ -285,11 +285,12 @@ def test_sglang_is_wanted_here_where_servers_start_here(
     assert check(only, spec, tmp_path, LOCAL) == ()
 
 
-def test_small_caches_are_of_servers_that_the_run_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", [{"caches": "fp8"}, {"kl": 1.0, "teacher_on": "servers"}])
+def test_some_settings_are_of_servers_that_the_run_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
 ) -> None:
     stage = make.ppo(make.outcome())
-    stage = stage.model_copy(update={"method": stage.method.model_copy(update={"caches": "fp8"})})
+    stage = stage.model_copy(update={"method": stage.method.model_copy(update=change)})
     spec = make.spec(make.arm("a", make.trained("a", stage)))
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
     monkeypatch.setattr("runners.engine.sglang.settings.missing", lambda: None)

@@ -152,6 +152,8 @@ from std.models import qwen3_8b
 model behind = qwen3_4b { source = served("m", address: "http://127.0.0.1:1/v1", tokenizer: hub("m")) }
 model short  = qwen3_8b { context = 16K tokens }
 wording concise { question = "{question} Be concise." }
+reward unsure { correct(y) - mean(entropy(t, under: teacher) for t in y) }
+reward likely { correct(y) + mean(prob(t, under: teacher) for t in y) }
 wording within  { question = "{question} Think for {budget} tokens.", budget = [100 tokens] }
 experiment alone = ppo {
   base = qwen3_4b, data = areal_boba_7b, steps = 9 steps, eval = math_reg, teacher = qwen3_8b, kl = 1
@@ -174,10 +176,34 @@ experiment alone = ppo {
         (("teacher = short", "kl = 1"), ["E0501"]),
         (("teacher = concise", "kl = 1"), ["E0301"]),
         (("teacher_wording = within", "kl = 1"), ["E0512"]),
+        (("kl = 1", "teacher_on = servers", "engine = sglang"), []),
+        (("kl = 1", "teacher_on = servers", "cluster = h800_16x8"), []),
+        (("kl = 1", "teacher_on = servers", "cluster = h800_16x8", "engine = embedded"), ["E0539"]),
+        (("kl = 1", "teacher_on = servers"), ["E0539"]),
+        (("teacher_on = servers", "engine = sglang"), ["E0521"]),
+        (("kl = 1", "teacher_on = trainers"), []),
+        (("kl = 1", "teacher_on = servers", "engine = sglang", "rollout { temperature = 0.6 }"), ["E0539"]),
+        (("kl = 1", "teacher_on = servers", "engine = sglang", "loss { estimator = jsd }"), ["E0539"]),
+        (("kl = 1", "teacher_on = servers", "engine = sglang", "loss { estimator = jsd, top_k = 8 }"), []),
+        (("reward = unsure", "teacher_on = servers", "engine = sglang"), ["E0539"]),
+        (("reward = likely", "teacher_on = servers", "engine = sglang", "rollout { temperature = 0.6 }"), []),
     ],
 )
 def test_a_teacher(codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]) -> None:
-    assert codes(changed(*lines, above=TAUGHT), target="other") == found
+    above = TAUGHT + "\nfrom std.clusters import h800_16x8\n"
+    assert codes(changed(*lines, above=above), target="other") == found
+
+
+def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Callable[..., Compiled]) -> None:
+    """An experiment that names no cluster is run on its study's."""
+    study = "\nstudy s { cluster = h800_16x8\n arm mine = mine }\n"
+    above = "from std.clusters import h800_16x8\n"
+    lines = "rollout { caches = fp8 }", "kl = 1", "teacher_on = servers"
+    found = compiled(changed(*lines, above=above) + study, target="s").diagnostics
+    assert [each.code for each in found if each.severity == "error"] == []
+    without = study.replace("cluster = h800_16x8\n", "")
+    found = compiled(changed(*lines, above=above) + without, target="s").diagnostics
+    assert {each.code for each in found if each.severity == "error"} == {"E0521", "E0539"}
 
 
 @pytest.mark.parametrize(

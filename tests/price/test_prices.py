@@ -238,6 +238,18 @@ def test_a_teacher_costs_its_passes() -> None:
     assert held.memory["trainer"] < whole[0].memory["trainer"] < whole[2].memory["trainer"]
 
 
+def test_a_teacher_on_servers_takes_the_engines_time_and_memory() -> None:
+    """Trainers hold and read nothing, and servers that take turns read their weights anew for each step."""
+    wide = FromModel(model=make.model("wide", WIDE))
+    changes = {"kl": 1.0, "teacher": wide, "loss": Loss(estimator="reverse", top_k=4)}
+    plain, held = one(make.outcome(), loss=Loss(entropy_share=1.0)), one(make.outcome(), **changes)
+    served = one(make.outcome(), **changes, teacher_on="servers")
+    assert served.memory["trainer"] == plain.memory["trainer"] < held.memory["trainer"]
+    assert plain.seconds["training"] < served.seconds["training"] < held.seconds["training"]
+    assert served.seconds["generation"] > held.seconds["generation"] == plain.seconds["generation"]
+    assert served.memory["engine"] > held.memory["engine"]
+
+
 def test_models_that_are_asked_about_tokens_cost_their_passes() -> None:
     """What the engine knows is free; a teacher's pass is that of a frozen model, and each place of an answer is one more."""
     plain, held = one(make.outcome()), one(make.outcome(), kl=1.0)

@@ -46,7 +46,8 @@ study far_study {
 }
 """
 APART = ("placement = apart\n  rollout_share = 50%", "lag = 1 step")
-TOGETHER = ("placement = colocated\n  tensor_parallel = 2", "")
+TAUGHT = "kl = 0.1\n  teacher_on = servers\n  loss { estimator = reverse, top_k = 8 }"
+TOGETHER = ("placement = colocated\n  tensor_parallel = 2", TAUGHT)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def write(nodes: int, settings: str, lag: str) -> None:
 def test_a_declared_cluster_reaches_every_part_of_a_run(
     settings: tuple[str, str], way: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Trainers beside servers with a lag; and a server over two GPUs in turn with their trainers, on two nodes."""
+    """Trainers beside servers with a lag; and two servers over two GPUs in turn with their trainers, one a teacher's."""
     write(16, *settings)
     code = call("rehearse", "spec.reo", "--address", "local", "--json")
     out, err = capsys.readouterr()

@@ -167,7 +167,7 @@ class Case:
 
     `model` is that at the root of the chain of starting points.
     `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs. `file_methods` are
-    those of all that the file trains.
+    those of all that the file trains, and `file_studies` its studies.
     `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
     """
 
@@ -181,6 +181,12 @@ class Case:
     methods: frozenset[str] | None = frozenset()
     model: Record | None = None
     file_methods: frozenset[str] = frozenset()
+    file_studies: tuple[DeclaredStudy, ...] = ()
+
+    @property
+    def homes(self) -> tuple[Record, ...]:
+        """Return what it may be run in: its study, or without one by itself and in each study of the file."""
+        return (self.study,) if self.study is not None else (self.record, *self.file_studies)
 
     @property
     def context(self) -> SettingView:
@@ -224,7 +230,8 @@ def list_cases(program: Program) -> list[Case]:
             repeated = study.sub("cluster") is None
             listed.append(replace(same, name=arm.name, study=study, repeated=repeated))
     methods = frozenset[str]().union(*(case.methods or () for case in listed))
-    return [replace(case, file_methods=methods) for case in listed]
+    studies = tuple(program.list_type(DeclaredStudy, "study").values())
+    return [replace(case, file_methods=methods, file_studies=studies) for case in listed]
 
 
 def _make_case(

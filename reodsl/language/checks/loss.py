@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.ir.expression import UNDER
 from reodsl.ir.training import WHOLE
 from reodsl.language.checks.cases import (
     Case,
@@ -17,7 +18,7 @@ from reodsl.language.checks.cases import (
     ppo_check,
     strip_names,
 )
-from reodsl.language.resolve import cap_importance, samples_on_gpus
+from reodsl.language.resolve import cap_importance, samples_by_servers, samples_on_gpus
 
 NEEDS = {
     "loss.cap": (
@@ -32,6 +33,7 @@ NEEDS = {
     ),
     "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
     "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
+    "teacher_on": ("kl = 1", "is where a teacher is, whose weight `kl` is 0"),
     "loss.ending_tokens": (
         "rollout { solution = 1K tokens }",
         "is of what ends thinking by force, and nothing ends it",
@@ -81,7 +83,7 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: parts of the loss that nothing reads."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
-    on_gpus = samples_on_gpus(case.study or case.record)
+    on_gpus = any(map(samples_on_gpus, case.homes))
     capped = cap_importance(stage.record, on_gpus) is not None
     weighed = capped or stage["loss.decoupled"].is_true
     diverges = bool(stage.record.data("kl"))
@@ -89,7 +91,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     used = {
         "loss.cap": clip.word == "dual",
         "loss.estimator": diverges,
-        **dict.fromkeys(("teacher", "teacher_wording"), taught),
+        **dict.fromkeys(("teacher", "teacher_wording", "teacher_on"), taught),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
         "loss.top_k": stage["loss.estimator"].word in WHOLE,
         "loss.ending_tokens": "rollout.solution" in stage,
@@ -211,6 +213,47 @@ def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
                 *(here for each in longest for here in each.set_here),
             ],
             "lower `max_prompt` or `max_tokens`, or name a teacher with a longer context",
+        )
+
+
+@ppo_check
+def check_served_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0539: a teacher on servers that are not there, or that cannot tell what the stage needs of it."""
+    place = stage["teacher_on"]
+    if place.word != "servers":
+        return
+    if not any(map(samples_by_servers, case.homes)):
+        yield place.error(
+            "E0539",
+            "the teacher would be on SGLang's servers, and the embedded engine samples here",
+            "there are no servers",
+            help="write `engine = sglang`, or `teacher_on = trainers`",
+        )
+    if stage.reward is not None and f"entropy(t{UNDER}" in stage.reward.uses:
+        yield place.error(
+            "E0539",
+            "the reward reads entropies of the teacher, and servers tell how likely single tokens are",
+            "tells no entropies",
+            help="write `teacher_on = trainers`, or read `logprob(t, under: teacher)`",
+        )
+    if not stage.record.data("kl"):
+        return
+    if stage["loss.estimator"].word in WHOLE and not stage["loss.top_k"].given:
+        yield place.error(
+            "E0539",
+            "whole distributions are compared, of which servers tell the likeliest tokens",
+            "tells some tokens",
+            *stage["loss.estimator"].setting_labels("compares all tokens"),
+            help="write `loss { top_k = 64 }` beside it, or `teacher_on = trainers`",
+        )
+    heat = stage["rollout.temperature"]
+    if heat.number != 1:
+        yield place.error(
+            "E0539",
+            f"`kl` compares distributions at the rollouts' temperature, {heat.number:g}, and servers tell those at 1",
+            "reads at temperature 1",
+            *heat.setting_labels("the rollouts' temperature"),
+            help="write `rollout { temperature = 1 }`, or `teacher_on = trainers`",
         )
 
 

@@ -567,8 +567,8 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
         helps = f"say what it is then: `{name}(…, empty: 0)`"
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
-    under = any(each.endswith(UNDER) for each in data.read)
-    body.uses |= {"tokens", *["truth"] * truth, *["teacher"] * under}
+    under = {each for each in data.read if each.endswith(UNDER)}
+    body.uses |= {"tokens", *["truth"] * truth, *["teacher"] * bool(under), *under}
     low, high = _bound_statistic(name, value, filtered, INF)
     if given:
         check_unit(body, given[-1][1], value, given[-1][0], over.expr.span, "`empty`")

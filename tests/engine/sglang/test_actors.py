@@ -15,6 +15,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import TokenSampling
 from runners.engine.sglang.hosts import Actor
+from runners.engine.sglang.settings import Settings
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
@@ -31,6 +32,19 @@ def ray() -> Iterator[Any]:
 
     with start_ray(None):
         yield ray
+
+
+def test_the_second_of_two_servers_is_on_the_node_and_the_gpus_of_the_first(tmp_path: Path) -> None:
+    import ray
+
+    from runners.execute.instance import start_ray
+
+    with start_ray(None):
+        settings = Settings(tmp_path, 8, 1, device="cuda", notes=tmp_path)
+        first = Actor(settings, Resources(engine="sglang"), 0, tmp_path / "a.log")
+        first.node, first.devices = ray.get_runtime_context().get_node_id(), "3,4"
+        second = Actor(settings, Resources(engine="sglang"), 0, tmp_path / "b.log", first)
+        assert ray.get(second._make().find_place.remote()) == (True, first.node, "3,4")
 
 
 def answers(folder: Path, logs: Path) -> tuple[Tokens, Tokens, list[int]]:
