@@ -84,7 +84,7 @@ class Rehearsal:
             object_store_memory=_OBJECT_STORE,
             min_worker_port=0,
             max_worker_port=0,
-            include_log_monitor=False,
+            include_log_monitor=False,  # type: ignore[arg-type]  # Ray has it as text, and reads a flag
             dashboard_agent_listen_port=None,
         )
         made = Node(parameters, head=False)

@@ -169,7 +169,7 @@ class Actors:
         self._parts: dict[int, Any] = {}
         ready = [self._ready(part) for part in others]
         # The first rank is this process.
-        self.devices: dict[int, list[object]] = {0: ray.get_gpu_ids()}
+        self.devices: dict[int, list[Any]] = {0: ray.get_gpu_ids()}
         self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
         self.store: Store = SharedFile(first.meeting, first.world, COMPUTE)
         far = not {machine for _, machine in ready} <= {this_machine()}
