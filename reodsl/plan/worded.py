@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reodsl.diagnostics import listed
-from reodsl.graph.task import Task
-from reodsl.ir import Spec
 from reodsl.ir.data import Data
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import Wording, name_wordings
@@ -57,33 +54,30 @@ def list_worded(
     `stored` finds the artifact of a task, where it is there.
     """
     items = {item.task.id: item for item in plan.items}
+    arms = {arm.name: arm for arm in plan.spec.study.arms}
+    methods = {
+        (each.name, index): stage.method
+        for arm in arms.values()
+        for each in arm.checkpoint.experiments
+        for index, stage in enumerate(each.stages)
+    }
     found: dict[WordedQuestions, None] = {}
     for task in (item.task for item in plan.items):
-        for wordings, samples, data, reference in _chosen(plan.spec, task):
-            if not any(each.when for each in wordings) or items[data].task.kind != "data":
+        suite = arms[task.arm].suite if task.kind == "evaluate" and task.arm in arms else None
+        method = methods.get((task.arm or "", task.payload["index"])) if task.kind == "train" else None
+        asking = suite or (method if isinstance(method, Ppo) else None)
+        if asking is None or not any(each.when for each in asking.wordings):
+            continue
+        measured = any(each.reads_reference for each in asking.wordings)
+        for role, data in task.inputs.items():
+            if role.partition(":")[0] != "data" or items[data].task.kind != "data":
                 continue
-            measured = any(each.reads_reference for each in wordings)
-            by = reference if measured and reference is not None else data
+            # `data:easy` has its responses in `reference:easy`, and a training's `data` in `reference`.
+            by = task.inputs.get(role.replace("data", "reference", 1), data) if measured else data
             place, counts = stored(items[by]), None
             if count is not None and (place is not None or not measured):
                 table = stored(items[data]) or Data.model_validate(items[data].task.payload["data"])
-                counts = count(wordings, table, place if measured else None, samples, folder)
-            found[WordedQuestions(data, name_wordings(wordings), tuple(counts or ()), by)] = None
+                reference = place if measured else None
+                counts = count(asking.wordings, table, reference, asking.reference_samples, folder)
+            found[WordedQuestions(data, name_wordings(asking.wordings), tuple(counts or ()), by)] = None
     return tuple(found)
-
-
-def _chosen(spec: Spec, task: Task) -> Iterator[tuple[Sequence[Wording], int, str, str | None]]:
-    """Yield wordings of a task, the samples of their reference, and the tasks of the data and of the reference."""
-    inputs: Mapping[str, Any] = task.inputs
-    if task.kind == "evaluate" and task.arm is not None:
-        suite = spec.study.arm(task.arm).suite
-        for role in inputs:
-            if role.startswith("data:"):
-                name = role.removeprefix("data:")
-                yield suite.wordings, suite.reference_samples, inputs[role], inputs.get(f"reference:{name}")
-    if task.kind == "train":
-        experiments = (each for arm in spec.study.arms for each in arm.checkpoint.experiments)
-        experiment = next((each for each in experiments if each.name == task.arm), None)
-        method = None if experiment is None else experiment.stages[task.payload["index"]].method
-        if isinstance(method, Ppo):
-            yield method.wordings, method.reference_samples, inputs["data"], inputs.get("reference")
