@@ -47,7 +47,8 @@ class Progress:
 class Resources:
     """A task's share of the machines: torch device, threads, the rollout engine, and how many of each work on it.
 
-    `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
+    `trainers` processes train together, each on one device, and as many neighbours as there are `parts` hold a copy of
+    the model (None: all hold one); `engines` generate, each on `tensor_parallel` devices:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
     answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
@@ -60,6 +61,7 @@ class Resources:
     engine: str = "embedded"
     determinism: Determinism = "exact"
     trainers: int = 1
+    parts: int | None = None
     engines: int = 1
     tensor_parallel: int = 1
     apart: bool = False

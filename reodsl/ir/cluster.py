@@ -20,6 +20,13 @@ class Hardware(IR):
     interconnect: float = setting(
         POSITIVE, "to other GPUs of its node, both ways, bytes a second", "interconnect = 400e9"
     )
+    network: float | None = setting(
+        POSITIVE,
+        "from a node to others, by all its links together, bytes a second; left out: it is taken to keep nobody waiting",
+        "network = 400e9",
+        default=None,
+        later=True,
+    )
     mfu_train: float = setting(UTILISED, "share of `flops` that training reaches", default=0.3)
     mfu_attention: float | None = setting(
         UTILISED,
@@ -62,6 +69,14 @@ class Cluster(IR):
         " `seeded`, faster kernels whose last bits depend on the batch",
         "determinism = seeded",
         default="exact",
+        later=True,
+    )
+    sharding: Literal["cluster", "node"] = setting(
+        WORDS,
+        "what a training's weights, gradients and moments are spread over: all GPUs that train, or those of each node,"
+        " which then has a copy and sends others nothing but a step's gradients",
+        "sharding = node",
+        default="cluster",
         later=True,
     )
     hardware: Hardware | None = setting(

@@ -74,7 +74,8 @@ class Devices:
     this machine. `beside` are bytes that training keeps on a device while the engine
     that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
     they are exact. `by_disk`: new weights reach engines through files, which each of `nodes` reads.
-    `small_caches`: engines keep keys and values in one byte a number.
+    `small_caches`: engines keep keys and values in one byte a number. `parts` are the devices that hold a copy of a
+    training's weights between them (0: all that train).
     """
 
     name: str
@@ -97,6 +98,19 @@ class Devices:
     nodes: int = 1
     by_disk: bool = False
     small_caches: bool = False
+    parts: int = 0
+    gpus_per_node: int = 1
+
+    @property
+    def copies(self) -> int:
+        """Return how many copies of its weights a training has."""
+        return max(1, self.training // self.parts) if self.parts else 1
+
+    @property
+    def otherwise(self) -> Devices:
+        """Return the devices with the other `sharding` of the cluster."""
+        node = math.gcd(self.training, self.gpus_per_node)
+        return replace(self, parts=node if self.copies == 1 else 0)
 
     @property
     def cache_width(self) -> int:
@@ -156,6 +170,12 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
     return generating, gpus - generating
 
 
+def parts_of(cluster: Cluster) -> int:
+    """Return how many GPUs that train hold a copy of the weights between them; those of a copy are on one node."""
+    training = generating_and_training(cluster)[1]
+    return training if cluster.sharding == "cluster" else math.gcd(training, cluster.gpus_per_node)
+
+
 def gpus_of(cluster: Cluster) -> int:
     """Return the number of all GPUs of a cluster."""
     return cluster.nodes * cluster.gpus_per_node
@@ -207,4 +227,6 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         apart=cluster.placement == "apart" and gpus > 1,
         slowdown=SLOWDOWN[cluster.determinism],
         nodes=cluster.nodes,
+        parts=parts_of(cluster),
+        gpus_per_node=cluster.gpus_per_node,
     )

@@ -193,13 +193,15 @@ class Recipe:
         trained = sizes.parameters if self.adapters is None else self.adapters
         # On a laptop's processor the host's memory is the device's.
         away = self.on_host and devices.unit == "gpu_hours"
-        each = (GRADIENT if gradients else 0) + (0 if away else MOMENTS)
+        # Copies of the model add up a step's gradients once: until then each has its own sum.
+        sums = 1 if devices.copies == 1 else 2
+        each = (sums * GRADIENT if gradients else 0) + (0 if away else MOMENTS)
         weights = sizes.parameters + (self.adapters or 0)
         # Adapters that are left out of a pass leave the weights that training began with.
         beside = sizes.parameters if self.frozen and self.adapters is None else 0
         if self.teacher is not None:
             beside = self.teacher.parameters
-        return (WEIGHT * (weights + beside) + each * trained) / devices.training
+        return (WEIGHT * (weights + beside) + each * trained) / (devices.training // devices.copies)
 
 
 WHOLE = Recipe()

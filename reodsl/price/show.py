@@ -166,6 +166,9 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
     both = "; training runs beside the others" if price.beside else ""
     lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
+    if price.cheaper is not None:
+        word, less, peak = price.cheaper
+        lines.append(f"  `sharding = {word}` takes {less:.3g}, with {memory(peak)} on a GPU that trains")
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(

@@ -73,11 +73,16 @@ def price_task(
     devices = adapt_to_width(adapt_to_precision(devices, said), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
-        if isinstance(stage.method, Ppo):
+
+        def train(devices: Devices) -> Price:
+            if not isinstance(stage.method, Ppo):
+                return _sequences(stage, stage.method, sizes, facts, devices)
             engine = payload.get("engine", "embedded")
             devices = replace(devices, small_caches=stage.method.caches == "fp8")
             return _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
-        return _sequences(stage, stage.method, sizes, facts, devices)
+
+        price, other = train(devices), devices.otherwise
+        return price if devices.hardware.network is None else _advise(price, train(other), other)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])
@@ -88,6 +93,14 @@ def price_task(
     price = _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
     # Responses that are given are read in the place of being generated, which takes less.
     return replace(price, generated=0.0) if "base" in payload else price
+
+
+def _advise(price: Price, other: Price, devices: Devices) -> Price:
+    """Return the price of a training with that of its other sharding, on `devices`, where it is less and they have room."""
+    less, peak = other.hours_a_step, other.memory["trainer"]
+    if less > 0.99 * price.hours_a_step or peak > (devices.memory or 0.0):
+        return price
+    return replace(price, cheaper=("cluster" if devices.copies == 1 else "node", less, peak))
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
@@ -244,6 +257,8 @@ def _ppo(
     watched, times = _count_monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
+    updates = method.epochs * method.minibatches
+    exchange = _exchange(sizes, recipe, devices, updates, method.epochs * tokens, scored * tokens)
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
@@ -260,7 +275,8 @@ def _ppo(
         "verification": _price_late_grading(checking, generation + drawn * forced.seconds, devices)
         if soon
         else checking,
-        "training": steps * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices) + gathered)
+        "training": steps
+        * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices, exchange) + gathered)
         + drawn * _update(told[0] + told_by_other[0], told[1] + told_by_other[1], devices)
         + sync,
     }
@@ -443,7 +459,7 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
-            "training": steps * _update(*read, devices),
+            "training": steps * _update(*read, devices, _exchange(sizes, recipe, devices, 1, tokens)),
         },
         gpus=devices.gpus,
         memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, recipe)},
@@ -508,12 +524,37 @@ def _length(facts: Facts, expected: int | None, longest: int) -> float:
     return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
 
 
-def _update(flops: float, attention: float, devices: Devices) -> float:
-    """Return the seconds of so many FLOPs, `attention` of which are attention's, on all training devices."""
+def _exchange(
+    sizes: Sizes, recipe: memory.Recipe, devices: Devices, updates: int, trained: float, scored: float = 0.0
+) -> float:
+    """Return the seconds for which nodes send each other weights and gradients in a step.
+
+    It has so many `updates` on `trained` tokens in all, and scores some without a gradient. Weights that are spread over
+    nodes are gathered for each pass over a micro-batch, forward and back, and its gradients are added up. Copies of them,
+    one a node or more, add up the gradients of an update.
+    """
+    nodes, network = max(1.0, devices.training / devices.gpus_per_node), devices.hardware.network
+    if network is None:
+        return 0.0
+    summed = memory.GRADIENT * (sizes.parameters if recipe.adapters is None else recipe.adapters)
+    if devices.copies > 1:
+        sent = updates * 2.0 * summed
+    else:
+        at_once, weights = devices.microbatch * devices.training, devices.width * sizes.parameters
+        sent = max(updates, math.ceil(trained / at_once)) * (2 * weights + summed)
+        sent += math.ceil(scored / at_once) * weights
+    return sent * (1 - 1 / nodes) / network
+
+
+def _update(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
+    """Return the seconds of so many FLOPs, `attention` of which are attention's, on all training devices.
+
+    What is `exchanged` between nodes in so many seconds is on its way meanwhile.
+    """
     hardware = devices.hardware
     products = (flops - attention) / hardware.mfu_train
     shares = products + attention / (hardware.mfu_attention or hardware.mfu_train)
-    return shares / (devices.training * hardware.flops * lockstep(devices.training))
+    return max(exchanged, shares / (devices.training * hardware.flops * lockstep(devices.training)))
 
 
 def _transfer(sizes: Sizes, devices: Devices) -> float:

@@ -23,7 +23,8 @@ class Price:
     role, `disk` what the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's
     questions. `devices` is the name of what it runs on, `capacity` the memory of one of them in bytes, None if it is not
     known. `unpriced` is why there is no price. With `beside` rollouts and training run at the same time but for the
-    `sync` seconds in which engines get weights, which `training` includes.
+    `sync` seconds in which engines get weights, which `training` includes. `cheaper` is the other sharding, where a step
+    costs less with it, its hours a step and the peak of a training device.
     """
 
     generated: float = 0.0
@@ -45,6 +46,7 @@ class Price:
     unpriced: str | None = None
     beside: bool = False
     sync: float = 0.0
+    cheaper: tuple[str, float, float] | None = None
 
     @property
     def overlapped_seconds(self) -> float:

@@ -15,7 +15,7 @@ from reodsl.diagnostics import Diagnostic, error, warning
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Kind
 from reodsl.ir.cluster import Cluster
-from reodsl.price.machine import generating_and_training
+from reodsl.price.machine import generating_and_training, parts_of
 from runners.execute.perform import Order
 
 COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
@@ -74,6 +74,7 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
         engine=engine,
         determinism=cluster.determinism,
         trainers=training if kind == "train" else 1,
+        parts=parts_of(cluster) if kind == "train" else None,
         engines=max(1, gpus // cluster.tensor_parallel) if servers else 1,
         tensor_parallel=cluster.tensor_parallel if servers else 1,
         apart=servers and kind == "train" and generating + training == cluster.nodes * cluster.gpus_per_node,

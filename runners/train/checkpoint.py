@@ -1,4 +1,4 @@
-"""Load the model that is trained, and save the state of its training: one file, or one for each process and an index.
+"""Load the model that is trained, and save the state of its training: one file, or one for each part and an index.
 
 A state that some number of processes saved can be loaded by any other number, one included.
 """
@@ -72,7 +72,7 @@ def save_state(
     state: TrainingState,
     ranks: Ranks,
 ) -> None:
-    """Save in `work` all that the next step depends on: one file where the model is not sharded, else one a process.
+    """Save in `work` all that the next step depends on: one file where the model is not sharded, else one a part.
 
     The files of a step are all written before the index names that step; the ones before are removed then.
     """
@@ -86,11 +86,14 @@ def save_state(
         return
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {name: local(value) for name, value in tensors.items()}
-    save_tensors(folder / _file(ranks.rank, ranks.world), rows, {"rank": ranks.rank, "world": ranks.world})
+    part, parts = ranks.part
+    if ranks.rank == part:
+        # Other copies have the same numbers.
+        rows = {name: local(value) for name, value in tensors.items()}
+        save_tensors(folder / _file(part, parts), rows, {"rank": part, "world": parts})
     ranks.wait()
     if ranks.first:
-        index = {"folder": folder.name, "world": ranks.world, **facts}
+        index = {"folder": folder.name, "world": parts, **facts}
         write_atomic(work / _INDEX, json.dumps(index).encode())
         mark_kept(work, state.steps)
         for old in work.glob("shards-*"):

@@ -80,7 +80,7 @@ def follow(part: FollowerJob, host: str | None = None) -> Fault | None:
     torch.set_num_threads(part.job.resources.threads)
     try:
         store = SharedFile(part.meeting, part.world, COMPUTE)
-        with joined(part.rank, part.world, store, part.device, host) as ranks:
+        with joined(part.rank, part.world, store, part.device, host, part.job.resources.parts) as ranks:
             function(part.body)(part.job, ranks)
     except Problem as caught:
         return Fault(caught.diagnostics, str(caught))

@@ -66,7 +66,8 @@ def train_together(job: Job, body: str) -> None:
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            with watch_others(others), joined(0, world, others.store, parts[0].device, others.host) as ranks:
+            joining = joined(0, world, others.store, parts[0].device, others.host, job.resources.parts)
+            with watch_others(others), joining as ranks:
                 function(body)(job, ranks)
             patience = _FAREWELL
         except Problem:

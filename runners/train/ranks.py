@@ -30,8 +30,8 @@ COMPUTE = datetime.timedelta(minutes=10)
 class Ranks:
     """This process among `world` that hold a model together; the first one, rank 0, also generates and writes.
 
-    `mesh` is what the model is sharded over, None where this process trains alone with plain tensors. `control` carries
-    values on processors, with a patience of its own.
+    `mesh` is what the model is sharded over, None where this process trains alone with plain tensors; of two dimensions,
+    its rows have a copy of the model each. `control` carries values on processors, with a patience of its own.
     """
 
     rank: int = 0
@@ -50,6 +50,12 @@ class Ranks:
         assert self.mesh is not None
         # Each process has made its own device the present one.
         return torch.device(self.mesh.device_type)
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Return which part of the weights this process holds, of how many; each copy of the model has all parts."""
+        parts = 1 if self.mesh is None else self.mesh.size(self.mesh.ndim - 1)
+        return self.rank % parts, parts
 
     def share(self, value: T | None) -> T:
         """Return the first process's value on all of them; the values of the others are not looked at."""
@@ -120,12 +126,21 @@ def _backends(device: torch.device) -> str:
 
 @contextmanager
 def joined(
-    rank: int, world: int, store: Store, device: torch.device, host: str | None = None
+    rank: int,
+    world: int,
+    store: Store,
+    device: torch.device,
+    host: str | None = None,
+    parts: int | None = None,
 ) -> Iterator[Ranks]:
     """Join the processes that have a store in common, until the block ends.
 
-    `host` is the address at which processes on other machines reach this one; None where there are no others.
+    `host` is the address at which processes on other machines reach this one; None where there are no others. As many
+    neighbours as there are `parts` hold a copy of the model between them; None: all hold one.
     """
+    parts = parts or world
+    shape = (world // parts, parts) if parts < world else (world,)
+    names = ("copies", "parts")[-len(shape) :]
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
     set_nccl()
@@ -139,7 +154,7 @@ def joined(
         )
         try:
             control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)
-            yield Ranks(rank, world, init_device_mesh(device.type, (world,)), control)
+            yield Ranks(rank, world, init_device_mesh(device.type, shape, mesh_dim_names=names), control)
         except BaseException:
             if device.type != "cpu":
                 # Others may still be in the middle of something, which an orderly end would wait for.

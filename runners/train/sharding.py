@@ -68,7 +68,8 @@ def keep_little(model: Any) -> None:
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
     """Spread the parameters over `ranks.mesh`, layer by layer, as float32 shards; passes run in `precision`.
 
-    Gradients are summed over processes in float32, not averaged: a loss carries its mean over all of them. The root's
+    Copies of the model, if it has two dimensions, add up the gradients of their shards. Gradients are summed over
+    processes in float32, not averaged: a loss carries its mean over all of them. The root's
     weights too are given back after each pass, since a step may change shards without a backward pass.
     """
     rule = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
@@ -81,6 +82,12 @@ def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return scorer
+
+
+def join_copies(scorer: Scorer, now: bool) -> None:
+    """Let copies of the model add up their gradients in the next backward pass, or keep them for a later one."""
+    if isinstance(scorer, FSDPModule):
+        scorer.set_requires_all_reduce(now)
 
 
 def whole(value: Tensor) -> Tensor:
@@ -152,8 +159,9 @@ def local_range(count: int, ranks: Ranks) -> tuple[int, int]:
 
     FSDP2 makes even parts, the last ones shorter or empty.
     """
-    each = -(-count // ranks.world)
-    return min(ranks.rank * each, count), min((ranks.rank + 1) * each, count)
+    part, parts = ranks.part
+    each = -(-count // parts)
+    return min(part * each, count), min((part + 1) * each, count)
 
 
 def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:

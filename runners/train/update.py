@@ -32,7 +32,7 @@ from runners.train.logprobs import Distributions, Likeliest, find_likeliest
 from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, whole, whole_state
+from runners.train.sharding import Scorer, join_copies, whole, whole_state
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
@@ -319,8 +319,10 @@ def take_step(
     dealt = learner.deal(batch, rows)
     parts = learner.microbatches(batch, learner.passes, dealt)
     theirs = teacher.parts(batch, dealt) if teacher is not None else ()
-    for part, asked in zip_longest(parts, theirs):
+    for number, (part, asked) in enumerate(zip_longest(parts, theirs), 1):
         other = teacher.distributions(part, asked) if teacher is not None else None
+        # Between nodes the sum travels once.
+        join_copies(learner.scorer, number == len(parts))
         value = loss(part.columns, learner.logprobs(part, temperature, entropies, other))
         with learner.explain_oom(part):
             value.backward()

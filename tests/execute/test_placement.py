@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,24 @@ def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
         assert (found.trainers, found.engines, found.apart) == (1, 1, False)
     assert resources_of("data", cluster(), "cuda").device == "cpu"
     assert bundles("data", Resources()) == (Bundle("worker", 1.0, 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "change", "parts"),
+    [
+        (2, {}, 16),
+        (2, {"sharding": "node"}, 8),
+        (1, {"sharding": "node"}, 8),
+        # Of 16 GPUs 4 train, and of 24 there are 6, which fill no node.
+        (2, {"sharding": "node", "placement": "apart", "rollout_share": 0.75}, 4),
+        (3, {"sharding": "node", "placement": "apart", "rollout_share": 0.75}, 2),
+    ],
+)
+def test_a_copy_of_the_weights_is_on_all_that_train_or_on_a_node(nodes: int, change: Any, parts: int) -> None:
+    found = resources_of("train", cluster(nodes, **change), "cuda", "sglang")
+    assert found.parts == parts
+    assert found.trainers % parts == 0
+    assert resources_of("evaluate", cluster(nodes, **change), "cuda", "sglang").parts is None
 
 
 def test_a_rehearsal_reserves_gpus_and_declares_as_many_as_the_largest_clusters_have() -> None:

@@ -163,6 +163,38 @@ def test_attention_has_a_share_of_the_peak_of_its_own() -> None:
     assert slower == pytest.approx(equal * 4 / 3)
 
 
+def test_nodes_that_wait_for_their_network_are_told_of_the_other_sharding() -> None:
+    """By hand: a step of one micro-batch gathers the weights three times in bfloat16 and adds up float32 gradients.
+
+    They are gathered to score, forward and back. With a copy on each node only gradients travel, there and back.
+    """
+    spec = make.spec(
+        make.arm("base", make.base()), make.arm("it", make.trained("it", make.ppo(make.outcome())))
+    )
+    sizes, found = from_architecture(make.DRAWN), {}
+    for sharding in ("cluster", "node"):
+        for network in (None, 1.0, 1e15):
+            changes = {
+                "nodes": 2,
+                "sharding": sharding,
+                "hardware": GPU.model_copy(update={"network": network}),
+            }
+            tasks = priced(on(spec, CLUSTER.model_copy(update=changes))).tasks
+            found[sharding, network] = tasks["it.train.s1"]
+    slow = {word: found[word, 1.0] for word in ("cluster", "node")}
+    for word, sent in (("cluster", 3 * 2 + 4), ("node", 2 * 4)):
+        each = (slow[word].seconds["training"] - slow[word].sync) / slow[word].steps
+        assert each == pytest.approx(sent * sizes.parameters / 2, rel=1e-6), word
+        assert found[word, None].seconds == found[word, 1e15].seconds
+        assert found[word, None].cheaper is None
+    other = slow["node"]
+    assert slow["cluster"].cheaper == ("node", other.hours_a_step, other.memory["trainer"])
+    assert other.cheaper is None
+    told = show.step(priced(on(spec)), "it.train.s1", slow["cluster"])[1]
+    assert told.startswith(f"  `sharding = node` takes {other.hours_a_step:.3g}, with ")
+    assert found["node", None].memory["trainer"] > found["cluster", None].memory["trainer"]
+
+
 def test_drawing_from_a_cut_distribution_sorts_the_vocabulary() -> None:
     """On GPUs: 360 bytes a word and token in place of 186, and 80 for the likeliest."""
     changes = ({"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 20})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
@@ -22,7 +24,7 @@ from runners.train.own_loss import OwnLoss
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
 from runners.train.sharding import keep_little, local, shard
-from runners.train.stages import Trace, preference_step, sft_step
+from runners.train.stages import Trace, batch_of_traces, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import experience, method, responses_of, with_responses
@@ -105,6 +107,27 @@ def body(job: Job, ranks: Ranks) -> None:
     disagree(learner, ranks)
 
 
+def sum_once(job: Job, ranks: Ranks) -> None:
+    """Between copies each layer's gradients, and those of the ends, travel once a step, whatever micro-batches it has."""
+    learner, sums = descend(ranks, packed=False), []
+    add_up = dist.all_reduce
+
+    def count(tensor: torch.Tensor, *more: Any, group: Any = None, **words: Any) -> Any:
+        if dist.get_process_group_ranks(group) == [ranks.part[0], ranks.part[0] + ranks.part[1]]:
+            sums.append(tensor.numel())
+        return add_up(tensor, *more, group=group, **words)
+
+    assert len(learner.deal(batch_of_traces(TRACES))[0]) > 1
+    dist.all_reduce = count
+    try:
+        sft_step(learner, TRACES, 1)
+    finally:
+        dist.all_reduce = add_up
+    layers = len(learner.model.get_submodule("model").layers)
+    # The norm's square is one number more.
+    assert len([each for each in sums if each > 1]) == layers + 1, sums
+
+
 def gradients(job: Job, ranks: Ranks) -> None:
     """The gradient of one step, padded and packed, of as many processes as there are."""
     for packed in (False, True):
@@ -143,6 +166,8 @@ def disagree(learner: Learner, ranks: Ranks) -> None:
 def body_and_fail(job: Job, ranks: Ranks) -> None:
     """All cases, and then an error."""
     body(job, ranks)
+    if ranks.part[1] < ranks.world:
+        sum_once(job, ranks)
     fail(job, ranks)
 
 

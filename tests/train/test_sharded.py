@@ -1,4 +1,4 @@
-"""Training sharded over two processes against training in one: weights, tables, death of a process, and resumption."""
+"""Training sharded over several processes against training in one: weights, tables, death of a process, and resumption."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.train import shared_steps
 from tests.train.conftest import Stopped
 from tests.train.test_train import NO_DATA, ppo, same, sft
 
-TWO = Resources(trainers=2)
+TWO, COPIES = Resources(trainers=2), Resources(trainers=4, parts=2)
 NEAR, NEAR_MUON = 5e-6, 5e-4
 """How far weights may be apart after three steps of 1e-3 each. Sums are taken in another order, which are
 last bits; Muon's iteration makes more of them."""
@@ -45,6 +45,19 @@ def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here
     assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
     assert "in fail" in caught.value.__notes__[0]
     assert followers() == []
+    as_one_alone(tmp_path)
+
+
+@pytest.mark.heavy
+def test_two_copies_in_two_parts_each_take_the_steps_of_one(tmp_path):
+    """Norms that are clipped, moments and metrics count each weight once."""
+    with pytest.raises(ElsewhereError):
+        train_together(job(tmp_path, COPIES), "tests.train.shared_steps:body_and_fail")
+    as_one_alone(tmp_path)
+
+
+def as_one_alone(tmp_path):
+    """The steps of all cases are those of this process alone."""
     for case in shared_steps.CASES:
         learner, rows = shared_steps.take_steps(case, ALONE)
         two = load_file(tmp_path / f"{case}.safetensors")
@@ -87,6 +100,19 @@ def cut_while_saving(work):
 
 
 @pytest.mark.heavy
+def test_a_stage_of_copies_goes_on_to_the_same_bytes(bench):
+    """One copy is saved, by its two processes."""
+    stage = sft(steps=4, algorithm="adamw", save_every=1)
+    whole = bench.train(stage, "copies", start="base", data="traces", resources=COPIES)
+    with pytest.raises(Stopped):
+        bench.train(stage, "copies_cut", start="base", data="traces", resources=COPIES, stop_at=3)
+    index = json.loads((bench.root / "copies_cut.work" / "shards.json").read_text())
+    files = sorted(each.name for each in (bench.root / "copies_cut.work" / index["folder"]).iterdir())
+    assert files == ["0-of-2.safetensors", "1-of-2.safetensors"]
+    same(whole, bench.train(stage, "copies_cut", start="base", data="traces", resources=COPIES))
+
+
+@pytest.mark.heavy
 def test_a_killed_process_is_told_of_and_the_stage_goes_on_to_the_same_bytes(bench, refusal):
     """And what comes of it loads in `transformers`, with the logits that one process ends with."""
     stage = sft(steps=4, algorithm="adamw", save_every=1)
@@ -115,10 +141,11 @@ def test_a_killed_process_is_told_of_and_the_stage_goes_on_to_the_same_bytes(ben
 
 @pytest.mark.heavy
 def test_what_two_processes_left_one_takes_on(bench):
-    """Saved by two, finished by one, then the other way round; near what one process makes of it alone."""
+    """Saved by some, finished by one, then the other way round; near what one process makes of it alone."""
     stage = sft(steps=4, algorithm="adamw", save_every=2)
     alone = bench.train(stage, "alone", start="base", data="traces")
-    for name, first, then in (("two_then_one", TWO, Resources()), ("one_then_two", Resources(), TWO)):
+    for first, then in ((COPIES, Resources()), (TWO, COPIES), (TWO, Resources()), (Resources(), TWO)):
+        name = f"{first.trainers}_then_{then.trainers}"
         with pytest.raises(Stopped):
             bench.train(stage, name, start="base", data="traces", resources=first, stop_at=3)
         out = bench.train(stage, name, start="base", data="traces", resources=then)
