@@ -182,15 +182,20 @@ class Lines:
         self._loop.close()
 
     def ask(
-        self, path: str, messages: Mapping[str, Any] | Sequence[Mapping[str, Any]], reads: int = 0
+        self,
+        path: str,
+        messages: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        reads: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send a message to all servers, or one of several to each, and wait until all have answered.
+        """Send a message to all servers, or one of several to each, do `meanwhile`, and wait until all have answered.
 
         `reads` are the bytes of files that each server reads before it answers. Raises `Hung` for all servers that neither
         answer nor say that they work, else `Lost`, else `Refused`.
         """
         each = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
-        faults = [fault for fault in self._loop.run(self._ask_all(path, each, reads)) if fault is not None]
+        answers = self._loop.run(self._ask_all(path, each, reads), meanwhile)
+        faults = [fault for fault in answers if fault is not None]
         if faults:
             raise choose_failure(faults)
 

@@ -308,6 +308,8 @@ def hand(
 ) -> None:
     """Hand all weights to the server that this process's device belongs to, bucket by bucket; see `Spread.each`.
 
+    While a server reads a bucket, the next one is put together.
+
     Server number i has `wide` processes, on the devices of ranks i × wide and on. The first of these ranks tells it, for
     all of them. A failure anywhere ends it everywhere, after the same bucket, and is raised by rank 0: `Hung`, `Lost` or
     `Refused`.
@@ -337,19 +339,28 @@ def _hand(
         if address is not None and place == 0:
             lines = session.enter_context(Lines([address]))
             fault = _fault_of(partial(session.enter_context, update_session(lines)))
-        sent_last: Bucket | None = None
-        for bucket in buckets(pieces, size):
+        upcoming = buckets(pieces, size)
+        bucket, read = next(upcoming, None), None
+
+        def put_together() -> None:
+            nonlocal bucket
+            bucket = next(upcoming, None)
+
+        while bucket is not None:
             packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
             # Until all have come here, servers may still read what this process handed out before.
             answers = gather((packed, fault or broken))
-            sent_last = bucket
+            read = bucket
             _require([each for _, each in answers])
-            if lines is not None:
-                payloads = [payload for payload, _ in answers[of_this_server]]
-                message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
-                fault = _fault_of(partial(lines.ask, "/update_weights_from_tensor", message))
+            if lines is None:
+                put_together()
+                continue
+            payloads = [payload for payload, _ in answers[of_this_server]]
+            message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
+            ask = partial(lines.ask, "/update_weights_from_tensor", message, meanwhile=put_together)
+            fault = _fault_of(ask)
         _require(gather(fault))
-        del sent_last
+        del read
         fault = _fault_of(session.close)
     _require(gather(fault))
 

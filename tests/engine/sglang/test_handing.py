@@ -109,6 +109,32 @@ def test_each_server_gets_all_weights_from_the_processes_on_its_own_devices(worl
         assert not any(servers.open)
 
 
+def test_the_next_bucket_is_put_together_while_a_server_reads_one() -> None:
+    """A server answers once the next bucket is complete, so that without the overlap it would not."""
+    made = [threading.Event() for _ in range(3)]
+
+    def pieces() -> Iterator[tuple[str, torch.Tensor]]:
+        for number, piece in enumerate(STATE.items()):
+            if number and number % 2 == 0:
+                # The first tensor that the bucket before has no room for.
+                made[number // 2 - 1].set()
+            yield piece
+        made[2].set()
+
+    read: list[bool] = []
+
+    class Reading(Servers):
+        def answer(self, number: int, path: str) -> bool:
+            if path == "/update_weights_from_tensor":
+                read.append(made[min(len(read) + 1, 2)].wait(20))
+            return super().answer(number, path)
+
+    with serving(Reading(1)) as servers:
+        hand(pieces(), 0, lambda value: [value], {0: servers.addresses[0]}, 1, 7, BUCKET)
+        assert payloads(servers, 0) == [["a b"], ["c d"], ["e"]]
+    assert read == [True] * 3
+
+
 def test_one_server_that_was_lost_gets_its_weights_from_its_own_process() -> None:
     with serving(Servers(3)) as servers:
         Group(3).each(hand, {1: servers.addresses[1]}, 1, 7, BUCKET)
