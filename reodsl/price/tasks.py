@@ -244,14 +244,10 @@ def _ppo(
     cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
-    row = prompt + longest if method.served_teacher else 0.0
-    beside_engine = memory.served_bytes(other, engines, row) if method.served_teacher else 0.0
-    stays = memory.served_bytes(sizes, devices, cached) + beside_engine if keeps else 0.0
+    reader = memory.reader_bytes(other, devices, prompt + longest) if method.served_teacher else 0.0
+    stays = memory.served_bytes(sizes, devices, cached) + reader if keeps else 0.0
     held = memory.engine_bytes(sizes, engines, cached)
-    if devices.apart:
-        held += beside_engine
-    elif method.served_teacher:
-        held = max(held, memory.engine_bytes(other, devices, row))
+    held = held + reader if devices.apart else max(held, devices.beside + reader)
     # Trainers that are asked about tokens take turns with the engines.
     beside = method.lag > 0 and devices.apart and not method.reward.tokens
     watched, times = _count_monitored(method, steps)
