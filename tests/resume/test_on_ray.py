@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.resume.harness import ON_RAY, SHORT, Place, assert_gone, marked, same
-from tests.resume.moments_of_runs import AROUND, PUBLISHING, WORKING
+from tests.resume.conftest import finished
+from tests.resume.harness import ON_RAY, SHORT, Forks, Moment, Place, assert_gone, marked, same
+from tests.resume.moments_of_runs import AROUND, KEY, PUBLISHING, WORKING
 
 pytestmark = pytest.mark.heavy
 
@@ -45,6 +47,37 @@ def test_a_worker_is_killed_and_another_takes_its_task(on_ray: Place, every_kind
     assert running.wait() == 0, running.text
     assert_gone(running.mark)
     assert set(on_ray.fatal()) == names
+    on_ray.assert_tidy()
+    same(every_kind.contents(), on_ray.contents())
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_rollouts_that_lag_in_segments_are_killed_at_every_phase(
+    tmp_path: Path, forks: Forks, alone: bool
+) -> None:
+    """All processes, or the worker alone: as it keeps rollouts, what waits for later steps and the state, and publishes."""
+    amends = ("--amend", "vanilla.lag=1 step", "--amend", "vanilla.segment=5 tokens")
+    whole = finished(tmp_path / "whole", forks, (*SHORT, *amends))
+    place = Place(tmp_path / "killed", None, (*SHORT[1:], *amends))
+    names = {"standing_cut", "standing", "rollouts_of_a_step", "checkpoint", "metrics", "before_it_is_seen"}
+    moments = [
+        *(each for each in (*PUBLISHING, *WORKING) if each.name in names),
+        Moment("waiting", "os.rename", rf"/work/{KEY}/waiting", 3),
+    ]
+    place.run_through([replace(each, times=1, alone=alone) for each in moments])
+    assert set(place.fatal()) == {*names, "waiting"}
+    place.assert_tidy()
+    same(whole.contents(), place.contents())
+
+
+def test_each_of_two_trainers_is_killed_as_they_save(on_ray: Place, every_kind: Place) -> None:
+    """The stage begins again with two others, and goes on from what both had saved."""
+    shutil.copytree(every_kind.store.root, on_ray.store.root)
+    keys = {on_ray.task_of(key): key for key in on_ray.store}
+    on_ray.store.remove(keys["sharded.train.s1"])
+    moments = [replace(moment, alone=True) for moment in WORKING if "shard" in moment.name]
+    on_ray.run_through(moments)
+    assert on_ray.fatal() == {moment.name: {"train"} for moment in moments}
     on_ray.assert_tidy()
     same(every_kind.contents(), on_ray.contents())
 
