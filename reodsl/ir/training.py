@@ -419,6 +419,16 @@ class Ppo(IR):
         default="rollout",
         at="rollout.wordings_per",
     )
+    cut_at: tuple[float, ...] = setting(
+        Many(Num(low=0, high=1, above=True, below=True)),
+        "shares of a response's tokens at which each whole one is cut too: what cuts it is `ending`, and it goes on for"
+        " `solution` tokens, as one rollout more of its question (JET: Han et al. 2025)",
+        "cut_at = [25%, 50%, 75%]",
+        default=(),
+        required=False,
+        at="rollout.cut_at",
+        later=True,
+    )
     caches: Literal["auto", "fp8"] = setting(
         WORDS,
         "the keys and values that servers on GPUs keep: as the model computes them, or in one byte a number (e4m3),"
@@ -570,6 +580,11 @@ class Ppo(IR):
     def trains_given(self) -> bool:
         """Return whether tokens are trained that no engine drew: those of a prefix, or those that end thinking."""
         return self.learns_prefix or self.loss.ending_tokens == "policy"
+
+    @property
+    def whole_rollouts(self) -> int:
+        """Return how many rollouts of a question are whole: each is cut at every share of `cut_at` for the others."""
+        return self.batch.rollouts // (1 + len(self.cut_at))
 
     @property
     def weighs(self) -> bool:

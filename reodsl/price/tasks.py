@@ -210,6 +210,14 @@ def _ppo(
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
     lengths = Lengths.of(_length(facts, stage.expected_length, longest), longest)
     load = Load(responses, batch.prompts, prompt, lengths)
+    # Whole responses alone are drawn from their beginning.
+    drawn_whole = replace(load, responses=float(batch.prompts * method.whole_rollouts))
+    cut, solution, part = method.cut_at, float(method.rollout.solution or 0), 1 + len(method.cut_at)
+    kept, squares = (1 + sum(cut)) / part, (1 + sum(share**2 for share in cut)) / part
+    trained_length = lengths.mean * kept + solution * len(cut) / part
+    rule = method.rollout.model_copy(update={"solution": None}) if cut else method.rollout
+    drawn_by = method.model_copy(update={"rollout": rule})
+    gone_on = force(drawn_whole, [share * lengths.mean for share in cut], 0.0, solution, sizes, devices)
     steps = facts.steps or stage.steps
     cuts = cuts_of(method.reward, longest) if method.forcing is not None else ()
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
@@ -218,14 +226,14 @@ def _ppo(
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
     # Tokens without an advantage are run where other parts of the loss are over all.
     run = responses * (facts.trained_share if method.crops else 1.0)
-    answered = run * lengths.mean
+    answered = run * trained_length
     tokens = answered + run * prompt
     # Entropies take logits of their own, and so do whole distributions: those in the loss are made, made again and led back
     # through, as two products.
     remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
     logits = method.epochs * (remade + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
-    context = run * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
+    context = run * (prompt**2 + 2 * prompt * trained_length + lengths.square * squares) / 2
     read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored + sorted_by_entropy)
     other = teacher or sizes
     frozen = _read_by_frozen(method, other, (tokens, context), answered)
@@ -258,9 +266,9 @@ def _ppo(
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
-    generation = _generation(load, method, drawn, sizes, engines) + reading
+    generation = _generation(drawn_whole, drawn_by, drawn, sizes, engines) + drawn * gone_on.seconds + reading
     if times:
-        generation += times * _round(watched_load, method.rollout, sizes, engines)
+        generation += times * _round(watched_load, rule, sizes, engines)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
     # What goes on, in a next segment or a next turn, is checked once all has ended.
     soon = method.segment is None and stage.data.tools is None and method.rollout.solution is None
@@ -277,10 +285,10 @@ def _ppo(
         + sync,
     }
     return Price(
-        generated=(drawn * responses + times * watched) * lengths.mean,
+        generated=(drawn * drawn_whole.responses + times * watched) * lengths.mean + drawn * gone_on.tokens,
         forced=drawn * forced.tokens,
         read_again=drawn
-        * (forced.read_again + _end_thinking(load, method.rollout, sizes, devices).read_again),
+        * (forced.read_again + gone_on.read_again + _end_thinking(load, rule, sizes, devices).read_again),
         trained=steps * answered * method.epochs,
         verified=drawn * verified + times * watched,
         checked_within=bound_check_seconds(stage.data.verifier, verified),

@@ -283,9 +283,10 @@ class _Shrinking:
             batch_size = min(method.batch, 1 if selected else self.size.prompts)
             longest = method.max_tokens * (MADE_UP if byte_level and isinstance(method, Sft) else 1)
             return _replace(method, batch=batch_size, max_tokens=longest)
+        parts = 1 + len(method.cut_at)
         batch = Batch(
             prompts=min(method.batch.prompts, self.size.prompts),
-            rollouts=min(method.batch.rollouts, self.size.rollouts),
+            rollouts=max(1, min(method.batch.rollouts, self.size.rollouts) // parts) * parts,
         )
         reward = self.once(method.reward, self.reward)
         changes = {

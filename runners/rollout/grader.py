@@ -289,7 +289,8 @@ class Generator:
         """
         if any(talks):
             return converse(self.engine, requests, self.sampling, talks, metas)
-        if self.phases is not None:
+        # Thinking that may have all tokens is never ended.
+        if self.phases is not None and self.phases.thinking < self.sampling.max_tokens:
             return draw_phases(self.engine, requests, self.sampling, self.phases), [()] * len(requests)
         responses = self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
         return responses, [()] * len(responses)

@@ -36,15 +36,19 @@ class Phases:
     tokenizer: Any
 
     @staticmethod
-    def of(rule: training.Sampling, model: Model, tokenizer: Any) -> Phases | None:
-        """Return the phases of a sampling rule, if it has any. Raises E0810 where the tokenizer lacks the ending's words."""
+    def of(rule: training.Sampling, model: Model, tokenizer: Any, *, whole: bool = False) -> Phases | None:
+        """Return the phases of a sampling rule, if it has any. Raises E0810 where the tokenizer lacks the ending's words.
+
+        Where responses are `whole`, nothing ends their thinking, and the solution is what follows a cut.
+        """
         if rule.solution is None:
             return None
         marks = marks_of(model)
         ending = rule.ending or marks.close
         require_written(tokenizer, ending, "the text that ends thinking")
         tokens = continuation_tokens(tokenizer, ending)
-        return Phases(rule.max_tokens - rule.solution, rule.solution, tokens, marks, tokenizer)
+        thinking = rule.max_tokens if whole else rule.max_tokens - rule.solution
+        return Phases(thinking, rule.solution, tokens, marks, tokenizer)
 
     def thought(self, prompt: Sequence[int], response: Generation) -> int | None:
         """Return how many of its tokens are a response's thinking; None while that goes on."""
@@ -71,6 +75,43 @@ class Phases:
         most = self.thinking if thought is None else thought + self.solution
         response = response.first(most)
         return response, 0 if response.finish == "stop" else most - len(response.tokens)
+
+
+def draw_cut(
+    engine: Engine,
+    requests: Sequence[Request],
+    whole: Sequence[Generation],
+    sampling: TokenSampling,
+    phases: Phases,
+    shares: Sequence[float],
+    group: int,
+) -> list[Generation]:
+    """Return a response to each request, of which `group` are to a question: the `whole` ones, and those cut at each share.
+
+    Source: Han et al. 2025, Your Models Have Thought Enough (arXiv 2509.23392). All whole ones of a question are cut at the
+    first share, then at the next. A cut is after a token at least, and the ending is read there in any case. What comes
+    next has the solution's tokens, as far as a response may have any.
+    """
+    count = group // (1 + len(shares))
+    responses: list[Generation] = []
+    for start in range(0, len(whole), count):
+        first = whole[start : start + count]
+        cuts = [each.first(max(1, int(share * len(each.tokens)))) for share in shares for each in first]
+        responses += first
+        responses += [
+            cut.unfinished().with_inserted(Inserted(len(cut.tokens), phases.ending, turn=False))
+            for cut in cuts
+        ]
+    rooms = {
+        at: min(phases.solution, sampling.max_tokens - len(responses[at].tokens))
+        for at in range(len(requests))
+        if at % group >= count
+    }
+    going = [at for at, room in rooms.items() if room > 0]
+    asked = [requests[at].after(responses[at], rooms[at]) for at in going]
+    for at, more in zip(going, engine.generate(asked, sampling) if asked else (), strict=True):
+        responses[at] = responses[at].then(more)
+    return responses
 
 
 def draw_phases(

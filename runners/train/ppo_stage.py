@@ -385,7 +385,7 @@ class PpoStage(StageRunner):
         context, method, job, grading = self.context, self.method, self.job, self.context.stage.data.grading
         tokenizer, opening = context.loaded.tokenizer, self.opened
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
-        phases = Phases.of(method.rollout, context.model, tokenizer)
+        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
         functions = {}
         for term in method.reward.terms:
             python = Python(function=term.function, **term.limits)
@@ -458,6 +458,7 @@ class PpoStage(StageRunner):
             functions=functions,
             talk=talk,
             models=self._ask,
+            cut_at=method.cut_at,
         )
 
 

@@ -42,6 +42,7 @@ from runners.rollout.grader import (
     RolloutGroup,
     grade_later,
 )
+from runners.rollout.phases import draw_cut
 from runners.rollout.questions import AskedQuestion, Reference, Wordings, shared_numbers
 from runners.train.likelihood import Ask, ask_models
 from runners.verify import answer_row
@@ -67,8 +68,8 @@ class RolloutSampler:
     `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
     `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
-    responses, if the reward reads them. With a `talk` responses may call tools, and have several turns. `models` tells
-    what the policy and a frozen model think of tokens.
+    responses, if the reward reads them. With `cut_at` some are others that are cut at these shares. With a `talk` responses
+    may call tools, and have several turns. `models` tells what the policy and a frozen model think of tokens.
     """
 
     generator: Generator
@@ -86,6 +87,7 @@ class RolloutSampler:
     history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     talk: Talk | None = None
     models: Ask | None = None
+    cut_at: tuple[float, ...] = ()
 
     def ask(self, question: AskedQuestion, draw: int, position: int) -> list[tuple[AskedQuestion, Request]]:
         """Return the question at a position of a draw as each of its rollouts is asked it, with the request.
@@ -148,6 +150,8 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], dra
         forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
         sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, (), forced))])
 
+    if sampler.cut_at:
+        return grade_step(sampler, asked, _generate_cut(sampler, requests), (began, now()), (), group)
     responses, turns = sampler.generator.generate(
         requests,
         [sampler.talk] * len(asked),
@@ -156,6 +160,18 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], dra
         ended,
     )
     return grade_step(sampler, asked, responses, (began, now()), turns, group)
+
+
+def _generate_cut(sampler: RolloutSampler, requests: Sequence[Request]) -> list[Generation]:
+    """Return whole responses and what cut ones of them go on to, question by question."""
+    generator, group = sampler.generator, sampler.rollouts
+    assert generator.phases is not None
+    count = group // (1 + len(sampler.cut_at))
+    first = [request for at, request in enumerate(requests) if at % group < count]
+    whole = generator.engine.generate(first, generator.sampling)
+    return draw_cut(
+        generator.engine, requests, whole, generator.sampling, generator.phases, sampler.cut_at, group
+    )
 
 
 def grade_step(

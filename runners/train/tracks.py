@@ -127,6 +127,7 @@ class Tracks:
         wordings = sampler.wordings
         plain = replace(
             sampler,
+            cut_at=(),
             generator=replace(sampler.generator, forcing=None),
             reward=PLAIN,
             rollouts=monitor.samples,

@@ -373,6 +373,22 @@ def test_a_wording_for_some_questions_is_for_training_alone(
         (("reward = apart", "rollout { max_tokens = 2K tokens, solution = 1K tokens }"), []),
         (("eval = short_suite",), ["E0538"]),
         (("loss { ending_tokens = policy }",), ["E0521"]),
+        (("rollout { solution = 9 tokens, cut_at = [25%, 0.5] }", "batch { rollouts = 12 }"), []),
+        (("rollout { cut_at = [25%, 50%] }", "batch { rollouts = 12 }"), ["E0538"]),
+        (("rollout { solution = 9 tokens, cut_at = [25%] }", "batch { rollouts = 15 }"), ["E0538"]),
+        (("rollout { solution = 9 tokens, cut_at = [0%] }", "batch { rollouts = 12 }"), ["E0303"]),
+        (
+            ("rollout { solution = 9 tokens, cut_at = [50%] }", "lag = 1 step", "segment = 1K tokens"),
+            ["E0538"],
+        ),
+        (
+            ("rollout { solution = 9 tokens, cut_at = [50%], wordings = [a, b] }",),
+            ["E0538"],
+        ),
+        (
+            ("rollout { solution = 9 tokens, cut_at = [50%], wordings = [a, b], wordings_per = question }",),
+            [],
+        ),
     ],
 )
 def test_phases_that_cannot_be_had(
@@ -382,6 +398,8 @@ def test_phases_that_cannot_be_had(
     reward quick { correct(y) * (1 - thinking(y) / 32K tokens) }
     reward apart { z(correct(y)) + z(correct(y), on: solution) }
     suite short_suite = math_reg { solution = 32K tokens }
+    wording a { question = "{question} a" }
+    wording b { question = "{question} b" }
     """
     assert codes(changed(*lines, above=above), target="other") == found
 

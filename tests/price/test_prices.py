@@ -282,6 +282,17 @@ def test_a_teacher_on_servers_takes_the_engines_time_and_memory() -> None:
     assert served.memory["engine"] > held.memory["engine"]
 
 
+def test_whole_responses_alone_are_drawn_and_cut_ones_are_as_long_as_they_are() -> None:
+    batch, rollout = Batch(prompts=4, rollouts=12), make.Sampling(max_tokens=64, solution=1)
+    plain = one(make.outcome(), batch=batch, rollout=make.Sampling(max_tokens=64))
+    cut = one(make.outcome(), batch=batch, rollout=rollout, cut_at=(0.25, 0.5, 0.75))
+    fewer = one(make.outcome(), batch=Batch(prompts=4, rollouts=3), rollout=make.Sampling(max_tokens=64))
+    assert cut.trained == pytest.approx(plain.trained * 2.5 / 4, rel=0.1)
+    assert fewer.generated < cut.generated < fewer.generated * 1.2
+    assert fewer.seconds["generation"] < cut.seconds["generation"]
+    assert fewer.seconds["training"] < cut.seconds["training"] < plain.seconds["training"]
+
+
 def test_models_that_are_asked_about_tokens_cost_their_passes() -> None:
     """What the engine knows is free; a teacher's pass is that of a frozen model, and each place of an answer is one more."""
     plain, held = one(make.outcome()), one(make.outcome(), kl=1.0)

@@ -402,6 +402,23 @@ def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) ->
     return ResponseGroup("q", tuple(rollouts))
 
 
+def test_jet_pays_right_answers_by_their_place_between_the_shortest_and_the_longest(tmp_path: Path) -> None:
+    def slow(group: list[RewardedResponse]) -> list[float]:
+        """As their reward adds it up, without the share for a box."""
+        lengths = [one.length for one in group if one.correct]
+        return [
+            1 + (1.2 * (max(lengths) - one.length) / (max(lengths) - min(lengths) + 1e-8)) * 0.95 + 0.05
+            if one.correct
+            else 0.0
+            for one in group
+        ]
+
+    rule = library("jet()", tmp_path)
+    for verdicts in ([1, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
+        group = [RewardedResponse(n, bool(right)) for n, right in zip((40, 9, 3, 60), verdicts, strict=True)]
+        assert outcomes(rule, ResponseGroup("q", tuple(group))) == pytest.approx(slow(group))
+
+
 def test_rlpr_pays_what_reasoning_adds_to_the_reference_answer(tmp_path: Path) -> None:
     """Yu et al. 2025: r = clip(mean p with the reasoning - mean p without it, 0, 1); a verdict has no part."""
     rule = library("rlpr()", tmp_path)

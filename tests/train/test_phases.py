@@ -13,7 +13,7 @@ import torch
 
 from reodsl.ir.expression import TRACK, Constant, Correct, Given, History, Infix, Length, Variable
 from reodsl.ir.reward import Part, Reward, Track
-from reodsl.ir.training import Loss, Monitor, Plateau
+from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
 from runners.conversations import force
@@ -296,6 +296,55 @@ def test_the_engines_numbers_are_those_of_the_whole_sequence(steps, loaded):
         assert one.response.logprobs == pytest.approx(expected, abs=1e-4)
 
 
+CUT, SHARES, POLICY = (
+    Rule(max_tokens=32, solution=4, ending=ENDING),
+    (0.3, 0.7),
+    Loss(ending_tokens="policy"),
+)
+
+
+def test_whole_responses_are_cut_at_shares_of_their_tokens_and_go_on(steps, loaded, engine):
+    """JET's rollouts: each is drawn again alone, token by token after a cut, and read by a plain pass of `transformers`."""
+    rule = stage(OUTCOME, CUT, cut_at=SHARES, batch=Batch(prompts=4, rollouts=6), loss=POLICY)
+    (graded, *_), out = steps("phases_cut", rule)
+    stop, ending = (loaded.tokenizer.eos_token_id,), ids(loaded, ENDING)
+    lengths, finishes = set(), set()
+    for start in range(0, 24, 6):
+        members = graded.rollouts[start : start + 6]
+        whole = [one.response for one in members[:2]]
+        for one in members[:2]:
+            (slow,) = engine.generate([one.request], TokenSampling(32, stop_ids=stop))
+            assert (one.response.tokens, one.response.inserted) == (slow.tokens, ())
+        for at, one in enumerate(members[2:]):
+            base, response = whole[at % 2], one.response
+            cut = max(1, int(SHARES[at // 2] * len(base.tokens)))
+            assert response.inserted == (Inserted(cut, ending, turn=False),)
+            tokens, finish = list(base.tokens[:cut]), "length"
+            while len(tokens) < min(cut + 4, 32) and finish == "length":
+                prompt = (*one.request.prompt, *tokens[:cut], *ending, *tokens[cut:])
+                (more,) = engine.generate(
+                    [Request(prompt, one.request.seed, len(tokens))], TokenSampling(1, stop_ids=stop)
+                )
+                tokens += more.tokens
+                finish = more.finish
+            assert (list(response.tokens), response.finish) == (tokens, finish)
+            lengths.add(cut)
+            finishes.add(finish)
+            read = torch.tensor([[*one.request.prompt, *response.sequence()]])
+            with torch.no_grad():
+                logits = loaded.model(read).logits[0].log_softmax(-1)
+            begin = len(one.request.prompt)
+            places = [begin + n + len(ending) * (n >= cut) for n in range(len(tokens))]
+            expected = [float(logits[place - 1, read[0, place]]) for place in places]
+            assert list(response.logprobs) == pytest.approx(expected, abs=1e-4)
+    assert len(lengths) > 3
+    assert finishes == {"stop", "length"}
+    table = pl.read_parquet(out / "rollouts.parquet")
+    assert table["thinking_ended"].to_list() == [n % 6 >= 2 for n in range(len(table))]
+    batch = batch_of(score(graded, rule.method), rule.method.loss)
+    assert int((~batch.drawn).sum()) == 16 * len(ending)
+
+
 LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
 WITHIN = Infix(fn="<=", left=Length(of="y"), right=Variable(name=f"{TRACK}limit"))
 MONITORED = Reward(name="", outcome=WITHIN, tracks=(Track(name="limit", value=LIMIT),))
@@ -310,6 +359,7 @@ KINDS = {
     "dense trained": stage(REO, Rule(max_tokens=32, solution=27), loss=Loss(ending_tokens="policy")),
     "until": stage(PARTS).model_copy(update={"steps": 9, "plateau": LEVEL}),
     "monitor": stage(MONITORED, monitor=MONITOR),
+    "cut": stage(OUTCOME, CUT, cut_at=SHARES, batch=Batch(prompts=3, rollouts=6), loss=POLICY),
     "dense segments": stage(REO, Rule(max_tokens=32, solution=27), build=lagging, segment=4),
 }
 

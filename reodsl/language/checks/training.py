@@ -17,6 +17,7 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    list_wordings,
     ppo_check,
     stage_check,
 )
@@ -388,6 +389,7 @@ def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.method != "ppo":
         return
     yield from _check_phases(stage, "rollout.", case.model, [data])
+    yield from _check_cuts(stage)
     if stage.reward is not None and "thinking" in stage.reward.uses and "rollout.solution" not in stage:
         yield stage["reward"].error(
             "E0538",
@@ -395,6 +397,38 @@ def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "reads `thinking`",
             help="give the solution tokens of its own: `rollout { solution = 1K tokens }`",
         )
+
+
+def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0538: responses that are cut where none can go on, or that do not come out even."""
+    shares, rollouts = stage["rollout.cut_at"], stage["batch.rollouts"]
+    if not shares.given:
+        return
+    parts = 1 + len(stage.record.data("rollout.cut_at"))
+    if "rollout.solution" not in stage:
+        message, text = "a response that is cut goes on for `solution` tokens, and there are none", "goes on"
+        yield shares.error("E0538", message, text, help="add `solution = 50 tokens`")
+    if rollouts.number % parts:
+        most = parts * max(1, round(rollouts.number / parts))
+        yield rollouts.error(
+            "E0538",
+            f"{rollouts.number} rollouts are not whole responses and each of them cut at {parts - 1} shares",
+            "does not come out even",
+            shares.label(f"{parts - 1} shares"),
+            help=f"write `rollouts = {most}`, or another multiple of {parts}",
+        )
+    wordings = list_wordings(stage.record.sub("rollout"))
+    chosen = any(each.sub("when") is not None for each in wordings)
+    turns = stage["rollout.wordings_per"].word == "rollout" and len(wordings) > 1 and not chosen
+    for path, found in (("segment", stage["segment"].given), ("rollout.wordings", turns)):
+        if found:
+            yield stage[path].error(
+                "E0538",
+                "a response that is cut goes on from a whole one of the same words and weights",
+                "gives it others",
+                shares.label("cuts responses"),
+                help=f"take `{path.rpartition('.')[2]}` out, or `cut_at`",
+            )
 
 
 @case_check
