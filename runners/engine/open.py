@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
@@ -59,7 +59,8 @@ def open_reader(
 
     With `beside` both take turns, and the first one has to rest. Raises as `open_engine`.
     """
-    return _sglang(folder, load_config(folder), resources, longest, aside, beside, "auto", 1.0, first)
+    beside_it = cast("SGLangEngine", first)
+    return _sglang(folder, load_config(folder), resources, longest, aside, beside, "auto", 1.0, beside_it)
 
 
 def _sglang(
@@ -71,7 +72,7 @@ def _sglang(
     beside: float | None,
     caches: str,
     share: float,
-    first: Engine | None = None,
+    first: SGLangEngine | None = None,
 ) -> SGLangEngine:
     import tempfile
     from contextlib import suppress
@@ -107,7 +108,7 @@ def _sglang(
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     try:
-        others = first.fleet.hosts if isinstance(first, SGLangEngine) else None
+        others = None if first is None else first.fleet.hosts
         return SGLangEngine(hosts(settings, resources, place, others), settings, limits, place, aside is None)
     except BaseException:
         if aside is None:
