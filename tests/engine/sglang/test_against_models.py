@@ -44,7 +44,7 @@ def test_greedy_tokens_are_those_of_the_embedded_engine_and_of_transformers(
     for request, response in zip(requests[::2], found[::2], strict=True):
         logits = reference_logits(served_model, [*request.prompt, *response.tokens])
         assert response.tokens == tuple(logits[len(request.prompt) - 1 : -1].argmax(-1).tolist())
-    assert {r.behaviour for r in found} <= {(0.0,) * n for n in range(25)}
+    assert [list(r.behaviour) for r in found] == [[0.0] * len(r.tokens) for r in found]
 
 
 @pytest.mark.parametrize("sampling", [WHOLE, CUT], ids=["whole", "cut"])
@@ -55,7 +55,7 @@ def test_tokens_do_not_depend_on_whether_log_probabilities_are_told(
     told = engine.generate(requests, sampling)
     untold = engine.generate(requests, replace(sampling, logprobs=False))
     assert [(r.tokens, r.finish) for r in untold] == [(r.tokens, r.finish) for r in told]
-    assert {(r.logprobs, r.behaviour) for r in untold} == {((), ())}
+    assert not any(r.logprobs or r.behaviour for r in untold)
 
 
 def test_answers_are_the_same_whoever_cuts_the_responses(
