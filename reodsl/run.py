@@ -83,7 +83,7 @@ def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
     return {} if count is None else count(untold, ready.keys.folder)
 
 
-def worded_at_hand(ready: Ready, plan: Plan) -> tuple[WordedQuestions, ...]:
+def find_worded(ready: Ready, plan: Plan) -> tuple[WordedQuestions, ...]:
     """Return how questions fall to wordings that are chosen by a property of each, as far as results and files here tell.
 
     Raises E0922 where a question lacks a number that a wording reads.
@@ -112,7 +112,8 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     asked: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
-        worded_at_hand(ready, plan)
+        # A question that lacks a number ends the run before anything starts.
+        find_worded(ready, plan)
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
         # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.

@@ -31,21 +31,26 @@ class Chosen:
 def choose(selection: Selection, group: ResponseGroup) -> list[tuple[Chosen, ...]]:
     """Return the choice of each pick: one thing, as many as meet its condition, or nothing."""
     numbers = _numbers(selection, group)
-    return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
+    return [_picked(_describe(selection), pick, group, numbers) for pick in selection.picks]
 
 
 def keeps(selection: Selection, group: ResponseGroup) -> bool:
     """Return whether a selection of questions keeps this one; what is not a number is no reason to."""
     if selection.keep is None:
         return False
-    value = measure(selection.name, selection.keep, group, {}, _numbers(selection, group))
+    value = measure(_describe(selection), selection.keep, group, {}, _numbers(selection, group))
     return value != 0 and not math.isnan(value)
+
+
+def _describe(selection: Selection) -> str:
+    """Return a selection's name in messages."""
+    return f"the selection `{selection.name}`"
 
 
 def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for let in selection.lets:
-        numbers[let.name] = measure(selection.name, let.value, group, {}, numbers)
+        numbers[let.name] = measure(_describe(selection), let.value, group, {}, numbers)
     return numbers
 
 
@@ -59,18 +64,18 @@ def drop_lowest(margins: list[float], drop: float) -> list[int]:
     return [at for at in range(len(margins)) if at not in gone]
 
 
-def _picked(name: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]) -> tuple[Chosen, ...]:
+def _picked(asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]) -> tuple[Chosen, ...]:
     if pick.trace is not None and pick.trace.fn == "each":
-        taken = [{"trace": at} for at in _find_met(name, pick.trace, group, {}, numbers)]
+        taken = [{"trace": at} for at in _find_met(asker, pick.trace, group, {}, numbers)]
     else:
-        one = _choose_one(name, pick, group, numbers)
+        one = _choose_one(asker, pick, group, numbers)
         taken = [] if one is None else [one]
-    weighed = [_weighed(name, pick, group, roles, numbers) for roles in taken]
+    weighed = [_weighed(asker, pick, group, roles, numbers) for roles in taken]
     return tuple(each for each in weighed if each is not None)
 
 
 def _choose_one(
-    name: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
+    asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> dict[str, int] | None:
     """Return the positions of the one trace or pair of a pick, without its own conditions."""
     positions: dict[str, int] = {}
@@ -79,7 +84,7 @@ def _choose_one(
         choice: Choice | None = getattr(pick, role)
         if choice is None:
             continue
-        position = _find_best(name, choice, group, responses, numbers)
+        position = _find_best(asker, choice, group, responses, numbers)
         if position is None or position in positions.values():
             return None
         positions[role], responses[role] = position, group.rollouts[position]
@@ -87,17 +92,17 @@ def _choose_one(
 
 
 def _weighed(
-    name: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
+    asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
 ) -> Chosen | None:
     responses = {role: group.rollouts[position] for role, position in roles.items()}
-    if pick.where is not None and measure(name, pick.where, group, responses, numbers) == 0:
+    if pick.where is not None and measure(asker, pick.where, group, responses, numbers) == 0:
         return None
-    margin = 0.0 if pick.margin is None else measure(name, pick.margin, group, responses, numbers)
+    margin = 0.0 if pick.margin is None else measure(asker, pick.margin, group, responses, numbers)
     return Chosen(roles, margin)
 
 
 def _find_met(
-    name: str,
+    asker: str,
     choice: Choice,
     group: ResponseGroup,
     responses: dict[str, RewardedResponse],
@@ -106,12 +111,12 @@ def _find_met(
     """Yield the positions of the responses that meet a choice's condition."""
     for position, member in enumerate(group.rollouts):
         names = {**responses, choice.var: member}
-        if choice.where is None or measure(name, choice.where, group, names, numbers) != 0:
+        if choice.where is None or measure(asker, choice.where, group, names, numbers) != 0:
             yield position
 
 
 def _find_best(
-    name: str,
+    asker: str,
     choice: Choice,
     group: ResponseGroup,
     responses: dict[str, RewardedResponse],
@@ -119,9 +124,9 @@ def _find_best(
 ) -> int | None:
     """Return the position with the least or greatest key, the first of equals; NaN is not a key."""
     best: tuple[float, int] | None = None
-    for position in _find_met(name, choice, group, responses, numbers):
+    for position in _find_met(asker, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}
-        key = measure(name, choice.key, group, names, numbers)
+        key = measure(asker, choice.key, group, names, numbers)
         key = -key if choice.fn == "argmax" else key
         if not math.isnan(key) and (best is None or key < best[0]):
             best = key, position

@@ -17,7 +17,7 @@ from reodsl.plan.places import words
 from reodsl.plan.render import PlanRequest, ago, item_json, place, save_plan, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price.show import refusals
-from reodsl.run import prices_of, worded_at_hand
+from reodsl.run import find_worded, prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
 from reodsl.watch.draw import named_numbers
@@ -70,7 +70,7 @@ def plan_command(
     place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
-    prices, worded = prices_of(ready), worded_at_hand(ready, plan)
+    prices, worded = prices_of(ready), find_worded(ready, plan)
     if as_json:
         print_json(to_json(plan, prices, worded))
     elif markdown:

@@ -215,7 +215,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         parts.append(main_table.buttons("main", material, table))
     lines = [tag("p", line) for line in _reading(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    asked = study_tables.worded(material)
+    asked = study_tables.tabulate_wordings(material)
     return [*parts, asked, standing.matrix(material.verdict), how, *_list_accepted(material)]
 
 

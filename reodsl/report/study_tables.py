@@ -277,7 +277,7 @@ def count_worded(material: Material) -> pl.DataFrame:
     return frame.group_by(keys).agg(pl.col(numbers).mean()).sort(keys).drop("place", "mode")
 
 
-def worded(material: Material) -> Markup | None:
+def tabulate_wordings(material: Material) -> Markup | None:
     """Return `count_worded` as HTML: a row for each arm and wording; None where no evaluation has several."""
     frame = count_worded(material)
     if not frame.height:

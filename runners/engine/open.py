@@ -60,7 +60,7 @@ def open_reader(
     With `beside` both take turns, and the first one has to rest. Raises as `open_engine`.
     """
     beside_it = cast("SGLangEngine", first)
-    return _sglang(folder, load_config(folder), resources, longest, aside, beside, "auto", 1.0, beside_it)
+    return _sglang(folder, load_config(folder), resources, longest, aside, beside, first=beside_it)
 
 
 def _sglang(
@@ -70,8 +70,8 @@ def _sglang(
     longest: int | None,
     aside: Path | None,
     beside: float | None,
-    caches: str,
-    share: float,
+    caches: str = "auto",
+    share: float = 1.0,
     first: SGLangEngine | None = None,
 ) -> SGLangEngine:
     import tempfile

@@ -194,14 +194,13 @@ def cut_needs_verdict(reward: str) -> Problem:
     )
 
 
-def given_missing(reward: str, field: str, available: Sequence[str]) -> Problem:
-    """Return the error of a number of the question that the data does not give, to a reward or to `wording 2`."""
-    asks = reward if " " in reward else f"the reward `{reward}`"
+def given_missing(asker: str, field: str, available: Sequence[str]) -> Problem:
+    """Return the error of a number of the question that the data does not give to its asker, as "the reward `paid`"."""
     there = ", ".join(f"`{name}`" for name in available) or "none"
     return problem(
         "E0922",
-        f"{asks} uses the given number `{field}`, which the questions do not have",
-        where=reward if " " in reward else f"reward {reward}",
+        f"{asker} uses the given number `{field}`, which the questions do not have",
+        where=asker.removeprefix("the ").replace("`", ""),
         notes=[f"given numbers of the questions: {there}"],
         help="add the number to the questions' `meta`, or use one that is there",
     )

@@ -45,7 +45,7 @@ class _Scope:
     `at` says which split a variable over `splits` is at.
     """
 
-    reward: str
+    asker: str
     group: ResponseGroup
     responses: Mapping[str, RewardedResponse]
     numbers: Mapping[str, float]
@@ -60,22 +60,23 @@ def interpret(reward: Reward, group: ResponseGroup, index: int, places: Sequence
     There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts.
     """
     tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
-    scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, tracks, places, 0)
+    asker = f"the reward `{reward.name}`"
+    scope = _Scope(asker, group, {"y": group.rollouts[index]}, tracks, places, 0)
     for let in reward.lets:
         value = _value(let.value, scope)
-        scope = _Scope(reward.name, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
+        scope = _Scope(asker, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
     if reward.dense is None:
         return [_value(value, scope) for value in reward.values]
     rewards = []
     for split, place in enumerate(places):
         numbers = {**scope.numbers, reward.dense.var: float(place)}
-        at_split = _Scope(reward.name, group, scope.responses, numbers, places, split)
+        at_split = _Scope(asker, group, scope.responses, numbers, places, split)
         rewards.append(_value(reward.dense.value, at_split))
     return rewards
 
 
 def measure(
-    name: str,
+    asker: str,
     node: Expression,
     group: ResponseGroup,
     responses: Mapping[str, RewardedResponse],
@@ -84,9 +85,10 @@ def measure(
 ) -> float:
     """Return the value of an expression over a question's group, where names mean these responses and numbers.
 
-    `places` are the splits of the response that is measured.
+    `places` are the splits of the response that is measured. `asker` is whose expression it is, for messages: "the reward
+    `paid`".
     """
-    return _value(node, _Scope(name, group, responses, numbers, places, 0))
+    return _value(node, _Scope(asker, group, responses, numbers, places, 0))
 
 
 def _value(node: Expression, scope: _Scope) -> float:
@@ -108,12 +110,12 @@ def _value(node: Expression, scope: _Scope) -> float:
         case Given():
             given = scope.responses[node.of].given
             if node.field not in given:
-                raise given_missing(scope.reward, node.field, sorted(given))
+                raise given_missing(scope.asker, node.field, sorted(given))
             return float(given[node.field])
         case Own():
             given = scope.responses[node.of].given
             if node.function not in given:
-                raise given_missing(scope.reward, node.function, sorted(given))
+                raise given_missing(scope.asker, node.function, sorted(given))
             return float(given[node.function])
         case Weight():
             return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
@@ -153,7 +155,7 @@ def _told_of_tokens(node: TokenRun, scope: _Scope) -> float:
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)
     if key not in response.tokens:
-        raise given_missing(scope.reward, expression_text(key), sorted(response.given))
+        raise given_missing(scope.asker, expression_text(key), sorted(response.given))
     return math.nan if cut is None else response.tokens[key][min(cut, response.length)]
 
 

@@ -39,6 +39,7 @@ def track_values(
     before.
     """
     values: dict[str, float] = {}
+    asker = f"the reward `{reward.name}`"
     for track in reward.tracks:
         if track.name in known:
             values[track.name] = known[track.name]
@@ -47,7 +48,7 @@ def track_values(
 
         numbers[STEP] = float(step)
         if track.start is not None:
-            start = measure(reward.name, track.start, ResponseGroup("", ()), {}, numbers)
+            start = measure(asker, track.start, ResponseGroup("", ()), {}, numbers)
             if step == 0:
                 values[track.name] = start
                 continue
@@ -56,11 +57,9 @@ def track_values(
         def put(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
             if not isinstance(node, History):
                 return None
-            return Constant(value=_measured(node, recent, monitor, numbers, reward.name))
+            return Constant(value=_measured(node, recent, monitor, numbers, asker))
 
-        values[track.name] = measure(
-            reward.name, rewrite(track.value, put), ResponseGroup("", ()), {}, numbers
-        )
+        values[track.name] = measure(asker, rewrite(track.value, put), ResponseGroup("", ()), {}, numbers)
     return values
 
 
@@ -85,7 +84,7 @@ def _measured(
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
     numbers: Mapping[str, float],
-    reward: str,
+    asker: str,
 ) -> float:
     """Return one statistic over the responses that meet its condition; what it is of nothing otherwise."""
     nobody = ResponseGroup("", ())
@@ -111,7 +110,7 @@ def _measured(
     values = np.concatenate(collected) if collected else np.zeros(0)
     if not len(values):
         if node.empty is not None:
-            return measure(reward, node.empty, nobody, {}, numbers)
+            return measure(asker, node.empty, nobody, {}, numbers)
         return 0.0 if node.fn in ("sum", "count") else math.nan
-    at = measure(reward, node.at, nobody, {}, numbers) if node.at is not None else math.nan
+    at = measure(asker, node.at, nobody, {}, numbers) if node.at is not None else math.nan
     return summarise(node.fn, values, at)

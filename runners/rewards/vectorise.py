@@ -276,7 +276,7 @@ class _Evaluator:
         response = scope.responses[name]
         tables = self.inputs.given if response.over == "group" else {}
         if field not in tables:
-            raise given_missing(self.reward.name, field, sorted(tables))
+            raise given_missing(f"the reward `{self.reward.name}`", field, sorted(tables))
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
@@ -321,7 +321,9 @@ class _Evaluator:
         """Return what was found of the tokens of responses, up to a cut or their ends."""
         response, key = scope.responses[node.of], node.of_any
         if response.over != "group" or key not in self.inputs.tokens:
-            raise given_missing(self.reward.name, expression_text(key), sorted(self.inputs.given))
+            raise given_missing(
+                f"the reward `{self.reward.name}`", expression_text(key), sorted(self.inputs.given)
+            )
         length = self.measured(node.of, scope, "length")
         cut = length if node.cut is None else np.maximum(np.floor(self.value(node.cut, scope)), 0)
         every = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)

@@ -80,19 +80,19 @@ class Phases:
 def draw_cut(
     engine: Engine,
     requests: Sequence[Request],
-    whole: Sequence[Generation],
     sampling: TokenSampling,
     phases: Phases,
     shares: Sequence[float],
     group: int,
 ) -> list[Generation]:
-    """Return a response to each request, of which `group` are to a question: the `whole` ones, and those cut at each share.
+    """Return a response to each request, of which `group` are to a question: whole ones, and each of them cut at each share.
 
     Source: Han et al. 2025, Your Models Have Thought Enough (arXiv 2509.23392). All whole ones of a question are cut at the
     first share, then at the next. A cut is after a token at least, and the ending is read there in any case. What comes
     next has the solution's tokens, as far as a response may have any.
     """
     count = group // (1 + len(shares))
+    whole = engine.generate([each for at, each in enumerate(requests) if at % group < count], sampling)
     responses: list[Generation] = []
     for start in range(0, len(whole), count):
         first = whole[start : start + count]

@@ -266,9 +266,10 @@ def _measured(reward: Reward, group: ResponseGroup, index: int, places: Sequence
     """Return the values of a reward's lets for one response, then those of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
+    asker = f"the reward `{reward.name}`"
     for let in reward.lets:
-        values.append(measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers, places))
+        values.append(measure(asker, let.value, group, {"y": group.rollouts[index]}, numbers, places))
         numbers[let.name] = values[-1]
     of = {"y": group.rollouts[index]}
-    values += [measure(reward.name, each.value, group, of, numbers, places) for each in reward.metrics]
+    values += [measure(asker, each.value, group, of, numbers, places) for each in reward.metrics]
     return tuple(values)

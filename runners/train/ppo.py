@@ -52,11 +52,13 @@ def update(
     measured = require_agreement(apart, method.mismatch_limit, number)
     teacher = None
     if diverges and method.loss.compares_all:
-        if method.loss.top_k is None and reference is not None:
+        teacher = Teacher(method.loss)
+        if reference is not None and method.loss.top_k is not None:
+            rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
+            likely = reference.likeliest(batch.asked_rows(), method.loss.top_k, rows, temperature)
+            batch = replace(batch, likeliest=likely[0], likelihoods=likely[1])
+        elif reference is not None:
             teacher = Teacher(method.loss, reference, reference.head())
-        else:
-            teacher = Teacher(method.loss)
-            batch = _find_likeliest(batch, method.loss.top_k, learner, reference, temperature)
     elif diverges:
         if reference is not None:
             batch = replace(batch, reference=reference.score(batch.asked_rows(), temperature))
@@ -98,17 +100,6 @@ def update(
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
-
-
-def _find_likeliest(
-    batch: TrainBatch, count: int | None, learner: Learner, reference: Learner | None, temperature: float
-) -> TrainBatch:
-    """Return the batch with the likeliest tokens of the frozen model, whose `reference` reads it if none has."""
-    if reference is None or count is None:
-        return batch
-    rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
-    likely = reference.likeliest(batch.asked_rows(), count, rows, temperature)
-    return replace(batch, likeliest=likely[0], likelihoods=likely[1])
 
 
 def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:

@@ -151,7 +151,10 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], dra
         sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, (), forced))])
 
     if sampler.cut_at:
-        return grade_step(sampler, asked, _generate_cut(sampler, requests), (began, now()), (), group)
+        made, size = sampler.generator, sampler.rollouts
+        assert made.phases is not None
+        responses = draw_cut(made.engine, requests, made.sampling, made.phases, sampler.cut_at, size)
+        return grade_step(sampler, asked, responses, (began, now()), (), group)
     responses, turns = sampler.generator.generate(
         requests,
         [sampler.talk] * len(asked),
@@ -160,18 +163,6 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], dra
         ended,
     )
     return grade_step(sampler, asked, responses, (began, now()), turns, group)
-
-
-def _generate_cut(sampler: RolloutSampler, requests: Sequence[Request]) -> list[Generation]:
-    """Return whole responses and what cut ones of them go on to, question by question."""
-    generator, group = sampler.generator, sampler.rollouts
-    assert generator.phases is not None
-    count = group // (1 + len(sampler.cut_at))
-    first = [request for at, request in enumerate(requests) if at % group < count]
-    whole = generator.engine.generate(first, generator.sampling)
-    return draw_cut(
-        generator.engine, requests, whole, generator.sampling, generator.phases, sampler.cut_at, group
-    )
 
 
 def grade_step(

@@ -74,6 +74,7 @@ class ServedTeacher:
         return replace(batch, likeliest=found.likeliest, likelihoods=found.likelihoods)
 
     def _read(self, batch: TrainBatch, count: int) -> TrainBatch:
+        """Return the rows that were read, with `reference` and, for a `count` above 0, the likeliest tokens and theirs."""
         asked = batch.asked_rows()
         tokens, at = asked.tokens.tolist(), asked.at.numpy()
         ends, offsets = [0, *asked.trained.cumsum(0).tolist()], asked.offsets.tolist()

@@ -262,6 +262,14 @@ def test_every_right_response_is_a_trace(tmp_path: Path, pools: tuple[Path, Path
     assert facts == {"questions": 3, "picked": 4, "lost": 1, "lost_by_pick": [1]}
 
 
+def test_a_number_that_questions_lack_is_asked_for_by_a_selection() -> None:
+    level = Infix(fn=">", left=Given(of="z", field="level"), right=Constant(value=3))
+    rule = Selection(name="hard", picks=(Pick(trace=Choice(fn="each", var="z", key=RIGHT, where=level)),))
+    with pytest.raises(Problem, match=r"^the selection `hard` uses the given number `level`") as caught:
+        choose(rule, group((3, True)))
+    assert caught.value.diagnostics[0].where == "selection hard"
+
+
 def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:
     def mode(number: int) -> Choice:
         same = Infix(fn="==", left=Given(of="z", field="mode"), right=Constant(value=number))
