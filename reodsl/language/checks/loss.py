@@ -244,7 +244,10 @@ def check_served_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "whole distributions are compared, of which servers tell the likeliest tokens",
             "tells some tokens",
             *stage["loss.estimator"].setting_labels("compares all tokens"),
-            help=f"write `estimator = {stage['loss.estimator'].word}, top_k = 64`, or `teacher_on = trainers`",
+            help=(
+                f"write `loss {{ estimator = {stage['loss.estimator'].word}, top_k = 64 }}`, "
+                "or `teacher_on = trainers`"
+            ),
         )
     heat = stage["rollout.temperature"]
     if heat.number != 1:

@@ -260,6 +260,6 @@ if __name__ == "__main__":
     require_meeting()
     tell_plain_logprobs()
     answer_at_cuts()
-    # The key comes in the environment, since command lines can be read by everyone on a machine.
-    sys.argv = ["sglang.launch_server", *sys.argv[1:], "--api-key", os.environ.pop("REODSL_SGLANG_KEY")]
+    # The key comes in the environment, since command lines can be read by everyone on a machine. It may begin with a dash.
+    sys.argv = ["sglang.launch_server", *sys.argv[1:], f"--api-key={os.environ.pop('REODSL_SGLANG_KEY')}"]
     runpy.run_module("sglang.launch_server", run_name="__main__")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +52,11 @@ def folder(served_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def engine(python: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangEngine]:
-    """The engine as training opens it, on one server for the whole session."""
+    """The engine as training opens it, on one server for the whole session, with a key such as one in 64 is."""
     aside = tmp_path_factory.mktemp("sglang")
-    made = open_engine(folder, Resources(engine="sglang"), LONGEST, aside, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_urlsafe", lambda length: "-" + "k" * length)
+        made = open_engine(folder, Resources(engine="sglang"), LONGEST, aside, 0.0)
     assert isinstance(made, SGLangEngine)
     yield made
     made.close()
