@@ -158,11 +158,9 @@ def check_own(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
                 )
         for limit in (stage[f"{block}.own.{each}"] for each in UNMET[block]):
             if limit.given:
-                words = f"`{limit.path.rpartition('.')[2]}` bounds what a {block} is not given"
-                if block == "loss":
-                    words = (
-                        f"`{limit.path.rpartition('.')[2]}` bounds a process of its own, and a loss has none"
-                    )
+                alone = "a process of its own, and a loss has none"
+                given = alone if block == "loss" else f"what a {block} is not given"
+                words = f"`{limit.path.rpartition('.')[2]}` bounds {given}"
                 yield limit.error("E0521", words, "has no effect", help="take it out")
         if block == "advantage" and stage.reward is not None and stage.reward.parts:
             words = "the parts of a reward are normalised each by itself, and a function of advantages reads their sum"
@@ -238,16 +236,14 @@ def check_served_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
     if not stage.record.data("kl"):
         return
-    if stage["loss.estimator"].word in WHOLE and not stage["loss.top_k"].given:
+    estimator = stage["loss.estimator"]
+    if estimator.word in WHOLE and not stage["loss.top_k"].given:
         yield place.error(
             "E0539",
             "whole distributions are compared, of which servers tell the likeliest tokens",
             "tells some tokens",
-            *stage["loss.estimator"].setting_labels("compares all tokens"),
-            help=(
-                f"write `loss {{ estimator = {stage['loss.estimator'].word}, top_k = 64 }}`, "
-                "or `teacher_on = trainers`"
-            ),
+            *estimator.setting_labels("compares all tokens"),
+            help=f"write `loss {{ estimator = {estimator.word}, top_k = 64 }}`, or `teacher_on = trainers`",
         )
     heat = stage["rollout.temperature"]
     if heat.number != 1:
@@ -268,14 +264,13 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
     if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
         return
     message, text = (
-        "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
-        "has no effect",
-    )
-    if mode.word == "shares":
-        message, text = (
-            "`mode_tokens = shares` compares modes, each opened by a wording's own `prefix`",
-            "has no modes",
+        ("`mode_tokens = shares` compares modes, each opened by a wording's own `prefix`", "has no modes")
+        if mode.word == "shares"
+        else (
+            "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
+            "has no effect",
         )
+    )
     helps = "write `rollout { wordings = [THINK, NO_THINK] }`, of wordings with a `prefix`, or take it out"
     yield mode.error("E0521", message, text, help=helps)
 
