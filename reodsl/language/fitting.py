@@ -262,8 +262,14 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         helps = example
         if data.number < 0 and type_.holds(-data.number):
             helps = f"write `{format_quantity(Quantity(-data.number, want))}`"
-        # A type with an example of its own, such as a learning rate, is not a share.
-        elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
+        # A type with an example of its own, such as a learning rate, is not a share. `150%` is one, and no other.
+        elif (
+            example is None
+            and type_.high == 1
+            and not type_.whole
+            and type_.holds(data.number / 100)
+            and (value.literal is not None and value.literal.suffix != "%")
+        ):
             helps = f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant"
         words = type_.range_words()
         message, otherwise = f"{{what}} must be {words}", f"write a number {words}"

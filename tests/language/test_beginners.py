@@ -80,6 +80,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ),
         ("decay_from = 50%", "decay_from = 50", "E0303", "50", "write `50%`, if a share is meant"),
         ("decay_from = 50%", "decay_from = 500", "E0303", "500", None),
+        ("decay_from = 50%", "decay_from = 150%", "E0303", "150%", None),
         # What a recipe has in place of a wrong setting is not checked as if it were meant.
         (
             "max_tokens = 128 tokens",
