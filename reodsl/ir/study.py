@@ -90,7 +90,7 @@ class Suite(IR):
     )
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
-        "how to ask, by the question: each in the first whose `when` holds, and the last has none",
+        "how to ask, by the question: each in the first that is for it by `when` and `share`, and the last has neither",
         "wordings = [brief, full]",
         default=(),
         later=True,

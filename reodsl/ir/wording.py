@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from reodsl.ir.base import IR
 from reodsl.ir.expression import Aggregate, Expression, walk
 from reodsl.ir.model import Prompt
-from reodsl.ir.setting import TOKENS, Between, Condition, Either, Many, Text, kind, placed, setting
+from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, placed, setting
 
 
 @kind("wording", parents=("wording",))
@@ -37,6 +37,14 @@ class Wording(IR):
         default=None,
         later=True,
     )
+    share: float = setting(
+        UTILISED,
+        "of the questions that it is for, the share that is asked in it, drawn once for each by the seed and its id; the"
+        " rest goes on to the next wording",
+        "share = 50%",
+        default=1.0,
+        later=True,
+    )
     budgets: tuple[int, ...] = placed("budget", default=())
     low: int | None = placed("budget", default=None)
     high: int | None = placed("budget", default=None)
@@ -45,6 +53,11 @@ class Wording(IR):
     def draws(self) -> bool:
         """Return whether each question is given a budget."""
         return bool(self.budgets) or self.low is not None
+
+    @property
+    def selective(self) -> bool:
+        """Return whether it is for some questions alone."""
+        return self.when is not None or self.share < 1
 
     @property
     def reads_reference(self) -> bool:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from reodsl.diagnostics import listed
 from reodsl.ir.data import Data
+from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo
-from reodsl.ir.wording import Wording, name_wordings
+from reodsl.ir.wording import name_wordings
 from reodsl.plan.verdict import Item, Plan
 
-Count = Callable[[Sequence[Wording], Data | Path, Path | None, int, Path], Sequence[int] | None]
-"""A count of the questions of each wording, of data on this machine or an artifact of them, by an artifact of so many
-samples of a reference; paths start at the last argument. It is None where the data are elsewhere."""
+Count = Callable[[Ppo | Suite, int, Data | Path, Path | None, Path], Sequence[int] | None]
+"""A count of the questions of each wording of a method or a suite in a task with this seed, of data on this machine or an
+artifact of them, by an artifact of samples of a reference; paths start at the last argument. It is None where the data are
+elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def list_worded(
         suite = arms[task.arm].suite if task.kind == "evaluate" and task.arm in arms else None
         method = methods.get((task.arm or "", task.payload["index"])) if task.kind == "train" else None
         asking = suite or (method if isinstance(method, Ppo) else None)
-        if asking is None or not any(each.when for each in asking.wordings):
+        if asking is None or not any(each.selective for each in asking.wordings):
             continue
         measured = any(each.reads_reference for each in asking.wordings)
         for role, data in task.inputs.items():
@@ -78,6 +80,6 @@ def list_worded(
             if count is not None and (place is not None or not measured):
                 table = stored(items[data]) or Data.model_validate(items[data].task.payload["data"])
                 reference = place if measured else None
-                counts = count(asking.wordings, table, reference, asking.reference_samples, folder)
+                counts = count(asking, task.payload["seed"], table, reference, folder)
             found[WordedQuestions(data, name_wordings(asking.wordings), tuple(counts or ()), by)] = None
     return tuple(found)

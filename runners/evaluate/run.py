@@ -203,7 +203,7 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
         return questions
     folder = job.inputs.get(f"reference:{name}")
     references = {} if folder is None else read_references(folder, suite.reference_samples)
-    return place_wordings(questions, suite.wordings, references)
+    return place_wordings(questions, suite.wordings, references, int(job.task.payload["seed"]))
 
 
 def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from reodsl.diagnostics import Diagnostic, Label, Problem, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.data import Data, File, HubData
-from reodsl.ir.wording import Wording
+from reodsl.ir.study import Suite
+from reodsl.ir.training import Ppo
 from reodsl.plan.places import Places, line_of, lines_of
 
 
@@ -46,7 +47,7 @@ def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
 
 
 def count_wordings(
-    wordings: Sequence[Wording], data: Data | Path, reference: Path | None, samples: int, folder: Path
+    asking: Ppo | Suite, seed: int, data: Data | Path, reference: Path | None, folder: Path
 ) -> list[int] | None:
     """Return how many questions are asked in each wording: of an artifact, or of files here, whose paths start at `folder`.
 
@@ -64,12 +65,13 @@ def count_wordings(
         if isinstance(data, Data) and count_questions(data, folder) is None:
             return None
         table = load_data(data, folder) if isinstance(data, Data) else read_table(data)
-        known = {} if reference is None else read_references(reference, samples)
+        known = {} if reference is None else read_references(reference, asking.reference_samples)
     except (Problem, OSError, PolarsError):
         return None
     questions = [each for each in questions_of(table) if reference is None or each.id in known]
-    modes = [int(each.given["mode"]) for each in place_wordings(questions, wordings, known)]
-    return [modes.count(place) for place in range(len(wordings))]
+    placed = place_wordings(questions, asking.wordings, known, seed)
+    modes = [int(each.given["mode"]) for each in placed]
+    return [modes.count(place) for place in range(len(asking.wordings))]
 
 
 def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:

@@ -135,14 +135,15 @@ def read_references(folder: Path, count: int) -> dict[str, Reference]:
 
 
 def choose_wording(
-    wordings: Sequence[Wording], references: Mapping[str, Reference], question: AskedQuestion
+    wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: AskedQuestion
 ) -> int | None:
-    """Return the place of the first wording whose `when` holds for a question; None where no wording has one.
+    """Return the place of the first wording that is for a question; None where each is for all.
 
-    `references` are the starting model's samples of each question. Raises what a reward does that reads a number which the
-    question lacks.
+    Of the questions for which a `when` holds, `share` are asked in its wording: a draw of the task's `seed`, the question's
+    id and the place alone. `references` are the starting model's samples of each question. Raises what a reward does that
+    reads a number which the question lacks.
     """
-    if all(wording.when is None for wording in wordings):
+    if not any(wording.selective for wording in wordings):
         return None
     reference = references.get(question.id)
     pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
@@ -152,19 +153,23 @@ def choose_wording(
     asked = {"y": RewardedResponse(0, False, given=question.given)}
     for place, each in enumerate(wordings):
         name = f"wording `{each.name}`" if each.name else f"wording {place + 1}"
-        if each.when is None or measure(name, each.when, group, asked, {}):
+        holds = each.when is None or measure(name, each.when, group, asked, {})
+        if holds and purpose(seed, f"share\0{question.id}", place) < each.share * 2**64:
             return place
     return None
 
 
 def place_wordings(
-    questions: Sequence[AskedQuestion], wordings: Sequence[Wording], references: Mapping[str, Reference]
+    questions: Sequence[AskedQuestion],
+    wordings: Sequence[Wording],
+    references: Mapping[str, Reference],
+    seed: int,
 ) -> list[AskedQuestion]:
     """Return questions with their numbers, of which `mode` is the place of the wording that each is asked in."""
     placed = []
     for each in questions:
         question = replace(each, given=read_numbers(each.meta))
-        mode = choose_wording(wordings, references, question) or 0
+        mode = choose_wording(wordings, references, seed, question) or 0
         placed.append(replace(question, given={**question.given, "mode": float(mode)}))
     return placed
 

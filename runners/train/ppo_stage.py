@@ -102,17 +102,17 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         "left_out_too_long": too_long,
         "left_out_without_budget": asked - len(questions),
         **repeated_rows(job.inputs["data"]),
-        **_count_wordings(method, questions, references),
+        **_count_wordings(method, questions, references, int(job.task.payload["seed"])),
     }
     return StageQuestions(questions, places, own_places, references, facts)
 
 
 def _count_wordings(
-    method: Ppo, questions: Sequence[AskedQuestion], references: Mapping[str, Reference]
+    method: Ppo, questions: Sequence[AskedQuestion], references: Mapping[str, Reference], seed: int
 ) -> dict[str, int]:
     """Return how many questions are asked in each wording, where a property of the question decides."""
     known = [each for each in questions if not references or each.id in references]
-    places = [choose_wording(method.wordings, references, each) for each in known]
+    places = [choose_wording(method.wordings, references, seed, each) for each in known]
     counts = Counter(place for place in places if place is not None)
     return {f"asked_mode_{place}": counts[place] for place in range(len(method.wordings)) if counts}
 
@@ -453,7 +453,7 @@ class PpoStage(StageRunner):
                 context.model,
                 tokenizer,
                 context.seed,
-                partial(choose_wording, method.wordings, self.pool.references),
+                partial(choose_wording, method.wordings, self.pool.references, int(job.task.payload["seed"])),
             ),
             functions=functions,
             talk=talk,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.store.store import Store
+from tests.architecture import ARCHITECTURE
 from tests.called import call
 
 SPEC = '''"""Two steps of RL on a model of a few thousand parameters."""
@@ -36,17 +37,7 @@ suite quick {
 }
 
 model mite {
-  source = architecture(
-    family: qwen3,
-    hidden: 16,
-    layers: 1,
-    heads: 2,
-    kv_heads: 1,
-    head_dim: 8,
-    intermediate: 16,
-    tie_embeddings: true,
-    tokenizer: chain_words,
-  )
+  source = ARCHITECTURE
   context = 64 tokens
   think   { open = "<think>", close = "</think>" }
 }
@@ -64,9 +55,8 @@ experiment tiny = ppo {
   optim       { lr = 1e-3 }
   eval        = quick
 }
-'''
-_ARCHITECTURE = SPEC[SPEC.index("  source = architecture(") : SPEC.index("  context = 64 tokens")]
-FROM_FOLDER = SPEC.replace(_ARCHITECTURE, '  source = folder("weights")\n')
+'''.replace("ARCHITECTURE", ARCHITECTURE)
+FROM_FOLDER = SPEC.replace(ARCHITECTURE, 'folder("weights")')
 """The same on a checkpoint."""
 
 

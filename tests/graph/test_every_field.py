@@ -128,7 +128,11 @@ BUT = {
     # A suite and a pool ask every question alike, without a budget in it; checks hold that.
     **{f"{part} Wording.{name}": "" for part in ("suite", "pool") for name in ("budgets", "low", "high")},
     # Which questions a wording is for, a stage asks alone.
-    **{f"{part} {field}": "" for part in ("suite", "pool") for field in ("Wording.when", "Constant.value")},
+    **{
+        f"{part} {field}": ""
+        for part in ("suite", "pool")
+        for field in ("Wording.when", "Wording.share", "Constant.value")
+    },
     "suite Suite.reg_to": "",  # the score has its own
 }
 ELSEWHERE = {"study Arm.name", "frontier Frontier.name", "study Experiment.stages"}

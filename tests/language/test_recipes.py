@@ -256,6 +256,15 @@ wording easy = short { when = mean(len(z) for z in ref) < 1K tokens }
 wording hard = short { when = mean(correct(z) for z in ref) < 50% and x.level > 3 }
 wording same = long  { when = mean(len(z) for z in ref) < 1K tokens }
 """
+SHARES = {
+    "part": "when = mean(len(z) for z in ref) < 1K tokens, share = 50%",
+    "whole": "when = mean(len(z) for z in ref) < 1K tokens, share = 100%",
+    "some": "share = 50%",
+    "all": "share = 100%",
+    "none": "share = 0%",
+    "more": "share = 150%",
+}
+"""Wordings for a share, by name."""
 
 
 @pytest.mark.parametrize(
@@ -266,6 +275,17 @@ wording same = long  { when = mean(len(z) for z in ref) < 1K tokens }
         ("easy, hard", "reference_samples = 4", ["E0511"]),
         ("long, easy, short", "reference_samples = 4", ["E0511"]),
         ("easy, same, long", "reference_samples = 4", ["E0511"]),
+        ("part, easy, long", "reference_samples = 4", []),
+        ("whole, part, long", "reference_samples = 4", ["E0511"]),
+        ("some, part, long", "reference_samples = 4\n batch { rollouts = 15 }", []),
+        ("some, long", "batch { rollouts = 15 }", []),
+        ("some", "", ["E0511"]),
+        ("some, part", "reference_samples = 4", ["E0511"]),
+        ("turn some, long", "", ["E0511"]),
+        ("all, long", "", []),
+        ("all, some, long", "", ["E0511"]),
+        ("none, long", "", ["E0303"]),
+        ("more, long", "", ["E0303"]),
         ("easy, long", "", ["E0505"]),
         ("turn easy, long", "reference_samples = 4", ["E0511"]),
     ],
@@ -277,7 +297,8 @@ def test_wordings_by_a_property_of_the_question(
         ("wordings_per = question, ", wordings[5:]) if wordings.startswith("turn ") else ("", wordings)
     )
     lines = (f"rollout {{ {turns}wordings = [{wordings}] }}", *more.splitlines())
-    assert codes(changed(*lines, above=WORDED + CHOSEN), target="other") == found
+    shares = "".join(f"wording {name} = short {{ {SHARES[name]} }}\n" for name in SHARES if name in wordings)
+    assert codes(changed(*lines, above=WORDED + CHOSEN + shares), target="other") == found
 
 
 @pytest.mark.parametrize(
@@ -320,6 +341,10 @@ def test_what_no_question_is_known_by_before_it_is_asked(
         ("math_reg { wordings = [known, exact] }", ["E0512"]),
         ("math_reg { wordings = [long] }", ["E0511"]),
         ("math_reg { wordings = [known] }", ["E0511"]),
+        ("math_reg { wordings = [some, long] }", []),
+        ("math_reg { wordings = [some, right, long] }", ["E0505"]),
+        ("math_reg { wordings = [long, some] }", ["E0511", "E0511"]),
+        ("math_reg { wording = some }", ["E0512"]),
         ("math_reg { wordings = [long, known, short] }", ["E0511"]),
         ("math_reg { benchmarks = [easy_chains], wordings = [known, long] }", ["E0511"]),
     ],
@@ -330,6 +355,7 @@ def test_wordings_of_a_suite_by_numbers_of_the_question(
     above = f"""{WORDED}
 from std.miniature import easy as easy_chains
 wording known = short {{ when = x.level > 3 }}
+wording some  = short {{ share = 20% }}
 wording right = short {{ when = x.level > 4 and mean(correct(z) for z in ref) < 50% }}
 wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 tokens }}
 """

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.architecture import ARCHITECTURE
 from tests.called import call
 
 SPEC = """
@@ -20,33 +21,24 @@ benchmark own   { data = levelled }
 benchmark other { data = drawn }
 
 model mite {
-  source = architecture(
-    family: qwen3,
-    hidden: 16,
-    layers: 1,
-    heads: 2,
-    kv_heads: 1,
-    head_dim: 8,
-    intermediate: 16,
-    tie_embeddings: true,
-    tokenizer: chain_words,
-  )
+  source = ARCHITECTURE
   context = 96 tokens
 }
 
 wording hard { question = "{question}", when = x.level > 3 }
 wording long { question = "{question}", when = mean(len(z) for z in ref) > 12 tokens }
+wording some { question = "{question}", share = 40% }
 wording rest { question = "{question}" }
 
 suite short      = chain_suite { samples = 1, max_tokens = 16 tokens, grid = [0 tokens, 16 tokens], reg_to = 16 tokens }
-suite by_level   = short { benchmarks = [own], wordings = [hard, rest] }
+suite by_level   = short { benchmarks = [own], wordings = [hard, some, rest] }
 suite by_length  = short { benchmarks = [other], wordings = [long, rest], reference = mite, reference_samples = 2 }
 
 study small {
   arm one = mite { eval = by_level }
   arm two = mite { eval = by_length }
 }
-"""
+""".replace("ARCHITECTURE", ARCHITECTURE)
 LEVELS = (1, 5, 4, 2, 9)
 
 
@@ -73,18 +65,18 @@ def test_a_plan_counts_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
 
     call("plan", "small.reo")
     text = capsys.readouterr().out
-    assert "questions of levelled.data are asked 3 in hard, 2 in rest, by levelled.data" in text
+    assert "questions of levelled.data are asked 3 in hard, 1 in some, 1 in rest, by levelled.data" in text
     assert (
         "questions of drawn.data are asked in long, rest: how many in each is known after by_length.reference.drawn.s1"
         in text
     )
-    assert [each["questions"] for each in worded()] == [[3, 2], []]
+    assert [each["questions"] for each in worded()] == [[3, 1, 1], []]
     assert call("run", "small.reo", "--local") == 0
     capsys.readouterr()
     # As many as the evaluations asked so.
     tables = (pl.read_parquet(path) for path in Path(".reodsl").rglob("samples.parquet"))
     modes = {table["benchmark"][0]: table["mode"].to_list() for table in tables if "mode" in table.columns}
-    counted = [[modes[name].count(mode) for mode in (0, 1)] for name in ("own", "other")]
+    counted = [[modes[name].count(mode) for mode in range(ways)] for name, ways in (("own", 3), ("other", 2))]
     assert [each["questions"] for each in worded()] == counted
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,14 @@ from reodsl.ir.wording import Wording
 from reodsl.language import compile_file
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.rollout.questions import AskedQuestion, Reference, Wordings, choose_wording, longest_prefix
+from runners.rollout.questions import (
+    AskedQuestion,
+    Reference,
+    Wordings,
+    choose_wording,
+    longest_prefix,
+    place_wordings,
+)
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
@@ -106,12 +114,43 @@ def test_a_question_is_asked_in_the_first_wording_that_is_for_it(tmp_path, text,
         TOKENIZER,
         1,
         wordings,
-        choose=partial(choose_wording, wordings, {"one": Reference(**reference)}),
+        choose=partial(choose_wording, wordings, {"one": Reference(**reference)}, 1),
     )
     for step in range(5):
         asked = asking.ask(replace(QUESTION, given=given), step, 0, 4)
         assert {words(one.prompt) for one in asked} == {f"q ? {('go', 'now')[place]}"}
         assert {one.given["mode"] for one in asked} == {float(place)}
+
+
+def test_a_wording_has_its_share_of_the_questions_that_it_is_for(tmp_path):
+    """A question's draw is its own, whatever stands beside it: half of the hard ones, half of what is left, and the rest."""
+    hard = chosen_by(tmp_path, "x.level > 2")
+    wordings = (Wording(when=hard, share=0.5), Wording(share=0.25), Wording())
+    questions = [AskedQuestion(f"q{n}", "q ?", "7", json.dumps({"level": n % 5})) for n in range(5000)]
+
+    def place(asked, seed=1):
+        return {q.id: int(q.given["mode"]) for q in place_wordings(asked, wordings, {}, seed)}
+
+    places = place(questions)
+    expected = {True: (0.5, 0.125, 0.375), False: (0.0, 0.25, 0.75)}
+    for is_hard, shares in expected.items():
+        mine = [places[f"q{n}"] for n in range(5000) if (n % 5 > 2) == is_hard]
+        for mode, share in enumerate(shares):
+            bound = 4 * math.sqrt(share * (1 - share) / len(mine))
+            assert abs(mine.count(mode) / len(mine) - share) <= bound
+    assert place(questions[::-2]).items() < places.items()
+    other = place(questions, seed=2)
+    # Two draws agree where both are in the same wording by chance.
+    both = (0.25 + 0.125**2 + 0.375**2) * 0.4 + (0.0625 + 0.5625) * 0.6
+    assert abs(sum(other[name] == mode for name, mode in places.items()) / 5000 - both) < 0.03
+
+
+def test_a_question_is_asked_in_the_same_share_at_every_step():
+    wordings = (Wording(question="{question} go", share=0.5), Wording(question="{question} now"))
+    for seed in range(9):
+        choose = partial(choose_wording, wordings, {}, seed)
+        asked = [each for step in range(9) for each in ask(*wordings, step=step, at=step, choose=choose)]
+        assert len({each.prompt for each in asked}) == 1
 
 
 def test_a_question_without_the_number_is_told(tmp_path):
@@ -120,7 +159,7 @@ def test_a_question_without_the_number_is_told(tmp_path):
         Wording(),
     )
     with pytest.raises(Problem, match=r"^wording `hard` uses the given number `level`"):
-        ask(*wordings, choose=partial(choose_wording, wordings, {}))
+        ask(*wordings, choose=partial(choose_wording, wordings, {}, 1))
 
 
 def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():

@@ -265,6 +265,11 @@ def list_wordings(record: Record | None) -> list[Record]:
     return list_records(record, "wordings")
 
 
+def is_selective(wording: Record) -> bool:
+    """Return whether a wording is for some questions alone: by its `when`, for its `share`, or both."""
+    return wording.get("when") is not None or wording.data("share") not in (None, 1)
+
+
 def finding_at(
     make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
 ) -> Diagnostic:

@@ -14,6 +14,7 @@ from reodsl.language.checks.cases import (
     View,
     find_model,
     finding_at,
+    is_selective,
     list_wordings,
     ppo_check,
     strip_names,
@@ -260,7 +261,7 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
     mode, prefixes = stage["loss.mode_tokens"], _prefixes(stage)
     unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
-    unlike = unlike and not any(each.sub("when") for each in list_wordings(stage.record.sub("rollout")))
+    unlike = unlike and not any(map(is_selective, list_wordings(stage.record.sub("rollout"))))
     if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
         return
     message, text = (

@@ -16,6 +16,7 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    is_selective,
     list_wordings,
     ppo_check,
     stage_check,
@@ -26,7 +27,9 @@ from reodsl.language.reward.names import INF, ResponseLimits
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
-WITHOUT = "declare its words without `when`, name these here, and `words { when = … }` for training"
+WITHOUT = (
+    "declare its words alone, name these here, and `words { when = … }` or `words { share = … }` for training"
+)
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
@@ -204,7 +207,7 @@ def _count_questions(data: Record) -> int | None:
 def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: wordings that rollouts do not share evenly."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
-    turns = stage["rollout.wordings_per"].word == "rollout" and not list_conditions(wordings)
+    turns = stage["rollout.wordings_per"].word == "rollout" and not any(map(is_selective, wordings))
     if wordings and turns and rollouts.number % len(wordings):
         yield rollouts.error(
             "E0511",
@@ -221,14 +224,14 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 
 @ppo_check
 def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0511: wordings by a property of the question, of which not exactly the last one is for all others."""
+    """Report E0511: wordings for some questions each, of which not exactly the last one is for all others."""
     wordings = list_wordings(stage.record.sub("rollout"))
-    if not list_conditions(wordings):
+    if not any(map(is_selective, wordings)):
         return
     yield from _never_asked(wordings, stage["rollout.wordings"])
     per = stage["rollout.wordings_per"]
     if per.given:
-        helps = "take it out: a question is asked in the first wording whose `when` holds"
+        helps = "take it out: a question is asked in the first wording that is for it"
         yield per.error(
             "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
         )
@@ -236,31 +239,36 @@ def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
     """Report E0511: questions that none of the wordings is for, or a wording that is for no question."""
-    conditions = [wording.sub("when") for wording in wordings]
-    if conditions[-1] is not None:
+    last = wordings[-1]
+    if is_selective(last):
+        setting = "when" if last.get("when") is not None else "share"
         yield named.error(
             "E0511",
-            "a question for which none of the wordings holds would not be asked",
-            "all have a `when`",
-            Label(conditions[-1].span, "holds for some"),
-            help="end the list in a wording without `when`, which is for all others",
+            "a question that none of the wordings is for would not be asked",
+            "all are for some",
+            View(last)[setting].label(f"has a `{setting}`"),
+            help="end the list in a wording without `when` and `share`, which is for all others",
         )
-    texts = [None if each is None else each.name for each in conditions]
-    for at, (wording, text) in enumerate(zip(wordings[:-1], texts, strict=False)):
-        if text is None or text in texts[:at]:
+    taken = set()
+    for wording in wordings[:-1]:
+        condition = wording.sub("when")
+        text = None if condition is None else condition.name
+        if not is_selective(wording) or text in taken:
             why = (
-                "has no `when`, and those behind it"
-                if text is None
-                else "has the `when` of one before it, and"
+                "has the `when` of one before it, and"
+                if text in taken
+                else "is for all questions, and those behind it"
             )
             yield named.error(
                 "E0511",
                 f"`{wording.name}` {why} would never be asked",
-                "the first that holds is asked",
+                "the first that is for a question is asked",
                 Label(wording.span, "declared here"),
                 help=f"give `{wording.name}` a `when` of its own, or put it last",
             )
             return
+        if wording.data("share") in (None, 1):
+            taken.add(text)
 
 
 @ppo_check
@@ -340,10 +348,13 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
     for each in wordings:
         yield from _budgeted(each, "a suite draws none")
-    if not conditions:
+    if not any(map(is_selective, wordings)):
         helps = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
         yield named.error(
-            "E0511", "a suite asks a question in one wording, and no `when` says in which", "", help=helps
+            "E0511",
+            "a suite asks a question in one wording, and no `when` or `share` says in which",
+            "",
+            help=helps,
         )
         return
     yield from _never_asked(wordings, named)
@@ -418,9 +429,10 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
 def _unlike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
     """Report E0512: a wording that asks questions unlike, by budgets or by a condition, where `why` it cannot."""
     yield from _budgeted(wording, why)
-    if wording.get("when") is not None:
+    if is_selective(wording):
         message = f"`{wording.name}` is for some questions alone, and {why}"
-        yield View(wording)["when"].error("E0512", message, help=helps)
+        setting = "when" if wording.get("when") is not None else "share"
+        yield View(wording)[setting].error("E0512", message, help=helps)
 
 
 def _budgeted(wording: Record, why: str) -> Iterator[Diagnostic]:

@@ -17,6 +17,7 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    is_selective,
     list_wordings,
     ppo_check,
     stage_check,
@@ -418,7 +419,7 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
             help=f"write `rollouts = {most}`, or another multiple of {parts}",
         )
     wordings = list_wordings(stage.record.sub("rollout"))
-    chosen = any(each.sub("when") is not None for each in wordings)
+    chosen = any(map(is_selective, wordings))
     turns = stage["rollout.wordings_per"].word == "rollout" and len(wordings) > 1 and not chosen
     for path, found in (("segment", stage["segment"].given), ("rollout.wordings", turns)):
         if found:
