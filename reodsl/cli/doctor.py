@@ -15,13 +15,12 @@ from reodsl.cli.output import print_json, print_text
 from reodsl.cli.specs import spec_files
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.diagnostics.render import to_json
-from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.language import compile_file
 from reodsl.machine import Measures, measure
 from reodsl.plan.registry import Machine, MachinePart, Registry, load_registry
 from reodsl.plan.verdict import Keys
-from reodsl.price import price, sizes_at_hand
+from reodsl.price import lower_placed, price, sizes_at_hand
 from reodsl.price.memory import process_bytes
 from reodsl.price.show import memory, refusals, size
 from reodsl.price.value import Prices, add_prices
@@ -245,7 +244,7 @@ def fit(
         return Fit(str(path), wrong)
     spec = compiled.spec
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
-    graph = lower(spec)
+    graph = lower_placed(spec)
     prices = price(graph, spec, None, sizes_at_hand(spec, folder))
     store = Store(store_dir or path.resolve().parent / ".reodsl")
     try:

@@ -71,12 +71,13 @@ class Cluster(IR):
         default="exact",
         later=True,
     )
-    sharding: Literal["cluster", "node"] = setting(
+    sharding: Literal["auto", "cluster", "node"] = setting(
         WORDS,
         "what a training's weights, gradients and moments are spread over: all GPUs that train, or those of each node,"
-        " which then has a copy and sends others nothing but a step's gradients",
+        " which then has a copy and sends others nothing but a step's gradients; `auto`: what costs less and has room, as"
+        " far as `network` is known, otherwise `cluster`",
         "sharding = node",
-        default="cluster",
+        default="auto",
         later=True,
     )
     hardware: Hardware | None = setting(

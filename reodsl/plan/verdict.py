@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.graph.lower import lower
 from reodsl.graph.task import VERSIONS, Graph, Task, identity, material, part_digest, reads
 from reodsl.ir import Spec, digest
 from reodsl.plan.places import CHOSEN, Difference, Places, compare_roles, explain, list_changed_inputs, words
+from reodsl.price import lower_placed
 from reodsl.store.external import MOST_READ, Fingerprints, absent, is_unread, resolve_sources
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
@@ -256,7 +256,7 @@ def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
     beside = path.resolve().parent
     place = Store(store or beside / ".reodsl")
     folder = Path(spec.folder) if spec.folder else beside
-    return Ready(spec, lower(spec), place, Keys(place, folder))
+    return Ready(spec, lower_placed(spec), place, Keys(place, folder))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,16 @@
 
 from reodsl.price.history import PastResults, read_history
 from reodsl.price.memory import sizes_at_hand
-from reodsl.price.prices import price
+from reodsl.price.prices import choose_sharding, lower_placed, price
 from reodsl.price.value import Price, Prices
 
-__all__ = ["PastResults", "Price", "Prices", "price", "read_history", "sizes_at_hand"]
+__all__ = [
+    "PastResults",
+    "Price",
+    "Prices",
+    "choose_sharding",
+    "lower_placed",
+    "price",
+    "read_history",
+    "sizes_at_hand",
+]

@@ -81,9 +81,10 @@ class Past:
     `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With
     `processor` they are those that processors spent, which other work on the machine does not stretch; else those
     of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
-    not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 if
-    not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and trainer differed in the median
-    token. `by_disk` says that new weights reached engines through files. `teacher` are the sizes of a model that taught.
+    not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained, of which
+    `parts` held a copy of the weights; 0 if not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and
+    trainer differed in the median token. `by_disk` says that new weights reached engines through files. `teacher` are the
+    sizes of a model that taught.
     """
 
     task: str
@@ -100,6 +101,7 @@ class Past:
     processor: bool = False
     generating: int = 0
     training: int = 0
+    parts: int = 0
     tensor_parallel: int = 1
     mismatch: float | None = None
     by_disk: bool = False
@@ -228,6 +230,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         processor=_ran_on_processors(provenance),
         generating=int(provenance.get("engines", 0)) * int(provenance.get("tensor_parallel", 1)),
         training=int(provenance.get("trainers", 0)),
+        parts=int(provenance.get("parts") or 0),
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
         mismatch=mismatch,
         by_disk="by disk" in str((provenance.get("versions") or {}).get(WEIGHTS, "")),

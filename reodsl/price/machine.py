@@ -107,6 +107,11 @@ class Devices:
         return max(1, self.training // self.parts) if self.parts else 1
 
     @property
+    def sharding(self) -> Literal["cluster", "node"]:
+        """Return what a copy of the weights is spread over."""
+        return "cluster" if self.copies == 1 else "node"
+
+    @property
     def otherwise(self) -> Devices:
         """Return the devices with the other `sharding` of the cluster."""
         node = math.gcd(self.training, self.gpus_per_node)
@@ -173,7 +178,7 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
 def parts_of(cluster: Cluster) -> int:
     """Return how many GPUs that train hold a copy of the weights between them; those of a copy are on one node."""
     training = generating_and_training(cluster)[1]
-    return training if cluster.sharding == "cluster" else math.gcd(training, cluster.gpus_per_node)
+    return math.gcd(training, cluster.gpus_per_node) if cluster.sharding == "node" else training
 
 
 def gpus_of(cluster: Cluster) -> int:

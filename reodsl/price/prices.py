@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from reodsl.graph.lower import lower
 from reodsl.graph.payload import engine_of, is_served, model_payload
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
+from reodsl.ir.base import values_of
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, Known, Past, PastResults
@@ -54,6 +56,44 @@ def price(
         limit=study.limit,
         measured=measured,
         room=cores if study.cluster is None else max(each.gpus for each in tasks.values()),
+    )
+
+
+def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
+    """Return clusters that leave their `sharding` open, each with the word that takes fewer hours and has room.
+
+    All trainings there count, by the spec alone: what past runs took would make a run's word depend on when it began. Where
+    the network or a model's sizes are not known, and for less than a hundredth, weights stay spread over all GPUs.
+    """
+    chosen: dict[Cluster, Cluster] = {}
+    for cluster in values_of(spec.study, Cluster):
+        network = cluster.hardware and cluster.hardware.network
+        if cluster.sharding == "auto" and network is not None:
+            chosen[cluster] = cluster
+    if not chosen:
+        return chosen
+    graph = lower(spec)
+    prices = price(graph, spec).tasks
+    for cluster in chosen:
+        here = [prices[task.id] for task in graph.tasks if task.kind == "train" and task.cluster == cluster]
+        other = [each.otherwise for each in here if each.otherwise is not None]
+        room = all(peak <= (each.capacity or 0) for each in other for peak in each.memory.values())
+        needed, less = (sum(each.hours_a_step * each.steps for each in form) for form in (here, other))
+        word = "node" if room and less < 0.99 * needed and len(other) == len(here) else "cluster"
+        chosen[cluster] = cluster.model_copy(update={"sharding": word})
+    return chosen
+
+
+def lower_placed(spec: Spec) -> Graph:
+    """Lower a spec to its tasks, on clusters that leave nothing open."""
+    graph, chosen = lower(spec), choose_sharding(spec)
+    if not chosen:
+        return graph
+    return Graph(
+        tuple(
+            replace(task, cluster=task.cluster and chosen.get(task.cluster, task.cluster))
+            for task in graph.tasks
+        )
     )
 
 
@@ -186,10 +226,10 @@ class _Pricer:
         if key not in self.estimates:
             ran = _choose_devices(task.kind, devices)
             estimate = price_task(task.kind, task.payload, sizes, facts, ran, words, taught)
-            estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
-            if measured is not None:
-                estimate = self._calibrated(task, estimate, measured)
-            self.estimates[key] = estimate
+            otherwise = estimate.otherwise and self._placed(task, estimate.otherwise, devices, measured)
+            self.estimates[key] = replace(
+                self._placed(task, estimate, devices, measured), otherwise=otherwise
+            )
         return self.estimates[key]
 
     def compiles(self, task: Task, found: Price) -> bool:
@@ -207,6 +247,10 @@ class _Pricer:
         # A cluster's GPUs are not paid for meanwhile; on this machine all time counts.
         here = devices is not None and devices.unit == "seconds"
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
+
+    def _placed(self, task: Task, estimate: Price, devices: Devices, measured: Calibration | None) -> Price:
+        estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
+        return estimate if measured is None else self._calibrated(task, estimate, measured)
 
     def _calibrated(self, task: Task, estimate: Price, measured: Calibration) -> Price:
         seconds: dict[Term, float] = {}
@@ -282,7 +326,11 @@ def _match_devices(past: Past, devices: Devices) -> Devices:
     if devices.unit == "seconds" or not past.generating or not past.training:
         return devices
     return replace(
-        devices, generating=past.generating, training=past.training, tensor_parallel=past.tensor_parallel
+        devices,
+        generating=past.generating,
+        training=past.training,
+        tensor_parallel=past.tensor_parallel,
+        parts=past.parts,
     )
 
 

@@ -166,15 +166,20 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
     both = "; training runs beside the others" if price.beside else ""
     lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
-    if price.cheaper is not None:
-        word, less, peak = price.cheaper
-        lines.append(f"  `sharding = {word}` takes {less:.3g}, with {memory(peak)} on a GPU that trains")
+    if price.otherwise is not None:
+        lines.append(f"  {_name_sharding(price)} on a GPU that trains; {_name_sharding(price.otherwise)}")
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(
             f"  {count(prices.limit)} gpu_hours buy {bought:,} such steps; the spec asks for {price.steps:,}"
         )
     return lines
+
+
+def _name_sharding(price: Price) -> str:
+    peak, most = price.memory["trainer"], price.capacity
+    beyond = "" if most is None or peak <= most else f" of {memory(most)}"
+    return f"`sharding = {price.sharding}` takes {price.hours_a_step:.3g}, with {memory(peak)}{beyond}"
 
 
 def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
@@ -244,6 +249,8 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                         where=price.devices,
                         help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model"
                         if role != "trainer"
+                        else "write `sharding = cluster`, or train adapters (`lora { rank = 32 }`)"
+                        if price.sharding == "node"
                         else "spread it over more GPUs (`nodes`), train adapters (`lora { rank = 32 }`), take the step on"
                         " the host (`optim { on = host }`), or take a smaller model",
                     )

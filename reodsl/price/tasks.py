@@ -81,8 +81,10 @@ def price_task(
             devices = replace(devices, small_caches=stage.method.caches == "fp8")
             return _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
 
-        price, other = train(devices), devices.otherwise
-        return price if devices.hardware.network is None else _advise(price, train(other), other)
+        price, other = replace(train(devices), sharding=devices.sharding), devices.otherwise
+        if devices.hardware.network is None or other.copies == devices.copies:
+            return price
+        return replace(price, otherwise=replace(train(other), sharding=other.sharding))
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])
@@ -93,14 +95,6 @@ def price_task(
     price = _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
     # Responses that are given are read in the place of being generated, which takes less.
     return replace(price, generated=0.0) if "base" in payload else price
-
-
-def _advise(price: Price, other: Price, devices: Devices) -> Price:
-    """Return the price of a training with that of its other sharding, on `devices`, where it is less and they have room."""
-    less, peak = other.hours_a_step, other.memory["trainer"]
-    if less > 0.99 * price.hours_a_step or peak > (devices.memory or 0.0):
-        return price
-    return replace(price, cheaper=("cluster" if devices.copies == 1 else "node", less, peak))
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:

@@ -23,8 +23,9 @@ class Price:
     role, `disk` what the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's
     questions. `devices` is the name of what it runs on, `capacity` the memory of one of them in bytes, None if it is not
     known. `unpriced` is why there is no price. With `beside` rollouts and training run at the same time but for the
-    `sync` seconds in which engines get weights, which `training` includes. `cheaper` is the other sharding, where a step
-    costs less with it, its hours a step and the peak of a training device.
+    `sync` seconds in which engines get weights, which `training` includes. A training's weights are spread
+    over its cluster or each of its nodes (`sharding`); `otherwise` is its price with the other of both, where that differs
+    and the network between nodes is known.
     """
 
     generated: float = 0.0
@@ -46,7 +47,8 @@ class Price:
     unpriced: str | None = None
     beside: bool = False
     sync: float = 0.0
-    cheaper: tuple[str, float, float] | None = None
+    sharding: str = ""
+    otherwise: Price | None = None
 
     @property
     def overlapped_seconds(self) -> float:
@@ -171,6 +173,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "steps": price.steps,
         "draws_per_step": price.draws,
         "gpu_hours_per_step": price.step_hours,
+        "sharding": price.sharding or None,
         **_space_json(price),
         "unpriced": price.unpriced,
     }

@@ -36,6 +36,7 @@ from reodsl.ir.training import (
     Start,
 )
 from reodsl.ir.wording import Wording
+from reodsl.price import choose_sharding
 from reodsl.price.machine import label_cluster
 
 
@@ -112,7 +113,9 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
     return spec.model_copy(
         update={
-            "study": _Shrinking(size, stand_ins, factor, engine, _ends(study), study.models[0]).study(study)
+            "study": _Shrinking(
+                size, stand_ins, factor, engine, _ends(study), study.models[0], choose_sharding(spec)
+            ).study(study)
         }
     )
 
@@ -133,6 +136,7 @@ class _Shrinking:
     engine: Engine | None
     ends: frozenset[int]
     first: Model
+    chosen: Mapping[Cluster, Cluster]
     done: dict[tuple[int, str], Any] = field(default_factory=dict)
 
     def tokens(self, count: int, least: int = 1) -> int:
@@ -162,8 +166,11 @@ class _Shrinking:
 
     def cluster(self, cluster: Cluster | None) -> Cluster | None:
         """Return none for an engine of this machine, else the cluster, or a small one of the same placement."""
-        if cluster is None or self.engine is not None or self.size.nodes is None:
-            return cluster if self.engine is None else None
+        if cluster is None or self.engine is not None:
+            return None
+        cluster = self.chosen.get(cluster, cluster)
+        if self.size.nodes is None:
+            return cluster
         wide, nodes = min(cluster.tensor_parallel, 2), min(cluster.nodes, self.size.nodes)
         several = 2 if cluster.placement == "apart" or nodes == 1 else 1
         gpus = min(cluster.gpus_per_node, several * wide)
@@ -450,12 +457,9 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
             " tensor parallelism, Ray"
         )
     if declared and study.cluster is not None:
-        had = (
-            "" if study.cluster == less.cluster else f", of which {label_cluster(less.cluster)} were declared"
-        )
-        said.append(
-            f"GPUs of {label_cluster(study.cluster)}{had}: what fits into their memory, their kernels and NCCL"
-        )
+        whole, part = label_cluster(study.cluster), label_cluster(less.cluster)
+        had = "" if whole == part else f", of which {part} were declared"
+        said.append(f"GPUs of {whole}{had}: what fits into their memory, their kernels and NCCL")
     if declared and study.engine == "sglang":
         said.append("SGLang: stand-ins took its messages, and the embedded engine answered them")
     if study.engine != less.engine:

@@ -205,6 +205,7 @@ def _made(
         "threads": order.resources.threads,
         "engine": order.resources.engine,
         "trainers": order.resources.trainers,
+        "parts": order.resources.parts,
         "engines": order.resources.engines,
         "tensor_parallel": order.resources.tensor_parallel,
         "machine": platform.machine(),

@@ -71,7 +71,7 @@ def put(
         "device": device,
         "device_model": processor(),
         "peak_memory": 3 * 2**30,
-        **({"trainers": 8, "engines": 2, "tensor_parallel": 4} if device != "cpu" else {}),
+        **({"trainers": 8, "parts": 4, "engines": 2, "tensor_parallel": 4} if device != "cpu" else {}),
         "inputs": inputs,
     }
     store.commit(key, out, material, made)
@@ -135,7 +135,7 @@ def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
     assert train.terms == {"generation": 3.0, "training": 7.0}
     assert train.sizes.hidden == evaluation.sizes.hidden == 8
     # Nothing is said of how many devices it was.
-    assert (train.generating, train.training, train.tensor_parallel) == (0, 0, 1)
+    assert (train.generating, train.training, train.parts, train.tensor_parallel) == (0, 0, 0, 1)
     # Every question counts once, whichever benchmark it belongs to.
     assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
 
@@ -153,7 +153,7 @@ def test_on_a_gpu_the_clock_counts(store: Store) -> None:
     filled(store, make.four(), device="cuda:0", slowed=5.0)
     train, evaluation = read_history(store, runs.records(store)).results
     assert (train.processor, train.seconds, evaluation.seconds) == (False, 12.5, 12.5)
-    assert (train.generating, train.training, train.tensor_parallel) == (8, 8, 4)
+    assert (train.generating, train.training, train.parts, train.tensor_parallel) == (8, 8, 4, 4)
     assert train.terms == {"generation": 3.0, "training": 7.0}
 
 

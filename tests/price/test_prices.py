@@ -18,14 +18,15 @@ from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Lora, Loss
-from reodsl.price import PastResults, Price, Prices, price, show
+from reodsl.price import PastResults, Price, Prices, lower_placed, price, show
 from reodsl.price.history import Facts, Past
-from reodsl.price.machine import HOST_RATE, devices_of
+from reodsl.price.machine import HOST_RATE, devices_of, parts_of
 from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, generation_seconds
 from reodsl.price.show import refusals
 from reodsl.price.tasks import _pass_flops, _update, cuts_of
 from reodsl.price.value import TERMS, Calibration, to_json
+from reodsl.rehearse.shrink import Size, StandIns, shrink
 from runners.train.batch import CPU_TOKENS, GPU_TOKENS
 from tests.graph import studies as make
 
@@ -186,13 +187,80 @@ def test_nodes_that_wait_for_their_network_are_told_of_the_other_sharding() -> N
         each = (slow[word].seconds["training"] - slow[word].sync) / slow[word].steps
         assert each == pytest.approx(sent * sizes.parameters / 2, rel=1e-6), word
         assert found[word, None].seconds == found[word, 1e15].seconds
-        assert found[word, None].cheaper is None
-    other = slow["node"]
-    assert slow["cluster"].cheaper == ("node", other.hours_a_step, other.memory["trainer"])
-    assert other.cheaper is None
+        assert found[word, None].otherwise is None
+    assert slow["cluster"].otherwise == replace(slow["node"], otherwise=None)
+    assert slow["node"].otherwise == replace(slow["cluster"], otherwise=None)
     told = show.step(priced(on(spec)), "it.train.s1", slow["cluster"])[1]
-    assert told.startswith(f"  `sharding = node` takes {other.hours_a_step:.3g}, with ")
+    hours = {word: f"{each.hours_a_step:.3g}" for word, each in slow.items()}
+    assert told.startswith(f"  `sharding = cluster` takes {hours['cluster']}, with ")
+    assert f" on a GPU that trains; `sharding = node` takes {hours['node']}, with " in told
     assert found["node", None].memory["trainer"] > found["cluster", None].memory["trainer"]
+
+
+def _two_nodes(network: float | None, flops: float = GPU.flops, **changes: Any) -> Spec:
+    """Return a training on two nodes with such a network between them."""
+    alone = make.trained("it", make.ppo(make.outcome()), start=FromModel(model=make.model()))
+    hardware = GPU.model_copy(update={"network": network, "flops": flops})
+    spec = make.spec(make.arm("it", alone))
+    return on(spec, CLUSTER.model_copy(update={"nodes": 2, "hardware": hardware, **changes}))
+
+
+def _words(spec: Spec) -> set[str]:
+    """Return the sharding of the clusters that a spec's trainings run on."""
+    return {
+        task.cluster.sharding for task in lower_placed(spec).tasks if task.kind == "train" and task.cluster
+    }
+
+
+def test_nodes_have_copies_below_the_network_at_which_these_save_a_hundredth() -> None:
+    """By hand: a step computes for c seconds, takes r in all else, and sends s bytes from each node.
+
+    Copies send less, for which computing has the time. So they are cheaper where r + c < 0.99 (r + s / network).
+    """
+    slow = 1e5
+    free = priced(_two_nodes(1e15, slow)).tasks["it.train.s1"]
+    computing = (free.seconds["training"] - free.sync) / free.steps
+    others = 3600 * free.hours_a_step / free.gpus - computing
+    sent = (3 * 2 + 4) * from_architecture(make.DRAWN).parameters / 2
+    crossover = sent / ((others + computing) / 0.99 - others)
+    assert 0.8 * sent / crossover < computing
+    assert _words(_two_nodes(crossover * 0.999, slow)) == {"node"}
+    assert _words(_two_nodes(crossover * 1.001, slow)) == {"cluster"}
+
+
+def test_a_written_sharding_and_an_unknown_network_leave_nothing_to_choose() -> None:
+    for word in ("cluster", "node"):
+        assert _words(_two_nodes(1.0, sharding=word)) == {word}
+    assert _words(_two_nodes(None)) == {"auto"}
+    assert parts_of(_two_nodes(None).study.cluster or CLUSTER) == 8
+    # On one node there is nothing to send.
+    assert _words(_two_nodes(1.0, nodes=1)) == {"cluster"}
+
+
+def test_copies_that_have_no_room_are_not_chosen_and_told() -> None:
+    peaks = {
+        word: priced(_two_nodes(1.0, sharding=word)).tasks["it.train.s1"].memory
+        for word in ("node", "cluster")
+    }
+    most = {word: max(each.values()) for word, each in peaks.items()}
+    assert most["cluster"] < most["node"]
+    for room, word in ((most["node"] * 1.001, "node"), (most["node"] * 0.999, "cluster")):
+        spec = _two_nodes(1.0, memory_gib=room / 2**30)
+        assert _words(spec) == {word}
+    graph = lower_placed(spec)
+    prices = price(graph, spec)
+    told = show.step(prices, "it.train.s1", prices.tasks["it.train.s1"])[1]
+    assert told.startswith("  `sharding = cluster` takes ")
+    assert told.endswith(f"{show.memory(peaks['node']['trainer'])} of {show.memory(room)}")
+
+
+def test_a_rehearsal_has_the_sharding_of_the_run() -> None:
+    """Its own steps are too small to tell, so it takes the word of the whole."""
+    for network, word in ((1.0, "node"), (1e15, "cluster")):
+        small = shrink(_two_nodes(network), Size(), StandIns())
+        assert small.study.cluster is not None
+        assert small.study.cluster.sharding == word
+        assert _words(small) == {word}
 
 
 def test_drawing_from_a_cut_distribution_sorts_the_vocabulary() -> None:
@@ -465,6 +533,22 @@ def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
     assert said.factors["training"] == half.factors["training"]
     # What was kept before results said so is taken for all of them, where half of the work is a GPU's.
     assert unsaid.factors["training"] == pytest.approx(2 * 0.98 / 0.99 * said.factors["training"], rel=0.01)
+
+
+def test_a_result_tells_of_the_sharding_it_was_made_with() -> None:
+    """What a run with copies took is held against copies, whatever runs are priced with now."""
+    term = {"training": 1000.0}
+    before = [
+        past(_two_nodes(1.0, sharding=word), "it.train.s1", 12.0, terms=term) for word in ("node", "cluster")
+    ]
+    made = [
+        replace(each, generating=8, training=8, parts=parts)
+        for each, parts in zip(before, (4, 8), strict=True)
+    ]
+    said = [priced(_two_nodes(1.0), PastResults((each,))).measured for each in made]
+    factors = [each.factors["training"] for each in said if each is not None]
+    nodes, cluster = (8 / 10, 1.0)
+    assert factors[0] / factors[1] == pytest.approx(cluster / nodes, rel=1e-3)
 
 
 def price_of(spec: Spec, task: str) -> Price:
