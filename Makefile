@@ -46,7 +46,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready uv study smollm2 sglang test older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -61,16 +61,20 @@ study: $(READY)
 smollm2: $(SMOLLM2)
 
 test: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal -m 'not slow and not heavy and not sglang'
+
+# The rest of what every change has to pass. Most of it waits, so that three run on two cores; SGLang's servers are alone.
+slow: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 3 --dist worksteal -m 'slow and not heavy and not sglang'
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest tests/engine/sglang -m 'sglang and not heavy'
 
 # What computes, as on an older processor: a test may lean on no last bit, and on nothing that only some multiply. Where
-# the processor itself has no more, `make test` was that.
+# the processor itself has no more, `make test slow` was that.
 older: $(DEV)
 	@if $(BIN)/python -P -c 'import torch; raise SystemExit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
 	  ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal \
 	    tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not heavy and not sglang'; \
-	else echo "This processor has AVX2 alone, as an older one has: \`make test\` computes the same."; fi
+	else echo "This processor has AVX2 alone, as an older one has: \`make test slow\` computes the same."; fi
 
 lint: $(DEV)
 	$(BIN)/ruff check .

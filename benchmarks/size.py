@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +20,7 @@ def measure_file(path: Path) -> tuple[int, ...]:
     return 1, len(text.splitlines()), sum(1 for _ in statements), sum(1 for _ in docstrings)
 
 
+@cache
 def measure_packages() -> dict[str, tuple[int, ...]]:
     """Return the columns for each package that holds Python files, by its folder."""
     packages: dict[str, tuple[int, ...]] = {}

@@ -283,6 +283,7 @@ def test_known_vulnerabilities_are_named_with_the_date_and_no_data_is_no_failure
         assert rest[0] == "torch 2.14.1 (in cuda, sglang-cuda):"
 
 
+@pytest.mark.slow
 def test_what_a_run_imports_is_compiled_when_it_is_installed() -> None:
     """`SELDOM` of the Makefile leaves out files that no run imports, and no package of a run."""
     makefile = (FOLDER.parent / "Makefile").read_text()

@@ -12,6 +12,8 @@ import pytest
 
 from tests.hostile.browser import find, running
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("zensical", reason="`make site` installs what builds the site")
 
 AXE = importlib.util.find_spec("axe_playwright_python")

@@ -22,6 +22,8 @@ from reodsl.plan.registry import load_registry
 from reodsl.store.runs import records
 from runners.models.folder import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:

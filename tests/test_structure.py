@@ -100,12 +100,14 @@ def imports_in(tree: ast.AST) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_compiler_never_imports_what_executes() -> None:
     for path in modules("reodsl"):
         wrong = {name.split(".")[0] for name in imports(path)} & HEAVY
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["reodsl", "runners"])
 def test_no_path_is_read_as_a_pattern(package: str) -> None:
     """Polars takes a path with `[`, `]`, `*` or `?` for a pattern, unless `glob=False`; some readers always do."""

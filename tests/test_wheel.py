@@ -20,6 +20,8 @@ from packaging.requirements import Requirement
 from reodsl.extras import EXTRAS, missing_extra
 from tests.bad_input.commands import SPEC
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -313,6 +313,7 @@ def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:
     assert not (place.folder / ".reodsl").exists()
 
 
+@pytest.mark.slow
 def test_a_template_that_hangs_on_the_spec_s_questions_ends_the_run(
     place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def used(place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: 
     )
 
 
+@pytest.mark.slow
 def test_a_folder_with_an_odd_name_is_a_folder(
     place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

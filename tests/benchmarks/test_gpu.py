@@ -22,6 +22,7 @@ from tests.engine.sglang.conftest import python as python
 SPEC = Path("specs/quickstart.reo")
 
 
+@pytest.mark.slow
 def test_training_is_measured(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "lines.jsonl"
     size = ["--shapes", "tiny", "--tokens", "64", "--rows", "2", "--steps", "1"]
@@ -65,6 +66,7 @@ def test_forced_answers_of_a_server_are_measured(python: Path, capsys: pytest.Ca
     assert "| tiny, sglang, float32 | 3 of 64 tokens |" in page("here", [Found(part, 0, (line,), "")])
 
 
+@pytest.mark.slow
 def test_another_process_reads_all_weights(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     if device == "sim":
         pytest.skip("a simulated device's memory is this process's alone")

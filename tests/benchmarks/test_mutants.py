@@ -14,6 +14,8 @@ import pytest
 from benchmarks import mutants as module
 from benchmarks.mutants import AREAS, EQUAL, PAGE, ROOT, Trial, changed, files, mutants, page, sample, tried
 
+pytestmark = pytest.mark.slow
+
 SOURCE = '''
 """A docstring."""
 

@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 import reodsl
 from tests.bad_input.commands import SPEC
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "TOOLS.md").read_text(), re.DOTALL)
 HOOKS, WORKFLOW = (yaml.safe_load(block) for block in BLOCKS)

@@ -17,6 +17,8 @@ import yaml
 
 from tests.bad_input.commands import SPEC
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 ENTRIES = {each["id"]: shlex.split(each["entry"]) for each in HOOKS}

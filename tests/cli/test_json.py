@@ -169,6 +169,7 @@ def test_every_command_with_json_is_documented_and_run() -> None:
     assert set(CALLS) <= set(commands_with_json())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_what_is_printed_is_what_is_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

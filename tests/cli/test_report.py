@@ -49,6 +49,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_lost_report_is_drawn_again(ran: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folder that the run remembers, and to the same bytes, so that the others find it as it was."""
     monkeypatch.chdir(ran)
@@ -68,6 +69,7 @@ def test_a_lost_report_is_drawn_again(ran: Path, call: Call, monkeypatch: pytest
     assert not list(Path(".reodsl/tmp").iterdir())
 
 
+@pytest.mark.slow
 def test_a_report_somewhere_else_and_what_goes_to_others(
     call: Call, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:

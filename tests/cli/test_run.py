@@ -370,6 +370,7 @@ def wait_for(run: subprocess.Popen[str], place: Path, task: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 143, "stopped"), (signal.SIGKILL, -9, "")],
@@ -396,6 +397,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
     assert not any((place / "store" / "tmp").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "hang", "codes"),
     [
@@ -428,6 +430,7 @@ def test_a_stopped_run_ends_whatever_hangs_in_it(place: Path, where: str, hang: 
     assert contents(place / "store") == contents(place / "whole")
 
 
+@pytest.mark.slow
 def test_another_interrupt_ends_a_run_at_once(place: Path) -> None:
     (place / "knobs.json").write_text('{"reo_exp.train.s1": {"hang": "native"}}')
     run = process(place, "run", SPEC, "--local", "--store", "store")
@@ -449,6 +452,7 @@ def contents(store: Path) -> dict[str, bytes]:
     return {str(path.relative_to(store)): path.read_bytes() for path in files if path.name != "manifest.json"}
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_every_task_once(place: Path) -> None:
     (place / "knobs.json").write_text('{"*": {"sleep": 0.01}}')
     both = [process(place, "run", SPEC, "--local", "--store", "store", "--out", f"out{n}") for n in range(2)]

@@ -24,6 +24,7 @@ def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(output(capsys, *arguments, "--json"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_verdict_is_said_wherever_a_run_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

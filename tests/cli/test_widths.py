@@ -22,6 +22,7 @@ def words(lines: list[str]) -> list[str]:
     return sorted(re.sub(r"\d+(\.\d+)?", "N", " ".join(lines)).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

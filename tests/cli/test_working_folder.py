@@ -128,6 +128,7 @@ def call(folder: Path, *command: str, timeout: float = 300) -> subprocess.Comple
     )
 
 
+@pytest.mark.slow
 def test_no_command_imports_from_the_working_folder(folder: Path, tmp_path: Path) -> None:
     for line in COMMANDS:
         done = call(folder, str(REODSL), *line.split(" "))

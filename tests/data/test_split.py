@@ -112,6 +112,7 @@ def test_a_packages_question_is_its_expression_where_that_is_all_it_asks() -> No
         assert bare_question(whole) == whole["question"]
 
 
+@pytest.mark.slow
 def test_nothing_held_out_of_a_package_is_trained_on_in_another_of_its_tasks() -> None:
     """chain_sum and basic_arithmetic put the same sums in different words, the second in several."""
     pytest.importorskip("reasoning_gym")

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = sorted(path for package in ("reodsl", "runners") for path in (ROOT / package).rglob("*.py"))
 
@@ -32,6 +34,7 @@ def _has_code(call: ast.Call) -> bool:
     return isinstance(first, ast.Constant) and re.fullmatch(r"E\d{4}", str(first.value)) is not None
 
 
+@pytest.mark.slow
 def test_what_is_wrong_comes_with_what_to_do() -> None:
     assert [each for path in FILES for each in without_help(path)] == []
 

@@ -40,6 +40,7 @@ def settings(found: Diff) -> dict[str, tuple[Any, Any]]:
     return {row.setting: (row.a, row.b) for each in (found.study, *found.arms) for row in each.rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_a_spec_does_not_differ_from_itself(path: Path) -> None:
     spec = compiled(path)

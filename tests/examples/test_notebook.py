@@ -35,6 +35,7 @@ def trains(cell: dict[str, Any]) -> bool:
     return "trains" in tags(cell)
 
 
+@pytest.mark.slow
 def test_every_cell_that_does_not_train_runs(place: Path) -> None:
     made = world(place / "made")
     (place / "made" / "report.html").write_text("")

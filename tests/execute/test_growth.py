@@ -50,6 +50,7 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.clock._has_children", lambda: False)
 
 
+@pytest.mark.slow
 def test_twice_as_many_tasks_take_about_twice_the_work(calls: Calls, tmp_path: Path) -> None:
     first, second = growth(calls, tmp_path, "root")
     assert second < 2.2 * first

@@ -13,6 +13,8 @@ import pytest
 from tests.bad_input.commands import SPEC
 from tests.listening import LOOPBACK, heard
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("how", [("--local",), ()], ids=["one process", "Ray"])
 def test_no_process_of_a_run_listens_beyond_the_loopback(tmp_path: Path, how: tuple[str, ...]) -> None:

@@ -19,6 +19,8 @@ import pytest
 
 from runners.scratch import Scratch
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("json", "numpy", "runners", "reodsl", "ray", "torch", "sitecustomize")
 # A home in which nothing can be made, whoever tries.
 NO_HOME = "/dev/null/home"

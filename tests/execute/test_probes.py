@@ -212,6 +212,7 @@ def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]
     assert compare(of("left", driver="580.65.06") | of("right", driver="580.65.06")) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_node_of_another_version_or_without_an_answer_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     ((node, (clock,)),) = ask_nodes(None, probes.STORE).items()

@@ -23,6 +23,8 @@ from runners.execute.instance import report_unanswered
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 
+pytestmark = pytest.mark.slow
+
 
 def test_results_are_equal_to_those_of_one_process(ray_bench: Bench, tmp_path: Path) -> None:
     alone = Bench(tmp_path / "alone")

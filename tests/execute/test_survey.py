@@ -17,6 +17,8 @@ from runners.execute import survey as surveying
 from runners.execute.survey import survey
 from tests.engine.sglang.environments import python_with
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_sglang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,7 @@ def reruns(graph: Graph) -> set[str]:
     return {name for name, mark in whole(graph).items() if mark not in known}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", MATTERS)
 def test_a_change_reruns_its_tasks_and_those_after_them_alone(field: str) -> None:
     part, node, name = FIELDS[field]

@@ -13,6 +13,8 @@ from tests.hostile.browser import find, running
 from tests.report.conftest import HOSTILE
 from tests.report.synthetic import ARMS, world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -34,6 +34,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 1024, 390])
 def test_the_table_of_results_is_whole(browser: Browser, width: int) -> None:
     browser.resize(width)

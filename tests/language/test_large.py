@@ -99,6 +99,7 @@ def test_stages_over_every_length(tmp_path: Path) -> None:
     assert len(lower(most.spec).tasks) > 128
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_experiments(tmp_path: Path) -> None:
     """What is let through can be lowered, written out, and read again."""
     for count in (180, 800):

@@ -98,6 +98,7 @@ MOST = ("names that there are not", "a line of signs", "linear schedules", "stag
 """One of each part that was slow: messages, letters, values, the spec, a reward."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in MOST else pytest.param(name, marks=pytest.mark.heavy) for name in CASES]
 )

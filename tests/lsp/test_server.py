@@ -78,6 +78,7 @@ def editor() -> Iterator[Editor]:
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encodings", [None, ["utf-8", "utf-16"]])
 def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str] | None) -> None:
     spec = tmp_path / "spéc.reo"
@@ -257,6 +258,7 @@ def test_places_that_are_none_are_answered(editor: Editor, tmp_path: Path) -> No
     assert "param" in editor.ask("textDocument/hover", here)["contents"]["value"]
 
 
+@pytest.mark.slow
 def test_a_workspace_of_2000_specs(editor: Editor, tmp_path: Path) -> None:
     (tmp_path / "library.reo").write_text("param cost: number = 0.5\n")
     for number in range(2000):

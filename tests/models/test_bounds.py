@@ -12,6 +12,8 @@ from reodsl.diagnostics import Problem
 from runners.models.bounds import require_bounded
 from runners.models.template import require_ending
 
+pytestmark = pytest.mark.slow
+
 ROPE = {"factor": 40, "original_max_position_embeddings": 4096}
 CONFIGS: dict[str, dict[str, Any]] = {
     "a long context": {

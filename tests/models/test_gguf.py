@@ -280,6 +280,7 @@ def test_what_is_not_read_is_named(tmp_path: Path) -> None:
     assert "no tensor `blk.1.ffn_down.weight`" in refused(tmp_path / "other.gguf")
 
 
+@pytest.mark.slow
 @installed
 def test_smollm2_expects_what_it_has_read() -> None:
     path = package_file(*SMOLLM2)

@@ -95,6 +95,7 @@ AROUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AROUND)
 def test_a_template_that_behaves_until_it_is_used_is_refused_then(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

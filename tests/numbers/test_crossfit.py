@@ -65,6 +65,7 @@ def test_an_arm_that_is_ahead_everywhere_is_the_frontier():
     assert crossfit("b", sums, sizes, WEIGHTS).area == pytest.approx(area)
 
 
+@pytest.mark.slow
 def test_equal_arms_have_no_bias_where_the_best_of_them_is_too_high():
     """8 arms, 0.5 at every budget: the best measured mean is far above, the cross-fitted one is not."""
     fitted, best = [], []

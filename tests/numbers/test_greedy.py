@@ -94,6 +94,7 @@ def test_five_budgets_are_the_same_with_candidates_at_every_token_and_at_every_6
     assert greedy(published, 32768, 5, 1).budgets == greedy(published, 32768, 5, 64).budgets
 
 
+@pytest.mark.slow
 def test_picks_on_a_published_frontier_are_the_brute_force(all_published):
     edge = all_published["deepseek_7b"]
     chosen, errors = brute_force(edge, 32768, 5, 1024)

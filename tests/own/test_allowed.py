@@ -358,6 +358,7 @@ def weights(place: Place) -> set[bytes]:
     return {path.read_bytes() for path in place.folder.rglob(".reodsl/**/checkpoint/model.safetensors")}
 
 
+@pytest.mark.slow
 @confined
 def test_a_loss_and_an_advantage_that_repeat_the_settings_train_to_the_same_bytes(place: Place) -> None:
     place.write(PAID)

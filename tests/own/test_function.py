@@ -434,6 +434,7 @@ for each in gc.get_objects():
 """
 
 
+@pytest.mark.slow
 @confined
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("role", ["verifier", "reward"])

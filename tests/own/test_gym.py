@@ -8,6 +8,8 @@ import pytest
 from reodsl.store.external import package_version
 from tests.bad_input.commands import SPEC, Place, refused
 
+pytestmark = pytest.mark.slow
+
 WORDS = """
 tokenizer gym_words = chain_words {
   words += words("State the final to following arithmetic problem: + - =")

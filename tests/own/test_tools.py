@@ -168,6 +168,7 @@ def test_tools_are_called_in_confined_processes(tools: OwnFunction) -> None:
     assert [one and one["replies"] for one in said] == [["7"], ["8"], []]
 
 
+@pytest.mark.slow
 @confined
 @pytest.mark.parametrize(
     ("body", "words"),

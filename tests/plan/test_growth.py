@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from benchmarks.scale import study
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
@@ -23,6 +25,7 @@ def plan(path: Path) -> str:
     return to_text(made, prices=price(graph, compiled.spec))
 
 
+@pytest.mark.slow
 def test_planning_twice_as_many_arms_takes_about_twice_the_work(
     tmp_path: Path, calls: Callable[[Callable[[], object]], int]
 ) -> None:

@@ -50,6 +50,7 @@ def engine_seconds(lengths: list[int], expected: float, sizes: Sizes, devices: D
     return devices.slowdown * seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "each", "mean"),
     # A step of the paper's run; shorter responses; and more than the caches hold at once.

@@ -68,6 +68,7 @@ def cached_model(hub: Path) -> None:
     assert AutoConfig.from_pretrained(snapshot).num_hidden_layers == 36
 
 
+@pytest.mark.slow
 def test_the_flagship_rehearses_on_published_rows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cached_model(place / "hub")
     code = call("rehearse", "spec.reo", "--quiet")

@@ -36,6 +36,7 @@ def shape_of(value: Any) -> Any:
     return type(value).__name__
 
 
+@pytest.mark.slow
 def test_every_chart_meets_the_schema(material: Material, of_seeds: Material) -> None:
     met = set()
     for one in (material, of_seeds):

@@ -23,6 +23,7 @@ def bars(words: str) -> dict[str, Any]:
     return {"title": words, "data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": encoding}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("large", "form"), [(1, "png"), (10_000, "pdf")])
 def test_pictures_come_in_order_however_many_processes_draw_them(
     monkeypatch: pytest.MonkeyPatch, large: int, form: drawing.Form
@@ -49,6 +50,7 @@ def test_no_charts_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(drawing.pictures([])) == []
 
 
+@pytest.mark.slow
 def test_this_process_never_has_v8() -> None:
     code = f"""
 import sys

@@ -22,7 +22,10 @@ from reodsl.report.material import Material
 from reodsl.report.page import page
 from tests.hostile.browser import Browser, find, running
 
-pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium"),
+]
 AXE = importlib.util.find_spec("axe_playwright_python")
 WIDTHS = (1400, 1024, 390)
 NEAR = 11

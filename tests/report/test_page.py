@@ -176,6 +176,7 @@ def test_tables_lie_beside_the_page(folder: Path, page: Page) -> None:
     assert spec["study"]["name"] == "quickstart"
 
 
+@pytest.mark.slow
 def test_hostile_texts_stay_texts(hostile: Path, page: Page) -> None:
     """A parser finds no element or attribute that an ordinary report does not have, and the words are shown."""
     bad = Page((hostile / "report.html").read_text("utf-8"))
@@ -288,6 +289,7 @@ def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material)
         assert ("ppo-verifier_timeouts" in gallery.specs) is drawn
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Material) -> None:
     def of(benchmark: str, *misfits: str) -> Material:

@@ -18,6 +18,8 @@ from tests.resume.conftest import finished
 from tests.resume.harness import EVERY_KIND, HERE, SHORT, SPEC, Forks, Moment, Place, assert_gone, same
 from tests.resume.moments_of_runs import AROUND, KEY, PUBLISHING, WORKING
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_spec_has_every_kind_of_task() -> None:
     assert {task.kind for task in lower(load(HERE / SPEC, target="every_kind").spec).tasks} == set(VERSIONS)

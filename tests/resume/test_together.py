@@ -13,6 +13,8 @@ from reodsl.cli.main import main
 from tests.resume.harness import EVERY_KIND, HERE, ON_RAY, SPEC, Place, Running, assert_gone, same
 from tests.resume.moments_of_runs import AT_A_CHECKPOINT
 
+pytestmark = pytest.mark.slow
+
 SHARED = "start.train.one.s1"
 WAITING = f"waiting  {SHARED}  another run is making it"
 

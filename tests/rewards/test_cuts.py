@@ -22,6 +22,7 @@ from tests.rewards.reward_groups import arrays
 from tests.rewards.test_vectorise import rewards, steps
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @forall(rewards(), steps())
 def test_nothing_is_cut_but_where_the_reward_says_that_prices_and_diffs_read(reward, step):

@@ -26,6 +26,8 @@ from runners.sandbox import lacking
 from runners.verify import Claim, PooledVerifier, Verdict, worker
 from runners.verify import checks as process_module
 
+pytestmark = pytest.mark.slow
+
 BREAKOUTS: list[dict[str, str]] = json.loads(Path(__file__).with_name("breakouts.json").read_text())
 WHY = f"BREAK-OUTS NOT TRIED: {lacking()}"
 confined = pytest.mark.skipif(lacking() is not None, reason=WHY)

@@ -89,6 +89,7 @@ def test_a_kernel_that_refuses_a_part_of_it_cannot_confine(code: int) -> None:
     assert answer(ASKED, "sysinfo", code) == "None"
 
 
+@pytest.mark.slow
 @confined
 def test_what_a_kernel_refuses_is_named_with_what_helps() -> None:
     """More memory does not; saying `--without-sandbox` does."""
@@ -99,6 +100,7 @@ def test_what_a_kernel_refuses_is_named_with_what_helps() -> None:
     assert without == "True"
 
 
+@pytest.mark.slow
 @confined
 def test_a_domain_that_is_refused_only_as_it_is_entered_is_no_matter_of_memory() -> None:
     for told in answer(GRADED, "landlock_restrict_self", 1, "math").splitlines():

@@ -89,6 +89,7 @@ def test_files_that_no_checkpoint_has_stay_here(study: Shared, tmp_path: Path) -
     assert {each.path for each in sent if isinstance(each.content, Path)} == known
 
 
+@pytest.mark.slow
 def test_no_path_of_this_machine_is_sent_or_in_the_report(study: Shared, tmp_path: Path) -> None:
     place = "/mnt/secret disk/of me"
     made = world(tmp_path / "made", benchmarks=("easy", "hard"))

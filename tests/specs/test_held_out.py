@@ -55,6 +55,7 @@ def trained_on(graph: Graph, task_id: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
 def test_no_question_of_a_benchmark_is_trained_on(path: Path) -> None:
     compiled = compile_file(path)

@@ -20,6 +20,8 @@ from reodsl.language import compile_file
 from reodsl.report.run import report
 from runners.registry import REGISTRY
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
     "rl_steps": "1 steps", "tuned_steps": "1 steps", "prompts": "2", "rollouts": "4",

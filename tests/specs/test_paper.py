@@ -114,6 +114,7 @@ def test_a_strangers_checkpoint_ends_with_reg_against_the_frontier_of_its_base_a
     assert "goes back to deepseek-ai/DeepSeek-R1-Distill-Qwen-7B" in fault.message
 
 
+@pytest.mark.slow
 def test_figures_3_and_5_follow_from_the_published_frontiers() -> None:
     """Figure 3: "the approximation error could be lower than 1% with N >= 5"; figure 5: its caption."""
     study = spec("figures").study
@@ -377,6 +378,7 @@ def docs() -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECIDED)
 def test_what_a_declaration_decides_carries_its_reason(name: str) -> None:
     assert DECIDED[name] in docs()[name]

@@ -161,6 +161,7 @@ def put(folder: Path, *names: str) -> None:
         each.write(path, each.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_data_set_as_published_is_bare_questions_and_their_answers(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)

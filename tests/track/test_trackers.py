@@ -27,6 +27,8 @@ from reodsl.track.worker import SINKS, Opening, work
 from tests.bad_input.commands import SPEC
 from tests.called import call
 
+pytestmark = pytest.mark.slow
+
 KEY = "ab" * 32
 
 

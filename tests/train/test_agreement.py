@@ -122,6 +122,7 @@ def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
 CUT = Sampling(max_tokens=12, temperature=0.7, top_p=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", ["auto", "engine", "trainer"])
 @pytest.mark.parametrize(
     "changes",

@@ -27,6 +27,8 @@ from tests.train.models import small_model
 from tests.train.test_sharded import NEAR, NEAR_MUON, job
 from tests.train.test_train import ppo, same, sft
 
+pytestmark = pytest.mark.slow
+
 
 def taken(case, ranks, device, monkeypatch, precision=torch.float32):
     """The rows of some steps, and the weights after them."""

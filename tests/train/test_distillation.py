@@ -158,6 +158,7 @@ def test_a_model_has_nothing_to_learn_from_itself(name, adapted):
     assert numbers["grad_norm"] < 1e-6
 
 
+@pytest.mark.slow
 def test_a_stage_moves_to_its_teacher_and_goes_on_to_the_same_bytes(bench):
     """A teacher that is asked otherwise, of responses that lag and go on by other weights."""
     changes = {"kl": 1.0, "loss": Loss(estimator="reverse"), "lag": 1, "segment": 5}

@@ -75,6 +75,7 @@ def test_a_function_is_compiled_for_cuda_alone() -> None:
     assert compile_kernel(logprobs._pick, torch.device("cpu")) is logprobs._pick
 
 
+@pytest.mark.slow
 def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:
     """Traced as for CUDA, as one graph for any number of rows, and run without kernels of its own."""
     draw = torch.Generator().manual_seed(3)

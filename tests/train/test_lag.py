@@ -49,6 +49,7 @@ def test_responses_are_sampled_by_weights_of_as_many_steps_ago(bench, lag):
     assert metrics["lag"].to_list() == metrics["lag_max"].to_list() == [min(step, lag) for step in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "stop_at"),
     [({}, 3), ({"lag": 2}, 1), ({"segment": 5}, 3), ({"segment": 5, "lag": 2}, 1)],

@@ -88,6 +88,7 @@ class Stood:
         return {"output_ids": tokens, "meta_info": meta}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"segment": 5}], ids=str)
 def test_a_stage_beside_servers_goes_on_to_the_same_bytes(bench, monkeypatch, changes):
     """Killed after two steps; and with a server that dies while the trainer changes its own weights."""

@@ -190,6 +190,7 @@ def metrics(out):
     return pl.read_parquet(out / "metrics.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"resample": 1}, {"lag": 1}, {"lag": 1, "segment": 5}], ids=str)
 def test_a_stage_that_asks_goes_on_to_the_same_bytes(bench, changes):
     name = f"asks_{'_'.join(changes)}"

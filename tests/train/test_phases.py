@@ -364,6 +364,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind):
     rule = KINDS[kind]

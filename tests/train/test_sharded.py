@@ -23,6 +23,8 @@ from tests.train import shared_steps
 from tests.train.conftest import Stopped
 from tests.train.test_train import NO_DATA, ppo, same, sft
 
+pytestmark = pytest.mark.slow
+
 TWO, COPIES = Resources(trainers=2), Resources(trainers=4, parts=2)
 NEAR, NEAR_MUON = 5e-6, 5e-4
 """How far weights may be apart after three steps of 1e-3 each. Sums are taken in another order, which are

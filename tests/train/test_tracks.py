@@ -103,6 +103,7 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
     assert versions["weight_versions"].to_list() == [[max(0, step - 1 - lag)] for step in (1, 3, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1])
 def test_an_interrupted_stage_finds_the_same_values(bench, lag):
     """Stopped after step 3: the monitor set was answered before it, and steps 2 and 3 are looked at."""

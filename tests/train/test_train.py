@@ -56,6 +56,7 @@ def same(one: Path, other: Path) -> None:
     assert [str(f) for f in differing if f.name != "timings.parquet"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stop_at", "save_every"), [(1, 1), (3, 2), (4, 1), (4, 3)])
 @pytest.mark.parametrize("kind", ["ppo", "sft"])
 def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind, stop_at, save_every):
@@ -69,6 +70,7 @@ def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind, stop_at, sav
     same(whole, bench.train(saved, name, start="base", data=data))
 
 
+@pytest.mark.slow
 def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
     plain = ppo(OUTCOME, steps=3)
     stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
@@ -117,6 +119,7 @@ def test_objectives_of_specs_train_and_go_on_to_the_same_bytes(bench, name):
     same(whole, bench.train(stage, name, start="base", data="questions"))
 
 
+@pytest.mark.slow
 def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVE_SHARE", 0.0)

@@ -12,6 +12,8 @@ from runners.verify import Claim, ExactVerifier, PooledVerifier, read_answer
 from runners.verify.answer import Verifier
 from tests.verify.recorded import recorded
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent
 PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
 READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), Final())

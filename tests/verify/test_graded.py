@@ -12,6 +12,8 @@ import pytest
 from runners.verify import Claim, PooledVerifier
 from tests.verify.recorded import recorded
 
+pytestmark = pytest.mark.slow
+
 TABLE = Path(__file__).with_name("graded.txt")
 ACCEPTED = 0.99
 """Share of right answers that have to be accepted; of wrong ones none may be."""

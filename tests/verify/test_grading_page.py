@@ -20,6 +20,7 @@ def alone(gold: str, answer: str) -> bool:
     return bool(verify(read[0], read[1], timeout_seconds=None))
 
 
+@pytest.mark.slow
 def test_the_page_tells_where_math_verify_alone_would_decide_otherwise() -> None:
     rows = ROW.findall(PAGE.read_text("utf-8"))
     assert len(rows) >= 12
@@ -87,6 +88,7 @@ def by_mode() -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 def test_the_page_has_the_verdicts_of_each_mode(request: pytest.FixtureRequest) -> None:
     page, table = PAGE.read_text("utf-8"), by_mode()
     if request.config.getoption("--update-goldens"):

@@ -98,6 +98,7 @@ def test_the_corpus_is_large_and_its_names_differ() -> None:
     assert len({row["name"] for row in CORPUS}) == len(CORPUS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [grade, in_a_thread, in_a_process])
 def test_hostile_answers_in_every_way_of_calling(call: Any) -> None:
     """A machine that is busy may be slow with what must be decided, so that alone has much time."""

@@ -42,6 +42,7 @@ def value(text: str) -> Fraction | None:
     return None if text == "1/0" else Fraction(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gold", NUMBERS)
 def test_numbers_are_decided_as_math_verify_decides_them(gold: str) -> None:
     """But for those that lie close together: there a share of the reference decides, and six decimals in math-verify."""
@@ -227,6 +228,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gold", ["1", "\\{1,2,3\\}", "(0,1]", "\\text{Evelyn}", "4.5e33", "x=3", "C"])
 def test_hostile_answers_are_taken_apart_in_moments(gold: str) -> None:
     """A bound with a huge margin: most take a tenth of a second, and a quadratic pass over one takes ten and more."""

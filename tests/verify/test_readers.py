@@ -319,6 +319,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_million_hostile_characters_are_read_in_moments(piece: str) -> None:
     """A bound with a huge margin: what is quadratic takes hours."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from runners.verify import SEPARATOR, Claim, make_verifier
 from runners.verify.checks import unread
 from runners.verify.judge import expressions
 from tests.verify.test_graded import rows
+
+pytestmark = pytest.mark.slow
 
 UNREAD = (
     r"\frac{1}{2",

@@ -19,6 +19,8 @@ from reodsl.diagnostics import Problem
 from runners.verify import SEPARATOR, Claim, ExactVerifier, PooledVerifier, Verdict, make_verifier
 from runners.verify import checks as checks_module
 
+pytestmark = pytest.mark.slow
+
 TOWER = "10^{10^{10^{10}}}"
 
 

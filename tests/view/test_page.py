@@ -18,7 +18,10 @@ from reodsl.view.api import Api
 from reodsl.view.server import Viewer
 from tests.hostile.browser import Browser, find, running
 
-pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium"),
+]
 
 AXE = importlib.util.find_spec("axe_playwright_python")
 

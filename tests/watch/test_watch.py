@@ -24,6 +24,8 @@ from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.terminal import terminal
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LONG = SPEC.replace("in 1 steps..9 steps", "in 1 steps..100000 steps")
 

@@ -18,6 +18,8 @@ from tests.devices.module import MEMORY, NAME
 from tests.devices.simulated import simulated, waits
 from tests.engine.engine_reference import STOP, engine_of, make_requests
 
+pytestmark = pytest.mark.slow
+
 SAMPLED = TokenSampling(14, stop_ids=(STOP, 5))
 WAYS = {
     "sampled": SAMPLED,

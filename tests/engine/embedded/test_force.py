@@ -50,6 +50,7 @@ def ragged(responses: Any) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -178,6 +179,7 @@ def test_nothing_to_force(one_model: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [TokenSampling(5, temperature=0.0, stop_ids=(STOP,)), TokenSampling(5, stop_ids=(STOP,))],

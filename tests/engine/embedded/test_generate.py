@@ -22,6 +22,7 @@ from tests.engine.engine_reference import (
 SAMPLED = TokenSampling(30, stop_ids=(STOP, 5))
 
 
+@pytest.mark.slow
 def test_greedy_tokens_are_those_of_transformers(model: Any, device: str) -> None:
     requests = make_requests(6, 2)
     sampling = TokenSampling(24, temperature=0.0, stop_ids=(STOP,))
@@ -47,6 +48,7 @@ def test_logprobs_are_those_of_transformers(model: Any, device: str) -> None:
         assert response.behaviour is response.logprobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9), replace(SAMPLED, top_k=4)], ids=str
 )
@@ -86,6 +88,7 @@ def test_a_response_does_not_depend_on_its_batch(model: Any) -> None:
         assert response.tokens == one.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9)], ids=str)
 def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: TokenSampling, device: str) -> None:
     """In two calls, the second of which has what the first gave behind its prompts, as in one."""
@@ -104,6 +107,7 @@ def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: TokenSampling
         assert begun[i].behaviour + one.behaviour == pytest.approx(whole[i].behaviour, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_equal_batches_are_bitwise_equal(model: Any, device: str) -> None:
     requests = make_requests(6, 4)
     engine = engine_of(model, device=device)

@@ -115,6 +115,7 @@ def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
     dist.destroy_process_group(real)
 
 
+@pytest.mark.slow
 def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["disk", "tensor"])
 def test_many_servers_take_weights_in_the_time_of_one(way: Any, folder: Path, tmp_path: Path) -> None:
     """No stand-in answers before all were asked: one after another would never end."""
