@@ -387,6 +387,22 @@ class Monitor(IR):
     )
 
 
+@kind("teacher_follows", form="block")
+class MovingAverage(IR):
+    """The teacher's weights as a moving average of the policy's.
+
+    After every so many steps they are `decay` times themselves and 1 - `decay` times the policy's, in float32.
+    """
+
+    decay: float = setting(
+        BETA,
+        "the share of the teacher's weights that stays each time; 0 puts the policy's in their place",
+        "decay = 0.995",
+        default=0.0,
+    )
+    every: int = setting(STEPS, "steps from one time to the next", "every = 10 steps")
+
+
 class Ppo(IR):
     """PPO with clipped ratios and no critic.
 
@@ -483,6 +499,14 @@ class Ppo(IR):
         default="trainers",
         later=True,
     )
+    teacher_follows: MovingAverage | None = setting(
+        Block("teacher_follows"),
+        "let the model that the stage began with, as `kl` and `under: teacher` read it, follow the policy as a moving"
+        " average; left out, it stays",
+        "teacher_follows { decay = 0.995, every = 10 steps }",
+        default=None,
+        later=True,
+    )
     entropy: float = setting(
         Num(low=0),
         "bonus for entropy: its weight in the loss, which the mean entropy of the policy over all trained"
@@ -561,6 +585,11 @@ class Ppo(IR):
         return self.compares and self.teacher_on == "trainers"
 
     @property
+    def moving(self) -> bool:
+        """Return whether that model follows the policy, with weights of its own that the trainers hold."""
+        return self.frozen and self.teacher_follows is not None
+
+    @property
     def served_teacher(self) -> bool:
         """Return whether servers of its own have that model."""
         return self.compares and self.teacher_on == "servers"
@@ -603,6 +632,7 @@ class Sft(Sequences):
     """Next-token training on traces; the loss is on the trace, not on the question."""
 
     frozen: ClassVar[bool] = False
+    moving: ClassVar[bool] = False
     kind: Literal["sft"] = "sft"
     bucket_by_length: bool = setting(Flag(), "batch sequences of like length", default=True)
 
@@ -615,6 +645,7 @@ class Pairs(Sequences):
     """
 
     frozen: ClassVar[bool] = True
+    moving: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
     link: ClassVar[Literal["logistic", "square"]] = "logistic"
     beta: float = setting(

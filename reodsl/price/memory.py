@@ -166,8 +166,8 @@ class Recipe:
     """Parts of a training's state that its settings save.
 
     With `adapters` (their numbers; None: all weights are trained) only those have gradients and moments. Moments
-    may be `on_host`, and a `frozen` reference adds weights: its own where it is a `teacher`, of these sizes. Where it
-    `compares_all` of its vocabulary, its output matrix stays gathered.
+    may be `on_host`, and a `frozen` reference adds weights: its own where it is a `teacher`, of these sizes, or follows
+    the policy. Where it `compares_all` of its vocabulary, its output matrix stays gathered.
     """
 
     adapters: int | None = None
@@ -184,7 +184,7 @@ class Recipe:
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
             stage.optim.on == "host",
             stage.method.frozen,
-            teacher if stage.method.frozen else None,
+            sizes if stage.method.moving else teacher if stage.method.frozen else None,
             stage.method.frozen and isinstance(stage.method, Ppo) and stage.method.loss.compares_all,
         )
 

@@ -308,6 +308,9 @@ class _Shrinking:
             "teacher_wording": None
             if method.teacher_wording is None
             else self.once(method.teacher_wording, self.wording),
+            "teacher_follows": None
+            if method.teacher_follows is None
+            else _replace(method.teacher_follows, every=1),
             "teacher_on": "trainers" if self.engine == "embedded" else method.teacher_on,
             "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),

@@ -60,9 +60,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         aside.unlink(missing_ok=True)
 
 
-def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that a step changes: where training begins has all others."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+def _changed(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:
+    """Return the parameters that steps change, those of a teacher that follows too: where training begins has all others."""
+    own = {f"model/{name}": each for name, each in model.named_parameters() if each.requires_grad}
+    others = {} if teacher is None else dict(teacher.named_parameters())
+    return own | {f"teacher/{name}": each for name, each in others.items()}
 
 
 def save_state(
@@ -71,12 +73,14 @@ def save_state(
     optimizers: Sequence[torch.optim.Optimizer],
     state: TrainingState,
     ranks: Ranks,
+    teacher: nn.Module | None = None,
 ) -> None:
     """Save in `work` all that the next step depends on: one file where the model is not sharded, else one a part.
 
-    The files of a step are all written before the index names that step; the ones before are removed then.
+    A `teacher` that follows the policy is part of it. The files of a step are all written before the index names that
+    step; the ones before are removed then.
     """
-    tensors: dict[str, Tensor] = {f"model/{name}": parameter for name, parameter in _trained(model).items()}
+    tensors: dict[str, Tensor] = {**_changed(model, teacher)}
     tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
     facts = {"rows": state.rows, "seconds": state.seconds}
     if ranks.mesh is None:
@@ -102,11 +106,15 @@ def save_state(
 
 
 def load_state(
-    work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
+    work: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    ranks: Ranks,
+    teacher: nn.Module | None = None,
 ) -> TrainingState:
-    """Restore model and optimizers from the furthest `save_state`, and return that state; no steps where there is none.
+    """Restore model, optimizers and a `teacher` that follows from the furthest `save_state`, and return that state.
 
-    Raises E0939 where it cannot be read, as that of an older version.
+    It has no steps where there is none. Raises E0939 where it cannot be read, as that of an older version.
     """
     try:
         facts: Mapping[str, Any] = {"rows": [], "seconds": []}
@@ -118,7 +126,7 @@ def load_state(
             facts, world = index, int(index["world"])
             stored = Stored([work / index["folder"] / _file(rank, world) for rank in range(world)])
         if stored is not None:
-            _restore(iter_local_shards(stored, model, ranks), model, optimizers)
+            _restore(iter_local_shards(stored, model, ranks), model, optimizers, teacher)
         rows, seconds = facts["rows"], facts["seconds"]
         assert isinstance(rows, list)
         assert isinstance(seconds, list)
@@ -134,17 +142,20 @@ def load_state(
 
 
 def _restore(
-    tensors: Iterable[tuple[str, Tensor]], model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+    tensors: Iterable[tuple[str, Tensor]],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    teacher: nn.Module | None,
 ) -> None:
     """Put stored tensors back, one at a time. Raises KeyError where a parameter is not among them."""
-    missing = _trained(model)
+    missing = _changed(model, teacher)
     for name, value in tensors:
         kind, _, rest = name.partition("/")
         if kind == "optimizer":
             load_optimizer_state(model, optimizers, {rest: value})
         else:
             with torch.no_grad():
-                missing.pop(rest).copy_(value)
+                missing.pop(name).copy_(value)
     if missing:
         raise KeyError(next(iter(missing)))
 

@@ -482,9 +482,13 @@ class PpoFollower(StageRunner):
 def _update(
     context: StageContext, batch: TrainBatch, method: Ppo, number: int, same: bool
 ) -> dict[str, float]:
-    """Do this process's part of a step's update."""
+    """Do this process's part of a step's update, after which a teacher that is due follows."""
     learner, frozen, own = context.learner, context.reference, context.loss
-    return update(learner, batch, method, context.seed, number, same, frozen, own)
+    row = update(learner, batch, method, context.seed, number, same, frozen, own)
+    average = method.teacher_follows
+    if frozen is not None and average is not None and (number + 1) % average.every == 0:
+        frozen.follow(learner, average.decay)
+    return row
 
 
 def _same_numbers(context: StageContext) -> bool:

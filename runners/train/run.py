@@ -95,13 +95,14 @@ def train_among(job: Job, ranks: Ranks) -> None:
     learner = _learner(stage, job, ranks)
     loaded = LoadedModel(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    standing = load_state(job.work, learner.model, learner.optimizers, ranks)
     frozen = _freeze(stage, job, learner) if stage.method.frozen else None
+    moving = frozen.model if frozen is not None and stage.method.moving else None
+    standing = load_state(job.work, learner.model, learner.optimizers, ranks, moving)
     rows = tuple(standing.rows)
     steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, rows, own))
     stage = _limit_steps(stage, steps.sequences)
     with steps:
-        _run(job, stage, learner, standing, steps)
+        _run(job, stage, learner, standing, steps, moving)
     _finish(job, stage, loaded, learner, standing, steps, carried)
 
 
@@ -152,12 +153,12 @@ def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
     """Return the model to compare the trained one with, frozen: a teacher, or the one that the stage found.
 
     What it runs is counted with what `learner` does. Beside adapters the stage's own weights are still there, and no others
-    are held. Raises E0514 for a teacher with other tokens.
+    are held but those that follow the policy. Raises E0514 for a teacher with other tokens.
     """
     folder = frozen_folder(job)
     if "teacher" in job.inputs:
         require_same_tokens(job.inputs["start"] / "checkpoint", folder)
-    elif learner.adapted:
+    elif learner.adapted and not stage.method.moving:
         return replace(learner, optimizers=(), base=True)
     model, scorer = _place_model(stage, job, learner.ranks, folder)
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
@@ -182,7 +183,9 @@ def _limit_steps(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, steps: StageRunner) -> None:
+def _run(
+    job: Job, stage: Stage, learner: Learner, standing: TrainingState, steps: StageRunner, moving: Any
+) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
     ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
     left_out = _left_out(steps.facts)
@@ -201,7 +204,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
             # Nothing of this step has been applied, so what was done before it can be kept.
             if standing.steps > saved:
                 steps.keep(standing.steps)
-                save_state(job.work, learner.model, learner.optimizers, standing, ranks)
+                save_state(job.work, learner.model, learner.optimizers, standing, ranks, moving)
             raise
         seconds["seconds"] = time.perf_counter() - began
         most = peak_memory(learner.device.type)
@@ -224,7 +227,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: TrainingState, step
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
             steps.keep(standing.steps)
-            save_state(job.work, learner.model, learner.optimizers, standing, ranks)
+            save_state(job.work, learner.model, learner.optimizers, standing, ranks, moving)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
 

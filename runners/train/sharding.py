@@ -114,6 +114,20 @@ def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Ten
             yield name, merge(weight, a, b, module.scale).to(precision)
 
 
+def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield this process's rows of each weight that training changes, with its adapter's part; all have to ask.
+
+    Names are those of parameters. An adapter's B has the rows of its sum, and each of these needs all of A.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not is_adapter(name):
+            yield name, local(parameter.detach())
+    for name, module in model.named_modules():
+        if isinstance(module, Adapted):
+            weight, a, b = (each.detach() for each in (module.weight, module.lora_A, module.lora_B))
+            yield f"{name}.weight", merge(local(weight), whole(a), local(b), module.scale)
+
+
 def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
     """Return all tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
 

@@ -32,7 +32,7 @@ from runners.train.logprobs import Distributions, Likeliest, find_likeliest
 from runners.train.metrics import Tally
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, join_copies, whole, whole_state
+from runners.train.sharding import Scorer, iter_local_weights, join_copies, local, whole, whole_state
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
 """From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
@@ -237,6 +237,15 @@ class Learner:
         self.rest()
         self.ranks.wait()
         return state
+
+    @torch.no_grad()
+    def follow(self, policy: Learner, decay: float) -> None:
+        """Move these weights to `decay` times themselves and 1 - `decay` times a policy's, on every process.
+
+        They are float32 as the policy's are, whatever passes round: in bfloat16 most of such small steps would be none.
+        """
+        for name, rows in iter_local_weights(policy.model):
+            local(self.model.get_parameter(name)).lerp_(rows, 1.0 - decay)
 
     def explain_oom(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
         """Say what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""

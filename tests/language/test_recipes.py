@@ -187,11 +187,48 @@ experiment alone = ppo {
         (("kl = 1", "teacher_on = servers", "engine = sglang", "loss { estimator = jsd, top_k = 8 }"), []),
         (("reward = unsure", "teacher_on = servers", "engine = sglang"), ["E0539"]),
         (("reward = likely", "teacher_on = servers", "engine = sglang", "rollout { temperature = 0.6 }"), []),
+        (("kl = 1", "teacher_follows { every = 1 step }"), []),
+        (("reward = likely", "teacher_follows { decay = 0.995, every = 10 steps }"), []),
+        (
+            (
+                "kl = 1",
+                "teacher_wording = concise",
+                "teacher_follows { every = 50 steps }",
+                "lora { rank = 8 }",
+            ),
+            [],
+        ),
+        (("teacher_follows { every = 1 step }",), ["E0521"]),
+        (("kl = 1", "teacher = qwen3_8b", "teacher_follows { every = 1 step }"), ["E0521"]),
+        (
+            ("kl = 1", "teacher_on = servers", "engine = sglang", "teacher_follows { every = 1 step }"),
+            ["E0539"],
+        ),
+        (("kl = 1", "teacher_follows { decay = 1, every = 1 step }"), ["E0303"]),
+        (("kl = 1", "teacher_follows { decay = -0.1, every = 1 step }"), ["E0303"]),
+        (("kl = 1", "teacher_follows { every = 0 steps }"), ["E0303"]),
+        (("kl = 1", "teacher_follows { decay = 0.9 }"), ["E0304"]),
+        (("kl = 1", "teacher_follows = true"), ["E0301"]),
     ],
 )
 def test_a_teacher(codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]) -> None:
     above = TAUGHT + "\nfrom std.clusters import h800_16x8\n"
     assert codes(changed(*lines, above=above), target="other") == found
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "found"), [(10, 9, []), (10, 10, ["W0523"]), (10, 400, ["W0523"]), (1, 1, ["W0523"])]
+)
+def test_a_teacher_that_follows_after_the_last_step_alone(
+    compiled: Callable[..., Compiled], steps: int, every: int, found: list[str]
+) -> None:
+    lines = "kl = 1", f"steps = {steps} steps", f"teacher_follows {{ every = {every} steps }}"
+    result = compiled(changed(*lines, above=""), target="other")
+    assert [
+        each.code for each in result.diagnostics if each.code == "W0523" or each.severity == "error"
+    ] == found
+    helps = [each.help for each in result.diagnostics if each.code == "W0523"]
+    assert all(("below 10 steps" in str(each)) == (steps == 10) for each in helps)
 
 
 def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Callable[..., Compiled]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.training import Lora
+from reodsl.ir.training import Lora, MovingAverage
 from reodsl.price import price
 from reodsl.price.history import Facts
 from reodsl.price.machine import Devices, devices_of
@@ -175,6 +175,19 @@ def test_a_recipe_is_what_its_stage_says(where: str | None, lora: Lora | None, f
     assert found.adapters == (None if lora is None else SIZES.adapters(4, "mlp"))
     assert found.on_host is (where == "host")
     assert found.frozen is frozen
+
+
+def test_a_start_that_follows_has_weights_of_its_own() -> None:
+    """Beside adapters too, where one that stays is the model without them."""
+    one, stage = devices(1), make.ppo(make.outcome())
+    found = {}
+    for lora in (None, Lora(rank=4)):
+        for average in (None, MovingAverage(every=1)):
+            method = stage.method.model_copy(update={"kl": 0.1, "teacher_follows": average})
+            recipe = Recipe.of(stage.model_copy(update={"lora": lora, "method": method}), SIZES)
+            found[lora is not None, average is not None] = state_bytes(SIZES, one, recipe)
+    assert found[False, True] == found[False, False] == 20 * SIZES.parameters
+    assert found[True, True] == found[True, False] + 4 * SIZES.parameters
 
 
 def test_between_updates_gradients_are_gone_and_weights_are_on_their_way() -> None:

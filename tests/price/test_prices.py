@@ -17,7 +17,7 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
-from reodsl.ir.training import Batch, FromModel, Lora, Loss
+from reodsl.ir.training import Batch, FromModel, Lora, Loss, MovingAverage
 from reodsl.price import PastResults, Price, Prices, lower_placed, price, show
 from reodsl.price.history import Facts, Past
 from reodsl.price.machine import HOST_RATE, devices_of, parts_of
@@ -336,6 +336,11 @@ def test_a_teacher_costs_its_passes() -> None:
     few = one(make.outcome(), kl=1.0, epochs=2, loss=Loss(estimator="reverse", top_k=4))
     assert held.seconds["training"] < few.seconds["training"] < whole[3].seconds["training"]
     assert held.memory["trainer"] < whole[0].memory["trainer"] < whole[2].memory["trainer"]
+
+
+def test_a_teacher_that_follows_costs_what_one_that_stays_does() -> None:
+    """Where all weights are trained; what it needs beside adapters is told in `test_memory.py`."""
+    assert one(make.outcome(), kl=1.0, teacher_follows=MovingAverage(every=1)) == one(make.outcome(), kl=1.0)
 
 
 def test_a_teacher_on_servers_takes_the_engines_time_and_memory() -> None:

@@ -15,7 +15,7 @@ from reodsl.ir.expression import Constant, Infix, Length
 from reodsl.ir.model import Folder
 from reodsl.ir.reward import Budgets, Reward
 from reodsl.ir.study import Suite
-from reodsl.ir.training import FromTraining, Ppo, Sampling, Stage
+from reodsl.ir.training import FromTraining, MovingAverage, Ppo, Sampling, Stage
 from reodsl.language import compile_file
 from reodsl.rehearse import Size, StandIns, list_unshown, shrink
 from reodsl.rehearse.shrink import StandIn
@@ -211,3 +211,9 @@ def test_a_teacher_without_a_tokenizer_here_has_the_policy_s_double(
     assert method.teacher_on == "trainers"
     (method,) = values_of(shrink(spec, Size(), StandIns(doubles)).study, Ppo)
     assert method.teacher_on == "servers"
+
+
+def test_a_teacher_that_follows_does_so_after_the_first_step() -> None:
+    """So that a later one reads it moved."""
+    (method,) = values_of(small("specs/miniature/grpo_care.reo").study, Ppo)
+    assert method.teacher_follows == MovingAverage(decay=0.995, every=1)

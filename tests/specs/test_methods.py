@@ -439,7 +439,7 @@ def test_rent_pays_confidence(tmp_path: Path) -> None:
 
 def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path: Path) -> None:
     """Of the right ones 0.8 and 0.4 have a mean of 0.6; a wrong one gets nothing however likely, nor does it count."""
-    rule = library("grpo_care(bonus: 0.5, margin: 0.1)", tmp_path)
+    rule = library("grpo_care(margin: 0.1)", tmp_path)
     logs = [(math.log(each),) for each in (0.8, 0.4, 0.99, 0.55)]
     told = asked(rule, *logs[:3], right=(True, True, False))
     assert outcomes(rule, told) == pytest.approx([1.5, 1, 0])
@@ -448,6 +448,15 @@ def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path
         [1.5, 1, 0, 1.5]
     )
     assert outcomes(rule, asked(rule, *logs, right=(False,) * 4)) == [0] * 4
+    # The authors' values: likelihoods count as 0.95 at most, so that of two near 1 neither is ahead, and 0.01 is allowed.
+    rule = library("grpo_care()", tmp_path)
+    for likely, found in (
+        ((0.999, 0.951), [1.5, 1.5]),
+        ((0.95, 0.931), [1.5, 1.5]),
+        ((0.95, 0.929), [1.5, 1]),
+    ):
+        told = asked(rule, *((math.log(each),) for each in likely), right=(True, True))
+        assert outcomes(rule, told) == pytest.approx(found)
 
 
 def test_a_plan_tells_what_is_remembered(tmp_path: Path) -> None:

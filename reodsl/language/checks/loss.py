@@ -35,6 +35,7 @@ NEEDS = {
     "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
     "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
     "teacher_on": ("kl = 1", "is where a teacher is, whose weight `kl` is 0"),
+    "teacher_follows": ("kl = 1e-3", "moves the model that `kl` reads, whose weight is 0"),
     "loss.ending_tokens": (
         "rollout { solution = 1K tokens }",
         "is of what ends thinking by force, and nothing ends it",
@@ -92,7 +93,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     used = {
         "loss.cap": clip.word == "dual",
         "loss.estimator": diverges,
-        **dict.fromkeys(("teacher", "teacher_wording", "teacher_on"), taught),
+        **dict.fromkeys(("teacher", "teacher_wording", "teacher_on", "teacher_follows"), taught),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
         "loss.top_k": stage["loss.estimator"].word in WHOLE,
         "loss.ending_tokens": "rollout.solution" in stage,
@@ -254,6 +255,41 @@ def check_served_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "reads at temperature 1",
             *heat.setting_labels("the rollouts' temperature"),
             help="write `rollout { temperature = 1 }`, or `teacher_on = trainers`",
+        )
+
+
+@ppo_check
+def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0521, E0539, W0523: a teacher that cannot follow the policy, or that the stage's end comes before."""
+    follows, teacher, place = (stage[f"teacher{each}"] for each in ("_follows", "", "_on"))
+    if not follows.given:
+        return
+    if teacher.given:
+        yield follows.error(
+            "E0521",
+            "`teacher_follows` moves the model that the stage began with, and a `teacher` is read in its place",
+            "has no effect",
+            teacher.label("stays as it is"),
+            help="take one of the two out",
+        )
+    if place.word == "servers":
+        yield place.error(
+            "E0539",
+            "the teacher follows the policy, and servers keep the weights that they were given",
+            "does not follow",
+            *follows.setting_labels("moves the weights"),
+            help="write `teacher_on = trainers`, or take `teacher_follows` out",
+        )
+    every, steps = stage["teacher_follows.every"], stage["steps"]
+    if every.number >= steps.number:
+        shorter = f"write an interval below {steps.number} steps, or " if steps.number > 1 else ""
+        yield every.warning(
+            "W0523",
+            f"no step reads a teacher that has followed: the first time is after step {every.number}, and the stage has"
+            f" {steps.number}",
+            "moves nothing that is read",
+            *steps.set_here,
+            help=f"{shorter}take `teacher_follows` out",
         )
 
 
