@@ -203,7 +203,8 @@ class SharedWeights:
     """Weights that several processes train together. They stay as they are until an engine gets the next ones.
 
     `world` is how many processes there are, each with a device of its own, and `shapes` are those of all whole tensors by
-    name. `whole(device)` returns all tensors in this process, on a device or for None its own.
+    name. `whole(device)` returns all tensors in this process, on a device or for None its own. `pieces()` gives them here
+    one by one, each when it is asked for, while the other processes wait: it has to be read to its end.
 
     `each(call, *arguments)` calls a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
     `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
@@ -214,6 +215,7 @@ class SharedWeights:
     world: int
     shapes: Mapping[str, tuple[int, ...]]
     whole: Callable[[str | None], Mapping[str, torch.Tensor]]
+    pieces: Callable[[], Iterator[tuple[str, torch.Tensor]]]
     each: Callable[..., object]
 
 

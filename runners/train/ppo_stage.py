@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -170,6 +170,7 @@ def share_weights(learner: Learner) -> SharedWeights:
         learner.ranks.world,
         whole_shapes(learner.model),
         lambda device: _call_all(learner, None, partial(_assemble, device=device)),
+        lambda: _call_all(learner, None, partial(_gather)),
         lambda call, *arguments: _call_all(learner, None, partial(_hand, call=call, arguments=arguments)),
     )
 
@@ -200,6 +201,21 @@ def await_value(learner: Learner, frozen: Learner | None = None) -> Any:
 def _assemble(learner: Learner, frozen: Learner | None, device: str | None) -> dict[str, Tensor]:
     """Put all weights together on the first process."""
     return learner.weights(None if device is None else torch.device(device))
+
+
+def _gather(learner: Learner, frozen: Learner | None) -> Iterator[tuple[str, Tensor]] | None:
+    """Return all weights on the first process, each gathered when it is asked for."""
+
+    def pieces() -> Iterator[tuple[str, Tensor]]:
+        learner.rest()
+        yield from whole_tensors(learner.model, learner.scorer.precision)
+        learner.rest()
+        learner.ranks.wait()
+
+    if learner.ranks.first:
+        return pieces()
+    deque(pieces(), 0)
+    return None
 
 
 def _hand(

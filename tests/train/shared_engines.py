@@ -21,7 +21,7 @@ GREEDY = TokenSampling(12, temperature=0.0)
 
 
 def body(job: Job, ranks: Ranks) -> None:
-    """Train nothing, and hand other weights than those of the folder to a server each."""
+    """Train nothing, and hand other weights than those of the folder to a server each, or send them to all."""
     model = small_model(seed=5)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
     if not ranks.first:
@@ -29,10 +29,13 @@ def body(job: Job, ranks: Ranks) -> None:
         assert await_value(learner) == "loaded"
         assert await_value(learner) == "over"
         return
-    engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", beside=0.0)
+    beside = None if job.resources.apart else 0.0
+    engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", beside=beside)
     try:
         assert isinstance(engine, SGLangEngine)
         ranks.wait()
+        if job.resources.apart:
+            engine.fleet.way = "broadcast"
         engine.load_weights(weights_of(learner), 3)
         ranks.share("loaded")
         found = [engine.fleet.way, [r.tokens for r in engine.generate(REQUESTS, GREEDY)]]

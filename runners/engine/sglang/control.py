@@ -272,8 +272,8 @@ def choose_failure(faults: Sequence[BaseException]) -> BaseException:
     return next((fault for fault in faults if isinstance(fault, Lost)), faults[0])
 
 
-def call_all(calls: Sequence[Callable[[], None]]) -> None:
-    """Make calls that may wait for each other, each in a thread, and let all of them end.
+def call_all(calls: Sequence[Callable[[], None]], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Make calls that may wait for each other, each in a thread, do `meanwhile` here, and let all of them end.
 
     Raises the `choose_failure` of their failures.
     """
@@ -288,6 +288,7 @@ def call_all(calls: Sequence[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
+    guarded(meanwhile)
     for thread in threads:
         thread.join()
     if failures:

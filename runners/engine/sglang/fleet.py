@@ -57,10 +57,10 @@ class Fleet:
 
         Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
-        if isinstance(state, SharedWeights) and not self._beside(state):
-            state = state.whole(None)
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
+        if isinstance(state, SharedWeights) and not self._beside(state):
+            state = weights.Arriving(state.pieces)
         self._weights = (state, version)
         self._switch(resume_weights, self._away)
         self._renew(range(len(self.hosts)))

@@ -13,11 +13,12 @@ import shutil
 import socket
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Literal
@@ -79,6 +80,9 @@ def update(
             send(state, servers, ranks, version, aside)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
+    finally:
+        # Those that gather them wait for this process.
+        deque(state.values(), 0)
 
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
@@ -92,10 +96,11 @@ def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
     """Hand servers pieces of shared memory (on a GPU: handles of its memory) to copy from, all of them the same."""
     with Lines(servers) as lines, update_session(lines):
-        for bucket in buckets(untied(state)):
+        ahead = _Ahead(untied(state))
+        while (bucket := ahead.bucket) is not None:
             packed = packed_tensors(bucket)
             message = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-            lines.ask("/update_weights_from_tensor", message)
+            lines.ask("/update_weights_from_tensor", message, meanwhile=ahead.put_together)
 
 
 @contextmanager
@@ -120,6 +125,33 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
 
 
 State = Mapping[str, torch.Tensor]
+
+
+class Arriving(State):
+    """Weights that several processes gather one after another, as each is first asked for. They stay for later readers.
+
+    `begin` lets the processes begin, and gives the tensors. One reader at a time.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[tuple[str, torch.Tensor]]]) -> None:
+        self._begin, self._here = begin, dict[str, torch.Tensor]()
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from tuple(self._here)
+        for name, tensor in self._coming:
+            self._here[name] = tensor
+            yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @cached_property
+    def _coming(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._begin()
+
 
 SIZE = HANDED // 2
 """Bytes of weights that are on their way at once. A single larger tensor is a bucket of its own."""
@@ -151,6 +183,17 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> It
             views.append((name, view))
             at = end
         yield Bucket(flat, tuple(views))
+
+
+class _Ahead:
+    """Buckets, the next of which is put together while `bucket` is read; None after the last."""
+
+    def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], size: int | None = None) -> None:
+        self._upcoming = buckets(tensors, size or SIZE)
+        self.put_together()
+
+    def put_together(self) -> None:
+        self.bucket = next(self._upcoming, None)
 
 
 def parts(
@@ -189,13 +232,14 @@ _GLANCE = 0.001
 def send(state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path) -> None:
     """Send weights to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
 
-    All meet in a folder within `aside`, which the servers see. Each bucket is sent once, and made only when the one before
-    it has arrived. Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
+    All meet in a folder within `aside`, which the servers see. Each bucket is sent once. While it is on its way and read,
+    the next one is put together. Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
     """
     on_gpu = next(iter(state.values())).is_cuda
     backend, name = "nccl" if on_gpu else "gloo", f"reodsl-{version}"
     with Lines(servers) as lines, _group(lines, ranks, backend, name, aside) as group, update_session(lines):
-        for bucket in buckets(untied(state)):
+        ahead = _Ahead(untied(state))
+        while (bucket := ahead.bucket) is not None:
             message = {
                 "names": [name for name, _ in bucket.tensors],
                 "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],
@@ -205,7 +249,7 @@ def send(state: State, servers: Sequence[Address], ranks: int, version: int, asi
                 "weight_version": str(version),
             }
             taking = partial(lines.ask, "/update_weights_from_distributed", message)
-            call_all([taking, partial(group.send, bucket.flat)])
+            call_all([taking, partial(group.send, bucket.flat)], ahead.put_together)
 
 
 class _Own:
@@ -339,25 +383,19 @@ def _hand(
         if address is not None and place == 0:
             lines = session.enter_context(Lines([address]))
             fault = _fault_of(partial(session.enter_context, update_session(lines)))
-        upcoming = buckets(pieces, size)
-        bucket, read = next(upcoming, None), None
-
-        def put_together() -> None:
-            nonlocal bucket
-            bucket = next(upcoming, None)
-
-        while bucket is not None:
+        ahead, read = _Ahead(pieces, size), None
+        while (bucket := ahead.bucket) is not None:
             packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
             # Until all have come here, servers may still read what this process handed out before.
             answers = gather((packed, fault or broken))
             read = bucket
             _require([each for _, each in answers])
             if lines is None:
-                put_together()
+                ahead.put_together()
                 continue
             payloads = [payload for payload, _ in answers[of_this_server]]
             message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
-            ask = partial(lines.ask, "/update_weights_from_tensor", message, meanwhile=put_together)
+            ask = partial(lines.ask, "/update_weights_from_tensor", message, meanwhile=ahead.put_together)
             fault = _fault_of(ask)
         _require(gather(fault))
         del read

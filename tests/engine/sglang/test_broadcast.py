@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +19,11 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lines
+from runners.engine.sglang.control import Lines, Refused
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.weights import _group, _Own, buckets, send
+from runners.engine.sglang.weights import Arriving, _group, _Own, send, update
 from runners.meeting import SharedFile
+from tests.engine.sglang.many_servers import Servers, serving
 from tests.listening import heard
 
 PATIENCE = timedelta(seconds=60)
@@ -115,6 +116,97 @@ def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
     dist.destroy_process_group(real)
 
 
+def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent arrives, and servers answer, once the next bucket is gathered: without the overlap they never would."""
+    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
+    real, sent, waited = own._group, list[list[float]](), list[int]()
+    gathered = [threading.Event() for _ in range(4)]
+
+    def pieces() -> Iterator[tuple[str, torch.Tensor]]:
+        for number, event in enumerate(gathered):
+            event.set()
+            yield f"{number}", torch.full((4,), float(number))
+
+    class Work:
+        """A broadcast as NCCL has it: `wait` returns at once, whoever has not taken part."""
+
+        def __init__(self, number: int) -> None:
+            self.after = gathered[min(number + 1, 3)]
+
+        def is_completed(self) -> bool:
+            return self.after.is_set()
+
+        def wait(self) -> bool:
+            waited.append(len(sent))
+            return True
+
+    def broadcast(tensors: list[torch.Tensor], _: Any) -> Work:
+        sent.append(tensors[0].view(torch.float32).tolist())
+        return Work(len(sent) - 1)
+
+    class Reading(Servers):
+        def answer(self, number: int, path: str) -> bool:
+            if path == "/update_weights_from_distributed":
+                met = sum(path == other for other in self.paths(number))
+                return gathered[min(met, 3)].wait(20) and super().answer(number, path)
+            return super().answer(number, path)
+
+    @contextmanager
+    def group(*_: Any) -> Iterator[_Own]:
+        yield own
+
+    monkeypatch.setattr(weights, "_JOIN", timedelta(seconds=20))
+    monkeypatch.setattr(weights, "_group", group)
+    monkeypatch.setattr(weights, "SIZE", 16)
+    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
+    with serving(Reading(2)) as servers:
+        state = Arriving(pieces)
+        update("broadcast", state, servers.addresses, 1, 7, tmp_path, tmp_path)
+        for told in servers.told:
+            assert [body["names"] for _, body in told if "names" in body] == [["0"], ["1"], ["2"], ["3"]]
+        assert not any(servers.open)
+    assert sent == [[float(number)] * 4 for number in range(4)]
+    assert waited == [1, 2, 3, 4]
+    assert list(state) == ["0", "1", "2", "3"]
+    monkeypatch.undo()
+    dist.destroy_process_group(real)
+
+
+def test_a_failure_of_either_side_is_told_once_and_ends_what_is_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others who gather wait for the last tensor, whatever became of the first."""
+    tensors = {f"{number}": torch.full((4,), float(number)) for number in range(4)}
+
+    class Breaking:
+        def send(self, _: torch.Tensor) -> None:
+            raise RuntimeError("weights were not taken")
+
+    class Whole:
+        def send(self, _: torch.Tensor) -> None: ...
+
+    monkeypatch.setattr(weights, "SIZE", 16)
+    for group, refused, message in ((Breaking(), 0, "not taken"), (Whole(), 1, "distributed answered")):
+        gathered = list[str]()
+
+        def pieces(gathered: list[str] = gathered) -> Iterator[tuple[str, torch.Tensor]]:
+            for name, tensor in tensors.items():
+                gathered.append(name)
+                yield name, tensor
+
+        monkeypatch.setattr(weights, "_group", lambda *_, group=group: nullcontext(group))
+        with serving(Servers(2)) as servers:
+            servers.refuses[1]["/update_weights_from_distributed"] = refused
+            with pytest.raises(Refused, match=message):
+                update("broadcast", Arriving(pieces), servers.addresses, 1, 7, tmp_path, tmp_path)
+            # Nothing is sent after it.
+            assert servers.paths(0).count("/update_weights_from_distributed") == 1
+            assert not any(servers.open)
+        assert gathered == list(tensors)
+
+
 @pytest.mark.slow
 def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +226,7 @@ def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
     asked = list[str]()
     monkeypatch.setattr(Lines, "ask", lambda self, path, *_: asked.append(path))
     monkeypatch.setattr(weights, "_group", group)
-    monkeypatch.setattr(weights, "buckets", partial(buckets, size=16))
+    monkeypatch.setattr(weights, "SIZE", 16)
     send(
         {f"{n}": torch.full((4,), float(n)) for n in range(6)},
         [Address("http://127.0.0.1:9", "")],

@@ -242,16 +242,21 @@ class Together(Group):
 
     def __init__(self, world: int, state: Mapping[str, torch.Tensor]) -> None:
         super().__init__(world)
-        self.state, self.asked = state, list[str | None]()
+        self.state, self.asked = state, list[str]()
 
     @property
     def shared(self) -> SharedWeights:
         shapes = {name: tuple(tensor.shape) for name, tensor in self.state.items()}
-        return SharedWeights(self.world, shapes, self.whole, self.each)
+        return SharedWeights(self.world, shapes, self.whole, self.pieces, self.each)
 
-    def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
-        self.asked.append(device)
+    def whole(self, device: str | None) -> Mapping[str, torch.Tensor]:
+        self.asked.append(str(device))
         return self.state
+
+    def pieces(self) -> Iterator[tuple[str, torch.Tensor]]:
+        self.asked.append("first")
+        yield from self.state.items()
+        self.asked.append("last")
 
 
 @pytest.fixture
@@ -305,9 +310,25 @@ def test_files_are_next_where_processes_cannot_hand_over(fleet: Any, tmp_path: P
 
 @pytest.mark.parametrize(("world", "changes"), [(2, {"in_turn": False}), (2, {"tensor_parallel": 2})])
 def test_servers_apart_get_them_from_the_first_process(fleet: Any, world: int, changes: Any) -> None:
-    made, _, spread = fleet(world, **changes)
+    made, servers, spread = fleet(world, **changes)
     made.load(spread.shared, 3)
-    assert spread.asked == [None]
+    assert spread.asked == ["first", "last"]
+    # They stay for one that is lost in the middle of rollouts.
+    made._renew([1])
+    assert spread.asked == ["first", "last"]
+    assert payloads(servers, 1)[-1][0].split()[-1] == list(spread.state)[-2]
+
+
+def test_processes_that_gather_weights_are_let_go_before_a_lost_server_starts_again(fleet: Any) -> None:
+    """That takes longer than they wait for each other. The server that refuses half of the weights gets all of them."""
+    made, servers, spread = fleet(in_turn=False)
+    begun = list[list[str]]()
+    servers.refuses[0]["/update_weights_from_tensor"] = 1
+    standing = made._standing
+    made._standing = lambda numbers: (begun.append(list(spread.asked)), standing(numbers))[1]
+    made.load(spread.shared, 3)
+    assert begun == [[], ["first", "last"], ["first", "last"]][: len(begun)]
+    assert len(begun) > 1
 
 
 def test_memory_of_a_gpu_is_shared_with_the_server_on_it_alone(fleet: Any) -> None:

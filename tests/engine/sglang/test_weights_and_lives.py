@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from runners.engine.sglang import control, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
-from runners.engine.sglang.weights import buckets
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -173,7 +171,7 @@ def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_h
             os.kill(killed, signal.SIGKILL)
         real(self, tensor)
 
-    monkeypatch.setattr(weights, "buckets", partial(buckets, size=16_000))
+    monkeypatch.setattr(weights, "SIZE", 16_000)
     monkeypatch.setattr(weights._Own, "send", send)
     monkeypatch.setattr(engine.fleet, "way", "broadcast")
     engine.load_weights(other.state_dict(), 31)
