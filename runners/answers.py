@@ -38,8 +38,15 @@ def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) ->
     return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
 
 
-def tokens_of_thinking(thinking: Thinking, tokenizer: Any, tokens: Sequence[int]) -> int | None:
-    """Return how many tokens there are up to the end of the first closing mark; None without one."""
+def tokens_of_thinking(
+    thinking: Thinking, tokenizer: Any, before: Sequence[int], tokens: Sequence[int]
+) -> int | None:
+    """Return how many tokens there are up to the end of the first closing mark; None without one.
+
+    There are none where the tokens `before` end in the mark.
+    """
+    if thinking_after(thinking, tokenizer, before).over:
+        return 0
     offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
     place = offsets.text.find(thinking.close)
     return None if place < 0 else offsets.reaching(place + len(thinking.close))

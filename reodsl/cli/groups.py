@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from reodsl.cli.options import existing_store, token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, TokenRun, Variable
+from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, TokenRun, Variable, list_sampled
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -53,6 +53,7 @@ class GroupResponse(BaseModel, extra="forbid"):
     forced: dict[int, bool] = {}
     bare: dict[int, bool] = {}
     splits: _Splits = ()
+    thinking: NonNegativeInt | None = None
 
 
 class GroupFile(BaseModel, extra="forbid"):
@@ -135,6 +136,7 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
 
     def rollout(one: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
         forced, bare = _Verdicts(one.forced, missing["forced"]), _Verdicts(one.bare, missing["bare"])
+        values = values if one.thinking is None else {"thinking": float(one.thinking), **values}
         return RewardedResponse(one.length, one.correct, forced, bare, values, _tokens(reward, values))
 
     rollouts = (
@@ -251,11 +253,14 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
     )
     lacks = {
         f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
-        for name in sorted(_list_given(looks) - set(group.rollouts[0].given))
+        for name in sorted(_list_given(looks))
+        if not all(name in each.given for each in group.rollouts)
     }
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.reference:
         lacks["`ref`, the starting model's responses"] = '`"reference": […]` in a group file'
+    elif list_sampled(looks) and not all(each.given for each in group.reference):
+        lacks["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
     if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(asked.splits):
         lacks[f"its splits, which {_whence(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
     for kind, cuts in asked.missing.items():
@@ -272,7 +277,8 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
 
 def _list_given(reward: Reward) -> set[str]:
     """Return the names of the numbers of each response that a reward is given, those of its tokens by their text."""
-    fields = {node.field for node in walk(reward) if isinstance(node, Given)}
+    sampled = set(map(id, list_sampled(reward)))
+    fields = {node.field for node in walk(reward) if isinstance(node, Given) and id(node) not in sampled}
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 

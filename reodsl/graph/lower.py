@@ -311,7 +311,12 @@ class _Lowering:
             return
         task_seed = seed if index or depends_on_seed(experiment.start) else None
         payload = sample_payload(
-            experiment.model, method.rollout, method.reference_samples, stage.data.grading, task_seed or 0
+            experiment.model,
+            method.rollout,
+            method.reference_samples,
+            stage.data.grading,
+            task_seed or 0,
+            (method.reward, *method.wordings),
         )
         met = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
         if met is not None:

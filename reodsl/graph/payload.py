@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reodsl.diagnostics import problem
@@ -11,6 +11,7 @@ from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
 from reodsl.ir.base import Node, dumped, names_of
 from reodsl.ir.data import Data, File, Grading, HubData
+from reodsl.ir.expression import list_sampled
 from reodsl.ir.model import Architecture, Model, Served
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import CONFIDENCE, Arm, Frontier, Score, Study, Suite
@@ -98,14 +99,20 @@ _FOUND_LATER: dict[str, Payload] = {"oracle": {"frontier": ""}, "question": {"ro
 """The parts of a split that name arms, by its kind: the arms themselves are inputs."""
 
 
-def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int) -> Payload:
-    """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set."""
+def sample_payload(
+    model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int, readers: Sequence[IR] = ()
+) -> Payload:
+    """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set.
+
+    Where one of the `readers` reads more of them than lengths and verdicts, `thinking` says that this is counted.
+    """
     return {
         "model": _reader(model),
         "rollout": anonymous(rollout),
         "samples": samples,
         "grading": anonymous(grading),
         "seed": seed,
+        **({"thinking": True} if any(map(list_sampled, readers)) else {}),
     }
 
 
@@ -120,7 +127,8 @@ def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: i
 def reference_payload(suite: Suite, reference: Start, grading: Grading, seed: int) -> Payload:
     """Return the payload of sampling a suite's reference, by which it words the questions of a benchmark."""
     samples = suite.reference_samples
-    return sample_payload(reference.model, suite.rollout, samples, grading, _apart(seed, suite.seed))
+    seed = _apart(seed, suite.seed)
+    return sample_payload(reference.model, suite.rollout, samples, grading, seed, suite.wordings)
 
 
 def _apart(seed: int, index: int) -> int:

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from reodsl.ir.base import Node
+from reodsl.ir.base import IR, Node
+from reodsl.ir.base import walk as walk_all
 from reodsl.ir.data import Python
 
 Ends: TypeAlias = tuple[float, float]
@@ -116,7 +117,7 @@ class Reading:
     """A word that reads a number of a response: what it means, its range, and the kinds of body that know it.
 
     `call` is for readers, `NAME(y)` where it is empty. A `condition` is 1 or 0, and a number in `tokens` has that unit. One
-    with `votes` takes a whole number beside the response.
+    with `votes` takes a whole number beside the response, and a `sampled` one is kept of the starting model's responses too.
     """
 
     means: str
@@ -126,6 +127,7 @@ class Reading:
     condition: bool = False
     tokens: bool = False
     votes: bool = False
+    sampled: bool = False
     known: frozenset[str] = frozenset({"a reward"})
 
 
@@ -141,8 +143,9 @@ READINGS: dict[str, Reading] = {
         known=frozenset({"a reward", "a measure", "`batch`"}),
     ),
     "thinking": Reading(
-        "how many of its tokens are thinking, where `rollout { solution = … }` tells these apart",
+        "how many of its tokens are thinking: those up to the mark that ends it, which counts too; all without one",
         tokens=True,
+        sampled=True,
         known=frozenset({"a reward", "`batch`"}),
     ),
     "majority": Reading(
@@ -472,3 +475,10 @@ def walk(value: Node) -> Iterator[Node]:
                 waiting.extend(reversed(part))
             elif part is not None:
                 waiting.append(part)
+
+
+def list_sampled(value: IR | Node) -> list[Given]:
+    """Return what statistics over the starting model's responses read of these beside lengths and verdicts."""
+    over = [each for each in walk_all(value) if isinstance(each, Aggregate) and each.over == "ref"]
+    inside = [(each.var, node) for each in over for node in walk(each)]
+    return [node for var, node in inside if isinstance(node, Given) and node.of == var]

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
-from reodsl.ir.expression import UNDER
+from reodsl.ir.expression import UNDER, Given
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -599,6 +599,12 @@ class Ppo(IR):
         """Return whether tokens after a response's last advantage have no part in the loss."""
         whole = self.loss.ratio == "sequence" or self.loss.own is not None
         return not (self.kl or self.entropy or self.loss.sorts or whole)
+
+    @property
+    def counts_thinking(self) -> bool:
+        """Return whether it is known how many of a response's tokens are thinking."""
+        read = {each.field for each in values_of(self.reward, Given)}
+        return self.rollout.solution is not None or "thinking" in read
 
     @property
     def learns_prefix(self) -> bool:

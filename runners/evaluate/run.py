@@ -24,7 +24,7 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from reodsl.ir.wording import Wording
 from reodsl.store.manifest import INEXACT, PLACE, read_record, record
-from runners.answers import thinking_of
+from runners.answers import marks_of, thinking_of
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
@@ -46,7 +46,7 @@ from runners.rollout.grader import (
     grade,
     sampling_of,
 )
-from runners.rollout.phases import Phases
+from runners.rollout.phases import Phases, count_thinking
 from runners.rollout.questions import (
     AskedQuestion,
     place_wordings,
@@ -164,12 +164,22 @@ def sample(job: Job) -> None:
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     if "met" in payload:
         questions = {name: questions[name] for name in met_by(job, model)}
+    tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint") if payload.get("thinking") else None
+
+    def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
+        samples = sample_rows(graded, text).drop("benchmark")
+        if tokenizer is not None:
+            pairs = [(one.rollout.request.prompt, one.rollout.response) for one in graded]
+            counts = [count_thinking(marks_of(model), tokenizer, *each) for each in pairs]
+            samples = samples.with_columns(thinking=pl.Series(counts, dtype=pl.Int64))
+        return {"samples": samples}
+
     plan = EvaluationWork(
         gradings,
         Sampling.model_validate(payload["rollout"]),
         int(payload["samples"]),
         int(payload["seed"]),
-        lambda graded, text: {"samples": sample_rows(graded, text).drop("benchmark")},
+        tables,
     )
     chunks, count = work_through(job, model, list(questions.values()), plan)
     chunks.join(count, "samples", job.out / "samples.parquet")

@@ -84,6 +84,7 @@ class RewardInputs:
     given: Mapping[str, Floats] = field(default_factory=dict)
     reference_length: Floats | None = None
     reference_correct: Floats | None = None
+    reference_given: Mapping[str, Floats] = field(default_factory=dict)
     earlier: Earlier | None = None
     tracks: Mapping[str, float] = field(default_factory=dict)
     tokens: Mapping[TokenRun, Callable[[Ints, Ints], NDArray[Any]]] = field(default_factory=dict)

@@ -274,7 +274,8 @@ class _Evaluator:
 
     def given(self, name: str, field: str, scope: _StepScope) -> Floats:
         response = scope.responses[name]
-        tables = self.inputs.given if response.over == "group" else {}
+        mine, theirs = self.inputs.given, self.inputs.reference_given
+        tables = {"group": mine, "ref": theirs}.get(response.over, {})
         if field not in tables:
             raise given_missing(f"the reward `{self.reward.name}`", field, sorted(tables))
         return self.along(tables[field], response.axis)

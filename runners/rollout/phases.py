@@ -14,7 +14,7 @@ from typing import Any
 
 from reodsl.ir import training
 from reodsl.ir.model import Model
-from runners.answers import marks_of, thinking_after, tokens_of_thinking
+from runners.answers import marks_of, tokens_of_thinking
 from runners.engine.protocol import NOTHING, Engine, Generation, Inserted, Request, TokenSampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
@@ -54,10 +54,8 @@ class Phases:
         """Return how many of its tokens are a response's thinking; None while that goes on."""
         if response.inserted:
             return response.inserted[0].after
-        if thinking_after(self.marks, self.tokenizer, prompt).over:
-            return 0
         tokens = response.tokens[: self.thinking]
-        found = tokens_of_thinking(self.marks, self.tokenizer, tokens)
+        found = tokens_of_thinking(self.marks, self.tokenizer, prompt, tokens)
         ended = response.finish == "stop" and len(tokens) == len(response.tokens)
         return len(tokens) if found is None and ended else found
 
@@ -75,6 +73,18 @@ class Phases:
         most = self.thinking if thought is None else thought + self.solution
         response = response.first(most)
         return response, 0 if response.finish == "stop" else most - len(response.tokens)
+
+
+def count_thinking(marks: Thinking, tokenizer: Any, prompt: Sequence[int], response: Generation) -> int:
+    """Return how many of its tokens are a response's thinking: all where nothing ends it.
+
+    Where it has several turns, it is that of the first.
+    """
+    for each in response.inserted:
+        if not each.turn:
+            return each.after
+    found = tokens_of_thinking(marks, tokenizer, prompt, response.tokens)
+    return len(response.tokens) if found is None else found
 
 
 def draw_cut(

@@ -118,19 +118,32 @@ def shared_numbers(questions: Sequence[AskedQuestion]) -> dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0)."""
+    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0), and those of thinking if counted."""
 
     lengths: tuple[float, ...]
     correct: tuple[float, ...]
+    thinking: tuple[float, ...] = ()
+
+    def responses(self) -> tuple[RewardedResponse, ...]:
+        """Return them as a reward reads them."""
+        pairs = zip(self.lengths, self.correct, strict=True)
+        given = [{"thinking": each} for each in self.thinking] or [{}] * len(self.lengths)
+        return tuple(
+            RewardedResponse(int(length), bool(right), given=more)
+            for (length, right), more in zip(pairs, given, strict=True)
+        )
 
 
 def read_references(folder: Path, count: int) -> dict[str, Reference]:
     """Return lengths (tokens) and verdicts of the first `count` of a `sample` artifact's responses, by question."""
-    table = pl.read_parquet(folder / "samples.parquet", columns=["question", "tokens", "correct"], glob=False)
+    path = folder / "samples.parquet"
+    lazily = pl.scan_parquet(path, glob=False)
+    columns = ["question", "tokens", "correct", *["thinking"] * ("thinking" in lazily.collect_schema())]
+    table = lazily.select(columns).collect()
     grouped = table.group_by("question", maintain_order=True).agg(pl.all().head(count))
     return {
-        name: Reference(tuple(map(float, tokens)), tuple(map(float, correct)))
-        for name, tokens, correct in grouped.iter_rows()
+        row["question"]: Reference(*(tuple(map(float, row[name])) for name in columns[1:]))
+        for row in grouped.iter_rows(named=True)
     }
 
 
@@ -146,10 +159,7 @@ def choose_wording(
     if not any(wording.selective for wording in wordings):
         return None
     reference = references.get(question.id)
-    pairs = () if reference is None else zip(reference.lengths, reference.correct, strict=True)
-    group = ResponseGroup(
-        question.id, (), tuple(RewardedResponse(int(length), bool(right)) for length, right in pairs)
-    )
+    group = ResponseGroup(question.id, (), () if reference is None else reference.responses())
     asked = {"y": RewardedResponse(0, False, given=question.given)}
     for place, each in enumerate(wordings):
         name = f"wording `{each.name}`" if each.name else f"wording {place + 1}"

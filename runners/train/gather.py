@@ -141,11 +141,12 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints
     """
     parts, length = method.reward.parts, graded.inputs.length
     scored = normalised_parts(values, parts, method.advantage)
-    begun, thought = np.maximum(prefixes, 1), graded.inputs.given.get(THINKING)
-    if thought is None:
+    begun = np.maximum(prefixes, 1)
+    if method.rollout.solution is None:
         advantages = advantages_of_parts(scored, parts, method.advantage)[:, :, [0, 2]]
         ends = [begun, length + prefixes]
     else:
+        thought = graded.inputs.given[THINKING]
         first = np.where(prefixes > 0, 0, np.where(thought > 0, 1, 2))
         advantages = advantages_of_parts(scored, parts, method.advantage, first)
         ends = [begun, np.maximum(begun, prefixes + thought), length + prefixes]
@@ -325,12 +326,12 @@ wording and `budget` what was written into its prompt, both null where there is 
 is null where there are none. `parts` are the reward's, one a split, and `advantages` those of the sections that have tokens,
 before any normalisation over the batch; both are null where `text` is, so that a large step keeps a sample of them."""
 PHASES: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
-"""Columns that are there with phases: the tokens of a response's thinking, and whether that was ended by force."""
+"""Columns that are there where it is counted: the tokens of a response's thinking, and whether that was ended by force."""
 
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
     """Return the columns of `rollouts.parquet` and of `monitor.parquet`."""
-    return ROLLOUTS if method.rollout.solution is None else ROLLOUTS | PHASES
+    return ROLLOUTS | PHASES if method.counts_thinking else ROLLOUTS
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
@@ -377,11 +378,11 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
 
 
 def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
-    """Return the columns of `PHASES`, and none for responses without."""
+    """Return the columns of `PHASES`, and none where thinking is not counted."""
     thought = graded.inputs.given.get(THINKING)
     if thought is None:
         return {}
-    ended = [bool(one.response.inserted) for one in graded.rollouts]
+    ended = [not all(each.turn for each in one.response.inserted) for one in graded.rollouts]
     return {"thinking": thought.ravel().astype(int).tolist(), "thinking_ended": ended}
 
 

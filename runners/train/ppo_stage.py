@@ -22,7 +22,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from reodsl.store.manifest import PLACE
-from runners.answers import thinking_of
+from runners.answers import marks_of, thinking_of
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
@@ -475,6 +475,7 @@ class PpoStage(StageRunner):
             talk=talk,
             models=self._ask,
             cut_at=method.cut_at,
+            marks=marks_of(context.model) if method.counts_thinking else None,
         )
 
 

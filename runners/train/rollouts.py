@@ -42,21 +42,21 @@ from runners.rollout.grader import (
     RolloutGroup,
     grade_later,
 )
-from runners.rollout.phases import draw_cut
+from runners.rollout.phases import count_thinking, draw_cut
 from runners.rollout.questions import AskedQuestion, Reference, Wordings, shared_numbers
 from runners.train.likelihood import Ask, ask_models
-from runners.verify import answer_row
+from runners.verify import Thinking, answer_row
 
 READ: Mapping[str, Callable[[Generation, Callable[[], str]], float]] = {
     "ended": lambda response, text: float(response.finish == "stop"),
 }
 """The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's, and
-`thinking` is found with the phases."""
+`thinking` is found by the model's marks."""
 LEAST_ENDED = 8
 REWARD = "reward"
 """The start of the reason of a response at which Python of the reward failed."""
 THINKING = "thinking"
-"""The number that responses in phases are given: how many of their tokens are thinking."""
+"""The number that responses are given where it is counted: how many of their tokens are thinking."""
 KEPT_TEXT = 1 << 20
 """Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 
@@ -69,7 +69,8 @@ class RolloutSampler:
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
     `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
     responses, if the reward reads them. With `cut_at` some are others that are cut at these shares. With a `talk` responses
-    may call tools, and have several turns. `models` tells what the policy and a frozen model think of tokens.
+    may call tools, and have several turns. `models` tells what the policy and a frozen model think of tokens. By its `marks`
+    it is counted how long a response thinks.
     """
 
     generator: Generator
@@ -88,6 +89,7 @@ class RolloutSampler:
     talk: Talk | None = None
     models: Ask | None = None
     cut_at: tuple[float, ...] = ()
+    marks: Thinking | None = None
 
     def ask(self, question: AskedQuestion, draw: int, position: int) -> list[tuple[AskedQuestion, Request]]:
         """Return the question at a position of a draw as each of its rollouts is asked it, with the request.
@@ -228,7 +230,7 @@ def reward_inputs(
     sampler: RolloutSampler, asked: Sequence[AskedQuestion], responses: Sequence[Generation]
 ) -> RewardInputs:
     """Return the step's arrays as far as they are known before anything is graded."""
-    shape, phases = (-1, sampler.rollouts), sampler.generator.phases
+    shape, tokenizer = (-1, sampler.rollouts), sampler.generator.tokenizer
     questions = asked[:: sampler.rollouts]
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
     places, present = _places(sampler, questions, responses)
@@ -236,8 +238,9 @@ def reward_inputs(
     for name in READ.keys() & {each.field for each in walk(sampler.reward) if isinstance(each, Given)}:
         read = [READ[name](each, partial(sampler.grader.text, each.sequence())) for each in responses]
         given[name] = np.array(read).reshape(shape)
-    if phases is not None:
-        thought = [phases.thought(one.prompt, each) or 0 for one, each in zip(asked, responses, strict=True)]
+    if sampler.marks is not None:
+        pairs = zip(asked, responses, strict=True)
+        thought = [count_thinking(sampler.marks, tokenizer, one.prompt, each) for one, each in pairs]
         given[THINKING] = np.array(thought, dtype=float).reshape(shape)
     # What the user's functions give is known once all is graded.
     given.update((name, np.zeros(length.shape)) for name in sampler.reward.functions)
@@ -251,6 +254,9 @@ def reward_inputs(
         given=given,
         reference_length=np.array([r.lengths for r in references]) if references else None,
         reference_correct=np.array([r.correct for r in references]) if references else None,
+        reference_given={THINKING: np.array([r.thinking for r in references])}
+        if any(r.thinking for r in references)
+        else {},
         earlier=Earlier.of([sampler.history.get(q.id, ()) for q in questions]),
         tracks=sampler.tracks,
     )

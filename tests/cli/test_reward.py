@@ -125,6 +125,13 @@ def test_reference_and_splits_are_given(said: Said) -> None:
     found = json.loads(said("own.reo", harmonizing, *GROUP, "--json"))
     # 40 tokens and an accuracy of one half: 40 / 10 - 1 + 2 * 0.5, and 40 / 20 - 1 - 2 * 0.5.
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [4.0, 0.0]
+    write_group(reference=[{"length": 30, "correct": True, "thinking": 20}])
+    Path("thinks.reo").write_text("reward r { correct(y) - mean(thinking(z) for z in ref) / 40 tokens }\n")
+    found = json.loads(said("thinks.reo", "r", *GROUP, "--json"))
+    assert [each["sections"][0]["reward"] for each in found["responses"]] == [0.5, -0.5]
+    write_group(reference=[{"length": 30, "correct": True}])
+    refused = said("thinks.reo", "r", *GROUP, code=1)
+    assert "reads `thinking(z)` of `ref`" in refused
     mrt = 'std.rewards.mrt(at: steps(separator: "\\n", keywords: ["wait"]), alpha: 1)'
     responses = [
         {"length": 10, "correct": True, "splits": [5, 10], "forced": {"0": False, "5": False}},

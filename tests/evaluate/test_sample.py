@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runners.answers import bare_answers
 from runners.draws import drawn, purpose
 from runners.evaluate import run
+from runners.rollout.questions import read_references
 from runners.verify import final_answer
 from tests.evaluate.conftest import MakeJob, payload
 
@@ -49,6 +50,32 @@ def test_samples_are_graded_responses_to_every_question(
     for row in samples.iter_rows(named=True):
         assert (row["answer"] or "") == final_answer(row["response"])
         assert row["correct"] == (row["answer"] == golds[row["question"]])
+
+
+def test_thinking_is_counted_where_it_is_read(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    """The same responses, of each of which it is the tokens up to its first mark; all without one."""
+    told = payload()
+    model = told["model"] | {"think_open": "(", "think_close": "\\boxed{"}
+    wanted = {"model": model, "rollout": told["suite"]["rollout"], "samples": 4, "seed": 1}
+    wanted |= {"grading": {"verifier": "exact"}}
+    inputs = {"start": checkpoint, "data": questions}
+    counted, plain = (
+        job("sample", wanted | {"thinking": True}, inputs, "counted"),
+        job("sample", wanted, inputs),
+    )
+    run.sample(counted)
+    run.sample(plain)
+    samples = pl.read_parquet(counted.out / "samples.parquet")
+    assert samples.drop("thinking").equals(pl.read_parquet(plain.out / "samples.parquet"), null_equal=True)
+    for row in samples.iter_rows(named=True):
+        words = row["response"].split()
+        assert row["thinking"] == (words.index("\\boxed{") + 1 if "\\boxed{" in words else row["tokens"])
+    assert (samples["thinking"] < samples["tokens"]).any()
+    found = read_references(counted.out, 2)
+    assert {name: each.thinking for name, each in found.items()} == {
+        name: tuple(rows["thinking"][:2]) for (name,), rows in samples.group_by("question")
+    }
+    assert not any(each.thinking for each in read_references(plain.out, 2).values())
 
 
 @pytest.mark.parametrize(("prompts", "draws", "count"), [(2, 2, 4), (3, 1, 3), (3, 3, 7)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,9 +16,12 @@ from reodsl.graph.task import Graph, reads
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File
+from reodsl.ir.expression import Aggregate, Constant, Given, Infix
 from reodsl.ir.model import Model
+from reodsl.ir.reward import Reward
 from reodsl.ir.study import Benchmark, Suite
 from reodsl.ir.training import Optimizer, Stage
+from reodsl.ir.wording import Wording
 from reodsl.language import compile_file
 from tests.graph import studies as make
 from tests.graph.everything import everything
@@ -303,6 +306,19 @@ def test_arms_of_a_suite_have_one_reference_a_benchmark_and_seed() -> None:
             assert inputs["reference:easy"] == f"suite.reference.held_out.s{seed}"
             assert inputs["reference:hard"] == f"suite.reference.hard_ones.s{seed}"
     assert "reference" not in graph["given.eval.s1"].payload["suite"]
+
+
+@pytest.mark.parametrize("over", ["ref", "group"])
+def test_thinking_of_a_reference_is_counted_where_it_is_read(over: Literal["ref", "group"]) -> None:
+    value = Given(of="z", field="thinking")
+    read = Aggregate(fn="mean", var="z", over=over, value=value)
+    method = make.ppo(Reward(name="r", outcome=read), references=2)
+    suite = make.suite(reference=make.end(make.base()), reference_samples=3)
+    when = Infix(fn="<", left=read, right=Constant(value=9.0))
+    suite = suite.model_copy(update={"wordings": (Wording(when=when), Wording())})
+    graph = lower(make.spec(make.arm("one", make.trained("one", method), suite)))
+    payloads = [task.payload for task in graph.tasks if task.kind == "sample"]
+    assert [each.get("thinking") for each in payloads] == [True if over == "ref" else None] * 2
 
 
 def test_references_of_several_stages_have_the_stages_names() -> None:

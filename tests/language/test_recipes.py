@@ -289,13 +289,13 @@ def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> N
 
 
 CHOSEN = """
-wording easy = short { when = mean(len(z) for z in ref) < 1K tokens }
+wording easy = short { when = mean(thinking(z) for z in ref) < 1K tokens }
 wording hard = short { when = mean(correct(z) for z in ref) < 50% and x.level > 3 }
-wording same = long  { when = mean(len(z) for z in ref) < 1K tokens }
+wording same = long  { when = mean(thinking(z) for z in ref) < 1K tokens }
 """
 SHARES = {
-    "part": "when = mean(len(z) for z in ref) < 1K tokens, share = 50%",
-    "whole": "when = mean(len(z) for z in ref) < 1K tokens, share = 100%",
+    "part": "when = mean(thinking(z) for z in ref) < 1K tokens, share = 50%",
+    "whole": "when = mean(thinking(z) for z in ref) < 1K tokens, share = 100%",
     "some": "share = 50%",
     "all": "share = 100%",
     "none": "share = 0%",
@@ -344,6 +344,11 @@ def test_wordings_by_a_property_of_the_question(
         ("len(y) < 1K tokens", "E0301"),
         ("correct(y)", "E0301"),
         ("mode(y) == 0", "E0301"),
+        ("thinking(y) < 1K tokens", "E0301"),
+        ("mean(thinking(z) for z in group) < 1K tokens", "E0301"),
+        ("mean(thinking(z) for z in history(x), empty: 0 tokens) < 1K tokens", "E0301"),
+        ("mean(mode(z) for z in ref) < 1", "E0301"),
+        ("mean(thinking(z) for z in ref) < 3", "E0302"),
         ("mean(len(z) for z in group) < 1K tokens", "E0301"),
         ("mean(len(z) for z in history(x), empty: 0 tokens) < 1K tokens", "E0301"),
         ("x.budget > 1K tokens", "E0301"),
@@ -431,7 +436,7 @@ def test_a_wording_for_some_questions_is_for_training_alone(
         (('rollout { ending = "</think>" }',), ["E0538"]),
         (('rollout { max_tokens = 2K tokens, solution = 1K tokens, ending = "Stop." }',), ["E0538"]),
         (('rollout { max_tokens = 2K tokens, solution = 1K tokens, ending = "Stop.</think>" }',), []),
-        (("reward = quick", "rollout { max_tokens = 2K tokens }"), ["E0538"]),
+        (("reward = quick", "rollout { max_tokens = 2K tokens }"), []),
         (("reward = apart", "rollout { max_tokens = 2K tokens }"), ["E0538"]),
         (("reward = apart", "rollout { max_tokens = 2K tokens, solution = 1K tokens }"), []),
         (("eval = short_suite",), ["E0538"]),

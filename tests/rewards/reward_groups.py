@@ -36,6 +36,10 @@ def arrays(groups: Sequence[ResponseGroup], places: Sequence[Sequence[Sequence[i
         },
         reference_length=_table(references, lambda r: r.length) if references[0] else None,
         reference_correct=_table(references, lambda r: r.correct) if references[0] else None,
+        reference_given={
+            name: _table(references, lambda r, name=name: r.given[name])
+            for name in (references[0][0].given if references[0] else ())
+        },
     )
     tokens = {
         node: CutVerdicts.of(

@@ -52,13 +52,17 @@ def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[Res
             cuts = {cut: draw.random() < 0.5 for cut in range(length)}
             bare = {cut: draw.random() < 0.3 for cut in range(length)}
             given = {
-                "mode": float(index % 2),
+                "mode": float((index + number) % 6),
                 "budget": 32.0 * (1 + number % 4),
                 "ended": float(index % 3 > 0),
+                "thinking": float(length if index % 4 == 3 else length // 2),
             }
             tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}
             rollouts.append(RewardedResponse(length, draw.random() < right, cuts, bare, given, tokens))
-        reference = tuple(RewardedResponse(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))
+        theirs = [(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3)]
+        reference = tuple(
+            RewardedResponse(length, good, given={"thinking": float(length // 2)}) for length, good in theirs
+        )
         found.append(ResponseGroup(f"q{number}", tuple(rollouts), reference))
     return found
 

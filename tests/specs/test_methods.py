@@ -358,35 +358,44 @@ def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
 
 
 def slow_saber(one: RewardedResponse, start: float) -> float:
-    """Their reward, of lengths in tokens: the verdict, the format, the budget of the tier, and the start's length."""
-    budgets = {0: 128, 1: 4096, 2: 16384}
-    earned = float(one.correct) - (1 - one.given["ended"])
-    if one.length > budgets.get(int(one.given["mode"]), math.inf):
+    """Their reward: -1 for thinking that does not end; else the verdict, the budget of the tier, and the start's thinking.
+
+    Thinking has the tokens between its marks, of which ours counts the last as well.
+    """
+    thought, mode = one.given["thinking"] - 1, int(one.given["mode"])
+    if one.given["thinking"] == one.length:
+        return -1.0
+    earned = float(one.correct)
+    if thought > {2: 128, 3: 4096, 4: 16384}.get(mode, math.inf):
         earned -= 0.4
-    if not 0.2 * start <= one.length <= 1.2 * start:
+    if mode and not 0.2 * start <= thought <= 1.2 * start:
         earned -= 0.4
     return earned
 
 
-@pytest.mark.parametrize(("start", "mode"), [(100, 0), (128, 0), (3000, 1), (9000, 2), (30_000, 3)])
-def test_saber_minds_the_budget_of_a_question_and_the_start_s_length(
+@pytest.mark.parametrize(
+    ("start", "mode"), [(100, 2), (128, 2), (3000, 3), (9000, 4), (30_000, 5), (500, 1), (70, 0)]
+)
+def test_saber_minds_the_budget_of_a_question_and_the_start_s_thinking(
     start: int, mode: int, tmp_path: Path
 ) -> None:
-    lengths = sorted(
-        {round(start * share) + more for share in (0.2, 1, 1.2) for more in (-1, 0, 1)}
-        | {128, 129, 4097, 16385}
-    )
+    thoughts = {round(start * share) + more for share in (0.2, 1, 1.2) for more in (-1, 0, 1)}
+    thoughts |= {128, 129, 4096, 4097, 16384, 16385}
     rollouts = tuple(
-        RewardedResponse(length, right, given={"mode": float(mode), "ended": ended})
-        for length in lengths
+        RewardedResponse(thought + 1 + rest, right, given={"mode": float(mode), "thinking": thought + 1.0})
+        for thought in (sorted(thoughts) if mode else [-1])
         for right in (True, False)
-        for ended in (1.0, 0.0)
+        for rest in (0, 40)
+        if thought + 1 + rest > 0
     )
-    reference = (RewardedResponse(start - 50, True), RewardedResponse(start + 50, False))
+    reference = tuple(
+        RewardedResponse(99_999, right, given={"thinking": start + 1.0 + more})
+        for right, more in ((True, -50), (False, 50))
+    )
     group_of = ResponseGroup("q", rollouts, reference)
     expected = [slow_saber(each, start) for each in rollouts]
     assert outcomes(library("saber()", tmp_path), group_of) == pytest.approx(expected)
-    assert len(set(expected)) > 5
+    assert len(set(expected)) > (4 if 1 < mode < 5 else 3 if mode else 1)
 
 
 def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) -> ResponseGroup:

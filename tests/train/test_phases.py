@@ -23,11 +23,11 @@ from runners.engine.protocol import NOTHING, Generation, Inserted, Request, Toke
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
 from runners.rollout.grader import Generator, Grader, Rollout
-from runners.rollout.phases import Phases, draw_phases
+from runners.rollout.phases import Phases, count_thinking, draw_phases
 from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
-from runners.verify import make_verifier, read_answer
+from runners.verify import Thinking, make_verifier, read_answer
 from tests.train.conftest import FORCING, MODEL, Stopped
 from tests.train.test_lag import lagging
 from tests.train.test_train import OUTCOME, REO, ppo, same
@@ -118,6 +118,25 @@ def test_a_mark_of_several_tokens_ends_thinking_with_its_last(loaded):
     more = response.then(replace(response, finish="stop"))
     assert phases.go_on((1,), more) == (more.first(6), 0)
     assert more.first(6).finish == "length"
+
+
+@pytest.mark.parametrize("mark", ["</think>", "so answer", "a"])
+def test_thinking_is_counted_up_to_its_mark_without_phases(loaded, engine, mark):
+    """A slow look at all beginnings of a response: the first one whose text holds the mark, or all of it."""
+    marks = Thinking(close=mark)
+    requests = requests_of(loaded)
+    sampling = TokenSampling(14, stop_ids=(loaded.tokenizer.eos_token_id,))
+    kinds = set()
+    for request, response in zip(requests, engine.generate(requests, sampling), strict=True):
+        asked, tokens = loaded.tokenizer.decode(list(request.prompt)), list(response.tokens)
+        texts = [loaded.tokenizer.decode(tokens[:n]) for n in range(len(tokens) + 1)]
+        held = [n for n, text in enumerate(texts) if mark in text]
+        expected = 0 if asked.endswith(mark) else held[0] if held else len(tokens)
+        assert count_thinking(marks, loaded.tokenizer, request.prompt, response) == expected
+        kinds.add((expected == 0, expected == len(tokens)))
+    assert len(kinds) >= (1 if mark == "so answer" else 2)
+    turns = (Inserted(1, ids(loaded, "b"), turn=True), Inserted(2, ids(loaded, "c"), turn=False))
+    assert count_thinking(marks, loaded.tokenizer, (1,), replace(response, inserted=turns)) == 2
 
 
 def test_answers_are_forced_out_of_what_a_response_read(loaded, engine):
@@ -412,6 +431,24 @@ def test_the_monitor_set_is_answered_in_phases(bench, loaded, engine):
     limits = pl.read_parquet(out / "metrics.parquet")["track_limit"].to_list()
     # Of six the fifth is the least that 75% do not exceed.
     assert limits[:2] == [table["tokens"].sort()[4]] * 2
+
+
+def test_a_reward_without_phases_reads_how_long_responses_think(bench, loaded):
+    value = Infix(fn="/", left=Given(of="y", field="thinking"), right=Length(of="y"))
+    reward = Reward(name="", outcome=value, tracks=MONITORED.tracks)
+    wordings = (Wording(prefix="</think>"), Wording(prefix="a"))
+    rule = stage(reward, Rule(max_tokens=24), wordings=wordings, monitor=MONITOR)
+    out = bench.train(rule, "thinking", start="base", data="questions")
+    table = pl.read_parquet(out / "rollouts.parquet")
+    for row in table.iter_rows(named=True):
+        tokens = ids(loaded, row["text"])
+        mark = tokens.index(*ids(loaded, "</think>")) + 1 if "</think>" in row["text"] else row["tokens"]
+        assert row["thinking"] == (mark if row["mode"] else 0)
+        assert row["reward"] == pytest.approx(row["thinking"] / row["tokens"])
+    assert table["thinking"].n_unique() > 2
+    assert not table["thinking_ended"].any()
+    # No reward reads those of the monitor set, and they are counted like the others.
+    assert pl.read_parquet(out / "monitor.parquet")["thinking"].max() > 0
 
 
 def test_segments_give_the_responses_of_one_call(loaded, engine):

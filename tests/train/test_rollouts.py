@@ -11,18 +11,28 @@ from reodsl.ir.expression import (
     Constant,
     Correct,
     ForcedAnswer,
+    Given,
     Infix,
     Length,
     Own,
     Variable,
 )
 from reodsl.ir.model import Forcing
-from reodsl.ir.reward import Budgets, DenseReward, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import (
+    Budgets,
+    DenseReward,
+    QuestionBudgets,
+    ResponseGroup,
+    Reward,
+    RewardedResponse,
+    Steps,
+)
 from runners.answers import answer_after_forcing
 from runners.conversations import EarlierTurn
 from runners.engine.protocol import ForcedTokens, Generation, Inserted, TokenSampling
 from runners.models.tokenizer import word_tokenizer
 from runners.own.function import FailedRow
+from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
 from runners.rollout import grader as generator_module
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
@@ -329,6 +339,23 @@ def test_reference_and_own_budgets_follow_the_question():
     assert inputs.reference_length is not None
     assert inputs.reference_length.tolist() == [[4, 6, 8]]
     assert made.references["q"].correct == (1.0, 0.0, 1.0)
+
+
+def test_a_reward_compares_how_long_a_response_and_the_reference_think():
+    """A response thinks up to its first `wait`, or for all of its tokens; the reference as it was counted."""
+    theirs = Aggregate(fn="mean", var="z", over="ref", value=Given(of="z", field="thinking"))
+    rule = reward(Infix(fn="-", left=Given(of="y", field="thinking"), right=theirs))
+    reference = Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0), (2.0, 6.0, 1.0))
+    made = sampler(
+        ScriptedEngine(RESPONSES, {}), rule, (20,), references={"q": reference}, marks=Thinking(close="wait")
+    )
+    graded = sample_step(made, [QUESTION], 0)
+    assert graded.inputs.given["thinking"].tolist() == [[8, 5]]
+    values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.bare.look_up)
+    assert values.ravel().tolist() == [5, 2]
+    responses = [RewardedResponse(n, True, given={"thinking": float(t)}) for n, t in ((8, 8), (9, 5))]
+    group = ResponseGroup("q", tuple(responses), reference.responses())
+    assert [interpret(rule, group, at) for at in range(2)] == [[5], [2]]
 
 
 @pytest.mark.parametrize(

@@ -391,11 +391,11 @@ def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         return
     yield from _check_phases(stage, "rollout.", case.model, [data])
     yield from _check_cuts(stage)
-    if stage.reward is not None and "thinking" in stage.reward.uses and "rollout.solution" not in stage:
+    if stage.reward is not None and "phases" in stage.reward.uses and "rollout.solution" not in stage:
         yield stage["reward"].error(
             "E0538",
-            "the reward tells a response's thinking from its solution, and the rollouts have no phases",
-            "reads `thinking`",
+            "the reward pays a response's thinking or its solution apart, and the rollouts have no phases",
+            "pays a phase",
             help="give the solution tokens of its own: `rollout { solution = 1K tokens }`",
         )
 

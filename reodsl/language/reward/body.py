@@ -491,7 +491,7 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part
                 helps = "write `on: prefix`, `on: thinking` or `on: solution`"
                 fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, helps)
     if on in ("thinking", "solution"):
-        body.uses.add("thinking")
+        body.uses.add("phases")
     measured = type_expression(body, first.value)
     if measured.unit != PLAIN:
         helps = "divide by a length, such as `mean(len(z) for z in group)`"

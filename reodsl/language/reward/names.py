@@ -146,16 +146,16 @@ class LocalFunction:
 class RewardNames:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
-    `sampled` are the variables that run over the starting model's responses, or over earlier ones. `inside` are the
-    functions whose bodies are being written out. Names that begin with `?` stand for responses of the place that calls one.
-    `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
+    `sampled` are the variables that run over the starting model's responses, or over earlier ones, with `ref` or `history`.
+    `inside` are the functions whose bodies are being written out. Names that begin with `?` stand for responses of the place
+    that calls one. `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
     responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
     others: dict[str, Value | None] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
-    sampled: frozenset[str] = frozenset()
+    sampled: Mapping[str, str] = field(default_factory=dict)
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
     places: int = 0
@@ -176,7 +176,11 @@ class RewardNames:
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> RewardNames:
         """Return this environment with one more response in it, of `group` or of `ref`."""
-        sampled = self.sampled | {canonical} if over in ("ref", "history") else self.sampled - {canonical}
+        sampled = self.sampled
+        if over in ("ref", "history"):
+            sampled = {**sampled, canonical: over}
+        elif canonical in sampled:
+            sampled = {name: each for name, each in sampled.items() if name != canonical}
         # `replace` takes ten times as long, and rewards have statistics by the thousand.
         return RewardNames(
             self.values,

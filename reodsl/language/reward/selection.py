@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import Aggregate, Correct, Expression, Length, walk
+from reodsl.ir.expression import READINGS, Aggregate, Correct, Expression, Given, Length, walk
 from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, Failed, attempt
@@ -211,8 +211,13 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
     test = type_condition(body, expr)
     nodes = [*walk(test.data)]
     of_group = any(isinstance(each, Aggregate) and each.over != "ref" for each in nodes)
-    of_response = any(isinstance(each, (Length, Correct)) and each.of == "y" for each in nodes)
-    if body.uses - {"ref", "given"} or of_group or of_response:
+    of_response = any(
+        isinstance(each, (Length, Correct, Given))
+        and each.of == "y"
+        and not (isinstance(each, Given) and each.field not in READINGS)
+        for each in nodes
+    )
+    if body.uses - {"ref", "given", "thinking"} or of_group or of_response:
         helps = "run over the starting model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
         fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, helps)
     if not body.uses:

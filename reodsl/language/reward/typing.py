@@ -485,9 +485,10 @@ def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
             fail(body, "E0301", "a vote is of a whole number of responses", each, f"write `{example}`")
         field = f"{name}@{int(votes.low) if votes.constant else 1}"
     body.uses.add(name)
-    if of in body.env.sampled:
+    if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
         helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
-        fail(body, "E0301", f"`{name}` of responses of `ref` and of `{HISTORY}` is not kept", expr, helps)
+        whose = f"`{HISTORY}`" if reading.sampled else f"`ref` and of `{HISTORY}`"
+        fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, helps)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
     return Typed(Given(of=of, field=field), unit, reading.low, high, reading.condition)
