@@ -231,6 +231,22 @@ def test_a_teacher_that_follows_after_the_last_step_alone(
     assert all(("below 10 steps" in str(each)) == (steps == 10) for each in helps)
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("steps = 5 steps", "W0523"),
+        ("reward = std.rewards.outcome", "E0521"),
+        ("teacher = std.models.qwen3_8b", "E0521"),
+    ],
+)
+def test_what_the_user_wrote_leads_where_a_library_teacher_follows(
+    compiled: Callable[..., Compiled], line: str, code: str
+) -> None:
+    text = f"from std.runs_miniature import grpo_care\n\nexperiment less = grpo_care {{\n{line}\n}}\n"
+    labels = [each.labels[0] for each in compiled(text, target="less").diagnostics if each.code == code]
+    assert [(each.span.path.startswith("std/"), each.span.line) for each in labels] == [(False, 4)]
+
+
 def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Callable[..., Compiled]) -> None:
     """An experiment that names no cluster is run on its study's."""
     study = "\nstudy s { cluster = h800_16x8\n arm mine = mine }\n"

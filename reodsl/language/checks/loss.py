@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.ir.expression import UNDER
 from reodsl.ir.training import WHOLE
 from reodsl.language.checks.cases import (
@@ -107,8 +107,11 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     for path, (needed, why) in NEEDS.items():
         part = stage[path]
         if part.given and not used[path]:
-            helps = f"take it out, or write `{needed}`"
-            yield part.error("E0521", f"`{path.rpartition('.')[2]}` {why}", "has no effect", help=helps)
+            name, here = path.rpartition(".")[2], [part.label("has no effect")]
+            if path.startswith("teacher"):
+                here += stage["reward"].setting_labels("reads no teacher")
+            helps = f"take `{name}` out, or write `{needed}`"
+            yield finding_at(error, "E0521", f"`{name}` {why}", here, helps)
     yield from _check_modes(stage)
     if ratio.word == "none" and clip.word != "none":
         yield ratio.error(
@@ -265,12 +268,12 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
     if not follows.given:
         return
     if teacher.given:
-        yield follows.error(
+        yield finding_at(
+            error,
             "E0521",
             "`teacher_follows` moves the model that the stage began with, and a `teacher` is read in its place",
-            "has no effect",
-            teacher.label("stays as it is"),
-            help="take one of the two out",
+            [follows.label("has no effect"), teacher.label("stays as it is")],
+            "take one of the two out",
         )
     if place.word == "servers":
         yield place.error(
@@ -283,13 +286,13 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
     every, steps = stage["teacher_follows.every"], stage["steps"]
     if every.number >= steps.number:
         shorter = f"write an interval below {steps.number} steps, or " if steps.number > 1 else ""
-        yield every.warning(
+        yield finding_at(
+            warning,
             "W0523",
             f"no step reads a teacher that has followed: the first time is after step {every.number}, and the stage has"
             f" {steps.number}",
-            "moves nothing that is read",
-            *steps.set_here,
-            help=f"{shorter}take `teacher_follows` out",
+            [every.label("moves nothing that is read"), *steps.set_here],
+            f"{shorter}take `teacher_follows` out",
         )
 
 
