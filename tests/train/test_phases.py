@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.expression import TRACK, Constant, Correct, Given, History, Infix, Length, Variable
+from reodsl.ir.expression import TRACK, Aggregate, Constant, Correct, Given, History, Infix, Length, Variable
 from reodsl.ir.reward import Part, Reward, Track
 from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
@@ -20,6 +20,8 @@ from runners.conversations import force
 from runners.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import NOTHING, Generation, Inserted, Request, TokenSampling
+from runners.evaluate.run import sample
+from runners.execute.questions import count_wordings
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
 from runners.rollout.grader import Generator, Grader, Rollout
@@ -28,7 +30,7 @@ from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
 from runners.verify import Thinking, make_verifier, read_answer
-from tests.train.conftest import FORCING, MODEL, Stopped
+from tests.train.conftest import FORCING, MODEL, Stopped, dump
 from tests.train.test_lag import lagging
 from tests.train.test_train import OUTCOME, REO, ppo, same
 
@@ -449,6 +451,36 @@ def test_a_reward_without_phases_reads_how_long_responses_think(bench, loaded):
     assert not table["thinking_ended"].any()
     # No reward reads those of the monitor set, and they are counted like the others.
     assert pl.read_parquet(out / "monitor.parquet")["thinking"].max() > 0
+
+
+@pytest.mark.parametrize("build", [ppo, lagging])
+def test_a_question_is_asked_alike_as_a_plan_counts_it(bench, build):
+    """In the tier of the reference's thinking or by a share: in every step, with a lag, and after an interruption."""
+    sampled = {"model": dump(MODEL), "rollout": dump(SHORT), "samples": 1, "seed": 1, "thinking": True}
+    sampled["grading"] = {"verifier": "exact"}
+    if not (bench.root / "thought").exists():
+        bench.run("sample", sample, sampled, {"start": "base", "data": "questions"}, "thought")
+    theirs = Aggregate(fn="mean", var="z", over="ref", value=Given(of="z", field="thinking"))
+    short = Infix(fn="<", left=theirs, right=Constant(value=9.0))
+    wordings = (Wording(prefix="a", when=short, share=0.5), Wording(prefix="</think>", share=0.25), Wording())
+    rule = stage(OUTCOME, SHORT, build, wordings=wordings, reference_samples=1)
+    inputs = {"start": "base", "data": "questions", "reference": "thought"}
+    whole = bench.train(rule, f"asked_{build.__name__}", **inputs)
+    table = pl.read_parquet(whole / "rollouts.parquet").select("question", "mode").unique()
+    asked = dict(table.iter_rows())
+    assert table.height == len(asked) > 6
+    thought = dict(
+        pl.read_parquet(bench.root / "thought" / "samples.parquet").select("question", "thinking").iter_rows()
+    )
+    assert all(thought[question] < 9 for question, mode in asked.items() if mode == 0)
+    assert set(asked.values()) == {0, 1, 2}
+    told = json.loads((whole / "train.json").read_text())
+    counted = count_wordings(rule.method, 1, bench.root / "questions", bench.root / "thought", bench.root)
+    assert [told[f"asked_mode_{mode}"] for mode in range(3)] == counted
+    saved, name = rule.model_copy(update={"save_every": 1}), f"asked_{build.__name__}_stopped"
+    with pytest.raises(Stopped):
+        bench.train(saved, name, **inputs, stop_at=1)
+    same(whole, bench.train(saved, name, **inputs))
 
 
 def test_segments_give_the_responses_of_one_call(loaded, engine):
