@@ -24,13 +24,14 @@ class WordedQuestions:
     """The questions of a `data` task, and the wordings that they are asked in.
 
     `questions` has how many in each, and is empty where that is not known. `by` is the task that decides: one that samples
-    the reference, or that of the data.
+    the reference, or that of the data, and `seed` draws shares, where a wording has one.
     """
 
     data: str
     wordings: tuple[str, ...]
     questions: tuple[int, ...]
     by: str
+    seed: int | None = None
 
 
 def describe_worded(worded: Sequence[WordedQuestions]) -> Iterator[str]:
@@ -39,7 +40,8 @@ def describe_worded(worded: Sequence[WordedQuestions]) -> Iterator[str]:
     for each in worded:
         if each.questions:
             counts = (f"{n:,} in {name}" for n, name in zip(each.questions, each.wordings, strict=True))
-            yield f"questions of {each.data} are asked {', '.join(counts)}, by {each.by}"
+            drawn = "" if each.seed is None else f" and seed {each.seed}"
+            yield f"questions of {each.data} are asked {', '.join(counts)}, by {each.by}{drawn}"
         else:
             unknown.setdefault(each.wordings, []).append(each)
     for wordings, those in unknown.items():
@@ -81,5 +83,6 @@ def list_worded(
                 table = stored(items[data]) or Data.model_validate(items[data].task.payload["data"])
                 reference = place if measured else None
                 counts = count(asking, task.payload["seed"], table, reference, folder)
-            found[WordedQuestions(data, name_wordings(asking.wordings), tuple(counts or ()), by)] = None
+            seed = task.payload["seed"] if any(each.share < 1 for each in asking.wordings) else None
+            found[WordedQuestions(data, name_wordings(asking.wordings), tuple(counts or ()), by, seed)] = None
     return tuple(found)
