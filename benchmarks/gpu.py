@@ -353,7 +353,7 @@ def _syncs(lines: Sequence[dict[str, Any]]) -> str:
 
 def _training(lines: Sequence[dict[str, Any]]) -> str:
     rows = [
-        "| shape | tokens | tokens/s | MFU % | prime-rl's % | seconds a step | peak GiB |",
+        "| shape, attention | tokens | tokens/s | MFU % | prime-rl's % | seconds a step | peak GiB |",
         "|" + " --- |" * 7,
     ]
     for line in lines:
@@ -363,7 +363,7 @@ def _training(lines: Sequence[dict[str, Any]]) -> str:
         published = PUBLISHED.get(line["shape"], "") if line["tokens"] == 16384 else ""
         mfu = f"{100 * line['mfu']:.1f}" if "mfu" in line else "unknown peak"
         rows.append(
-            f"| {line['shape']} | {line['tokens']} | {line['train_tokens_per_second']:,.0f} | {mfu} | "
+            f"| {line['shape']}, {line['attention']} | {line['tokens']} | {line['train_tokens_per_second']:,.0f} | {mfu} | "
             f"{published} | {line['seconds_a_step']:.2f} | {line.get('peak_gib', 0):.1f} |"
         )
     return "\n".join(rows)

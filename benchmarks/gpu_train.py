@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch._C._distributed_c10d import HashStore
+from torch.nn.attention import current_flash_attention_impl
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
@@ -83,6 +84,7 @@ def measure(
         settings = SETTINGS.model_copy(update={"on": on})
         learner = Learner.of(model, build_optimizers(model, settings), 1.0, ranks, scorer, tokens)
         sizes = learner.sizes
+        figures["attention"] = current_flash_attention_impl() or "torch's"
         if device.type != "cpu":
             torch.get_device_module(device).reset_peak_memory_stats(device)
         figures["parameters"] = sum(p.numel() for p in model.parameters())

@@ -33,7 +33,8 @@ PROFILES = (
     "sglang-cpu",
     "sglang-cuda",
 )
-ADDED = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
+ATTENTION = {"flash-attn-4", "quack-kernels", "apache-tvm-ffi", "torch-c-dlpack-ext", "einops"}
+ADDED = re.compile(rf"(nvidia|cuda)-|(triton|liger-kernel|{'|'.join(ATTENTION)})$")
 
 
 def entries(profile: str) -> list[str]:
@@ -116,6 +117,9 @@ def test_the_cuda_profile_is_the_cpus_and_cudas_libraries() -> None:
     added = set(cuda) - set(cpu)
     assert {"triton", "liger-kernel", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "cuda-toolkit"} <= added
     assert all(ADDED.match(name) for name in added)
+    # Servers have its newest release, and torch calls it as it was.
+    assert added >= ATTENTION | {"nvidia-cutlass-dsl-libs-cu13"}
+    assert cuda["flash-attn-4"] == "4.0.0b17"
 
 
 def test_trainer_and_servers_have_one_torch_and_one_nccl_on_cuda() -> None:

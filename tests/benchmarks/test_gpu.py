@@ -104,6 +104,7 @@ def test_shares_of_the_peak_are_those_behind_the_seconds() -> None:
             "optimizer": "device",
             "seconds_a_step": products / 0.31 + attention / 0.24,
             **dict.fromkeys(("shape", "tokens"), 1),
+            "attention": "FA4",
             "train_tokens_per_second": 1.0,
         }
         for products, attention in at_peak
@@ -319,12 +320,12 @@ def test_memory_that_ran_out_is_a_line_of_the_table() -> None:
     part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training qwen3-4b"]
     lines = (
         {"shape": "qwen3-4b", "tokens": 16384, "error": "memory ran out in the optimizer's step"},
-        {"shape": "qwen3-0.6b", "tokens": 16384, "train_tokens_per_second": 31250.4, "mfu": 0.123, "seconds_a_step": 2.0},
+        {"shape": "qwen3-0.6b", "attention": "FA4", "tokens": 16384, "train_tokens_per_second": 31250.4, "mfu": 0.123, "seconds_a_step": 2.0},
     )  # fmt: skip
     text = page("NVIDIA H100", [Found(part, 0, lines, "")])
     assert "# Measured on NVIDIA H100" in text
     assert "| qwen3-4b | 16384 | memory ran out in the optimizer's step |" in text
-    assert "| qwen3-0.6b | 16384 | 31,250 | 12.3 | 11.1 | 2.00 |" in text
+    assert "| qwen3-0.6b, FA4 | 16384 | 31,250 | 12.3 | 11.1 | 2.00 |" in text
 
 
 def test_without_a_gpu_it_says_so(

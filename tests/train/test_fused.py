@@ -95,3 +95,90 @@ def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:
         onehot = torch.nn.functional.one_hot(own[1], 11)
         exact = (onehot - want.exp()) * grad[:rows, None]
         torch.testing.assert_close(slopes, exact.bfloat16(), atol=1e-6, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("installed", "major", "broken", "taken"),
+    [
+        ({"flash_attn_interface", "flash_attn"}, 9, (), "FA3"),
+        ({"flash_attn"}, 9, (), "FA4"),
+        ({"flash_attn_interface", "flash_attn"}, 9, ("FA3",), "FA4"),
+        ({"flash_attn_interface", "flash_attn"}, 9, ("FA3", "FA4"), None),
+        ({"flash_attn_interface", "flash_attn"}, 10, (), "FA4"),
+        ({"flash_attn_interface", "flash_attn"}, 8, (), None),
+        (set[str](), 9, (), None),
+    ],
+)
+def test_the_best_attention_that_is_installed_and_right_is_taken(
+    installed: set[str],
+    major: int,
+    broken: tuple[str, ...],
+    taken: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    active: list[str] = []
+
+    def check(device: torch.device) -> None:
+        if active[-1] in broken:
+            raise ArithmeticError("it is off by 0.5 of what it computes")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
+    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setattr(attention, "activate_flash_attention_impl", active.append)
+    monkeypatch.setattr(attention, "restore_flash_attention_impl", active.pop)
+    monkeypatch.setattr(attention, "check_packed", check)
+    attention.prefer_newest_flash(CUDA)
+    assert active == ([] if taken is None else [taken])
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == len(broken)
+    assert all(f"{name} is not taken" in words for name, words in zip(broken, told, strict=True))
+    attention.prefer_newest_flash(torch.device("cpu"))
+    assert active == ([] if taken is None else [taken])
+
+
+def test_attention_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = attention._one
+    attention.check_packed(torch.device("cpu"))
+
+    def late(query: Any, key: Any, value: Any, scaling: Any, window: Any) -> Any:
+        """What a kernel that forgets one key of a sequence would give."""
+        out = right(query, key, value, scaling, window)
+        return right(query, key, value, scaling, 60) if query.dtype == torch.bfloat16 else out
+
+    monkeypatch.setattr(attention, "_one", late)
+    with pytest.raises(ArithmeticError, match="it is off by"):
+        attention.check_packed(torch.device("cpu"))
+
+    def rough(query: Any, key: Any, value: Any, scaling: Any, window: Any) -> Any:
+        out = right(query, key, value, scaling, window)
+        return out if query.dtype == torch.float32 else out + (out - out.detach()) * 0.1
+
+    monkeypatch.setattr(attention, "_one", rough)
+    with pytest.raises(ArithmeticError, match="it is off by"):
+        attention.check_packed(torch.device("cpu"))
+
+
+def test_the_kernels_of_the_list_compile_for_hopper_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and back, as torch calls them."""
+    target = {
+        "FLASH_ATTENTION_ARCH": "sm_90",
+        "CUTE_DSL_ARCH": "sm_90a",
+        "FLASH_ATTENTION_NUM_SMS": "132",
+    }
+    for name, value in target.items():
+        monkeypatch.setenv(name, value)
+    pytest.importorskip("flash_attn.cute")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.nn.attention import _fa4
+
+    monkeypatch.setattr(_fa4, "_FA4_MODULE_PATH", "flash_attn.cute.interface")
+    with FakeTensorMode():
+        query, key, value = (
+            torch.empty(128, heads, 128, dtype=torch.bfloat16, device=CUDA) for heads in (8, 2, 2)
+        )
+        starts = torch.empty(4, dtype=torch.int32, device=CUDA)
+        places = (starts, starts, 70, 70, 0.1, True, -1, 0)
+        out, sums = _fa4._fa4_run_forward(query, key, value, *places, None)
+        grads = _fa4._fa4_run_backward(out, query, key, value, out, sums, starts, starts, 0.1, True, -1, 0)
+    assert [each.shape for each in (out, *grads)] == [query.shape, query.shape, key.shape, value.shape]
