@@ -31,7 +31,7 @@ from transformers import AttentionInterface
 NAME = "reodsl_packed"
 PACKED = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
 """Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
-NEWEST = {"FA3": ("flash_attn_interface", (9,)), "FA4": ("flash_attn", (9, 10))}
+NEWEST = {"FA3": ("flash_attn_interface", (9,)), "FA4": ("flash_attn.cute", (9, 10))}
 """By torch's name of a flash attention, the better first: its package, and the GPUs, by the first digit of what they can."""
 
 
@@ -148,7 +148,11 @@ def prefer_newest_flash(device: torch.device) -> None:
         return
     major, _ = torch.cuda.get_device_capability(device)
     for name, (package, runs_on) in NEWEST.items():
-        there = name in list_flash_attention_impls() and importlib.util.find_spec(package) is not None
+        try:
+            there = name in list_flash_attention_impls() and importlib.util.find_spec(package) is not None
+        except ModuleNotFoundError:
+            # What it is a part of is not installed either.
+            continue
         if not there or major not in runs_on:
             continue
         try:

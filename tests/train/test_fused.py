@@ -100,12 +100,12 @@ def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:
 @pytest.mark.parametrize(
     ("installed", "major", "broken", "taken"),
     [
-        ({"flash_attn_interface", "flash_attn"}, 9, (), "FA3"),
-        ({"flash_attn"}, 9, (), "FA4"),
-        ({"flash_attn_interface", "flash_attn"}, 9, ("FA3",), "FA4"),
-        ({"flash_attn_interface", "flash_attn"}, 9, ("FA3", "FA4"), None),
-        ({"flash_attn_interface", "flash_attn"}, 10, (), "FA4"),
-        ({"flash_attn_interface", "flash_attn"}, 8, (), None),
+        ({"flash_attn_interface", "flash_attn.cute"}, 9, (), "FA3"),
+        ({"flash_attn.cute"}, 9, (), "FA4"),
+        ({"flash_attn_interface", "flash_attn.cute"}, 9, ("FA3",), "FA4"),
+        ({"flash_attn_interface", "flash_attn.cute"}, 9, ("FA3", "FA4"), None),
+        ({"flash_attn_interface", "flash_attn.cute"}, 10, (), "FA4"),
+        ({"flash_attn_interface", "flash_attn.cute"}, 8, (), None),
         (set[str](), 9, (), None),
     ],
 )
@@ -124,7 +124,13 @@ def test_the_best_attention_that_is_installed_and_right_is_taken(
             raise ArithmeticError("it is off by 0.5 of what it computes")
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
-    monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: name in installed or None)
+
+    def find(name: str) -> object:
+        if name not in installed and "." in name:
+            raise ModuleNotFoundError(name)
+        return name if name in installed else None
+
+    monkeypatch.setattr(attention.importlib.util, "find_spec", find)
     monkeypatch.setattr(attention, "activate_flash_attention_impl", active.append)
     monkeypatch.setattr(attention, "restore_flash_attention_impl", active.pop)
     monkeypatch.setattr(attention, "check_packed", check)
