@@ -32,7 +32,7 @@ NAME = "reodsl_packed"
 PACKED = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
 """Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
 NEWEST = {"FA3": ("flash_attn_interface", (9,)), "FA4": ("flash_attn.cute", (9, 10))}
-"""By torch's name of a flash attention, the better first: its package, and the GPUs, by the first digit of what they can."""
+"""Packages of flash attention by torch's names, the better first, with the first digits of the GPUs' capabilities."""
 
 
 TOLERATED = 0.02
