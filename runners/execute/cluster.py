@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, first_line
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
-from runners.execute.instance import import_ray, nodes, start_ray
+from runners.execute.instance import answers, ended_processes, import_ray, nodes, start_ray
 from runners.execute.perform import Order, Outcome, perform
 from runners.execute.placement import Bundle, bundles, cores_of, lacking, threads_beside
 from runners.execute.probes import STORE, ask_nodes, diagnose
@@ -28,6 +28,8 @@ _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
 NODE_WAIT = "REODSL_NODE_WAIT"
 _MINUTES = 30.0
 _AWAY = "a node went away, or Ray ended on it: its log says why"
+# Seconds between two looks at a cluster's head, and of silence until it is gone. Ray itself gives it 60.
+_PULSE, _SILENCE = 5.0, 40.0
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
 
@@ -49,6 +51,9 @@ class RayCluster:
         self.looked = 0.0
         ray = import_ray()
         self.session = start_ray(address)
+        # Where the cluster's head listens, and when it was last there.
+        self.head = str(ray.get_runtime_context().gcs_address) if address else None
+        self.heard, self.ended = time.monotonic(), False
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
         if address:
@@ -56,6 +61,7 @@ class RayCluster:
 
     def submit(self, order: Order) -> None:
         """Start the order as a Ray task, in the first of the bundles that its processes take, or let it wait for nodes."""
+        self._require_ray(call=True)
         wanted = bundles(order.task.kind, order.resources)
         alone = len(wanted) == 1 and not wanted[0].gpus
         lack = None if alone else lacking(wanted, nodes(), order.task.id)
@@ -119,7 +125,8 @@ class RayCluster:
             remove_placement_group(group)
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile."""
+        """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile. Raises E0962."""
+        self._require_ray()
         self._look_for_nodes()
         if self.refused:
             refused, self.refused = self.refused, []
@@ -141,12 +148,13 @@ class RayCluster:
     def stop(self) -> None:
         """End the tasks that still run, by force: they go on from their work folders next time."""
         ray = import_ray()
-        for ref in self.flying:
-            ray.cancel(ref, force=True)
-        if self.flying:
-            ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
-        for order in self.flying.values():
-            self._give_room_back(order)
+        if not self.ended:
+            for ref in self.flying:
+                ray.cancel(ref, force=True)
+            if self.flying:
+                ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
+            for order in self.flying.values():
+                self._give_room_back(order)
         self.session.close()
         store = Store(self.store)
         for order in self.flying.values():
@@ -154,6 +162,31 @@ class RayCluster:
                 if locked:
                     store.tidy(order.key)
         self.flying.clear()
+
+    def _require_ray(self, call: bool = False) -> None:
+        """Check that Ray itself is there; before a `call`, which would not return without, wait for a silent head.
+
+        Left alone Ray ends this process after a minute, without a word of ours.
+        """
+        while True:
+            now, gone = time.monotonic(), ended_processes()
+            if not gone and (self.head is None or (not call and now - self.heard < _PULSE)):
+                return
+            if not gone and self.head is not None:
+                with suppress(Problem):
+                    answers(self.head)
+                    self.heard = now
+                gone = f"the cluster at {self.head}" if now - self.heard > _SILENCE else ""
+            if gone:
+                self.ended = True
+                raise problem(
+                    "E0962",
+                    f"Ray ended while tasks ran: {gone} is gone",
+                    help="its log, or the system's, says why, as where memory ran out; running again goes on",
+                )
+            if not call or self.heard == now:
+                return
+            time.sleep(1.0)
 
     def _tell_progress(self) -> None:
         now = time.monotonic()

@@ -150,6 +150,17 @@ def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
     )
 
 
+def ended_processes() -> str:
+    """Return which of Ray's own processes that this one started have ended, in words; nothing where none did."""
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    names = {"gcs_server", "raylet"}
+    return (
+        " and ".join(name for name, _ in node.dead_processes() if name in names) if node is not None else ""
+    )
+
+
 def nodes() -> tuple[RayNode, ...]:
     """Return the nodes of the Ray cluster that this process has joined, with all they have."""
     return tuple(

@@ -89,6 +89,7 @@ def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch
     place = RayCluster.__new__(RayCluster)
     place.emit, place.slots, place.looked = events.append, 4, 0.0
     place.flying, place.refused, place.groups, place.absent = {}, [], {}, []
+    place.head = None
     place.remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))
     monkeypatch.setattr(cluster, "nodes", lambda: there)
     monkeypatch.setattr(RayCluster, "_room", lambda *_: None)

@@ -125,12 +125,12 @@ class Running:
         """What it said."""
         return self.log.read_text() if self.log.exists() else ""
 
-    def refused(self, code: str) -> None:
+    def refused(self, code: str, within: float = 30.0) -> None:
         """It ends with this diagnostic, told once, and without a traceback."""
         assert self.wait() == 1, self.text
         assert self.text.count(f"error[{code}]") == 1, self.text
         assert "Traceback" not in self.text
-        assert_gone(self.mark)
+        assert_gone(self.mark, within)
 
     def until(self, words: str, within: float = 120.0) -> None:
         """Wait until it has said so."""

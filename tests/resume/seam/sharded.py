@@ -1,4 +1,4 @@
-"""Gives two processes to the training tasks that are called `sharded`, where a spec would need a cluster of GPUs."""
+"""Gives two processes to trainings called `sharded`, and servers apart to `apart`, where a spec would need GPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def install() -> None:
         run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]
     ) -> RunResults:
         def shared(task: Task) -> Resources:
+            found = resources(task)
+            if task.kind == "train" and task.id.startswith("apart."):
+                return replace(found, apart=True)
             two = task.kind == "train" and task.id.startswith("sharded.")
-            return replace(resources(task), trainers=2) if two else resources(task)
+            return replace(found, trainers=2) if two else found
 
         return schedule(run, start, shared)
 
