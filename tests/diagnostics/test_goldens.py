@@ -216,8 +216,11 @@ def commands_named() -> list[str]:
     context, texts, lines = click.Context(cli), list[str](), list[str]()
     for path in (each for folder in ("reodsl", "runners") for each in (ROOT / folder).rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and not ast.unparse(call.func).startswith("click."):
-                for keyword in (each for each in call.keywords if each.arg == "help"):
+            helps = (
+                [each for each in call.keywords if each.arg == "help"] if isinstance(call, ast.Call) else []
+            )
+            if helps and not ast.unparse(call.func).startswith("click."):
+                for keyword in helps:
                     kinds = (ast.Constant, ast.FormattedValue)
                     parts = [each for each in ast.walk(keyword.value) if isinstance(each, kinds)]
                     parts.sort(key=lambda each: (each.lineno, each.col_offset))
