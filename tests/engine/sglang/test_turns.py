@@ -58,13 +58,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ask = Lines.ask
 
     def recorded(
-        own: Lines, path: str, message: Mapping[str, Any] | Sequence[Mapping[str, Any]], reads: int = 0
+        own: Lines,
+        path: str,
+        message: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *others: Any,
+        **more: Any,
     ) -> None:
         # One for all servers, or one for each.
         one = message if isinstance(message, Mapping) else message[0]
         words = [path.partition("?")[0], *one.get("tags", ()), one.get("mode", "")]
         found.append(" ".join(word for word in words if word))
-        ask(own, path, message, reads)
+        ask(own, path, message, *others, **more)
 
     monkeypatch.setattr(Lines, "ask", recorded)
     return found
