@@ -182,7 +182,7 @@ class RayCluster:
                 raise problem(
                     "E0962",
                     f"Ray ended while tasks ran: {gone} is gone",
-                    help="its log, or the system's, says why, as where memory ran out; running again goes on",
+                    help="Ray's log, or the system's, says why; run the command again to go on",
                 )
             if not call or self.heard == now:
                 return

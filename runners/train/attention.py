@@ -142,16 +142,16 @@ def pack(model: Any) -> None:
     model.set_attn_implementation(NAME)
 
 
+@cache
 def prefer_newest_flash(device: torch.device) -> None:
-    """Take the best flash attention that is installed for this GPU and computes rightly; else what torch brings."""
+    """Take the best flash attention that is installed for this GPU and computes rightly; try once in a process."""
     if device.type != "cuda":
         return
     major, _ = torch.cuda.get_device_capability(device)
     for name, (package, runs_on) in NEWEST.items():
         try:
             there = name in list_flash_attention_impls() and importlib.util.find_spec(package) is not None
-        except ModuleNotFoundError:
-            # What it is a part of is not installed either.
+        except ModuleNotFoundError:  # The package around it.
             continue
         if not there or major not in runs_on:
             continue
@@ -160,7 +160,7 @@ def prefer_newest_flash(device: torch.device) -> None:
             check_packed(device)
             return
         except Exception as error:
-            # Such a package is compiled or fetched for one torch, and any of its errors would come at the first step.
+            # Such a package fits one build of torch, and any error of it would otherwise end the first step.
             restore_flash_attention_impl()
             _LOG.warning("%s is not taken for attention, though it is installed: %s", name, error)
 
@@ -185,7 +185,7 @@ def check_packed(device: torch.device) -> None:
     for half, whole in zip(read(torch.bfloat16), read(torch.float32), strict=True):
         error = float(((half - whole).norm() / whole.norm()).detach())
         if not error < TOLERATED:
-            raise ArithmeticError(f"it is off by {error:.2g} of what it computes")
+            raise ArithmeticError(f"its relative error is {error:.2g}, and rounding makes about 0.004")
 
 
 P = ParamSpec("P")
