@@ -238,7 +238,6 @@ class Engine(Protocol):
         `ended` may be called from another thread, for some of the requests or for none, once each. What it raises ends
         the call.
         """
-        ...
 
     def force(
         self,
@@ -254,22 +253,18 @@ class Engine(Protocol):
         The stream of a forced answer depends on the request's seed and the cut, counted from the response's first token,
         alone (`streams.forced_seed`). Responses have nothing inserted here.
         """
-        ...
 
     def load_weights(self, state: Weights, version: int) -> None:
         """Load new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
-        ...
 
     def release(self) -> None:
         """Give memory back, as far as possible, to a trainer on the same devices; weights have to be loaded next.
 
         What the last `generate` left for `force` is gone, and so are the present weights.
         """
-        ...
 
     def close(self) -> None:
         """Give memory (and processes, if any) back; no other call may follow."""
-        ...
 
 
 _LOOK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)

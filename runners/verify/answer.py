@@ -61,11 +61,9 @@ class Verifier(Protocol):
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Verdicts in the order of the answers."""
-        ...
 
     def close(self) -> None:
         """End the processes of this verifier, which grades no more."""
-        ...
 
 
 CACHED_VERDICTS = 200_000

@@ -296,7 +296,6 @@ class Attend(Protocol):
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
         """Return attention [n, heads × head_dim] of queries of that shape, keys and values [n, kv_heads, head_dim]."""
-        ...
 
 
 class Decoder:

@@ -15,7 +15,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.store.consent import ADDRESS, list_addresses
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lost, Refused
-from runners.engine.sglang.server import Address, cuts_itself, room_in
+from runners.engine.sglang.server import Address, Host, cuts_itself, room_in
 from runners.engine.sglang.settings import KEY, LAUNCHER, MARGIN, Settings
 
 _PATIENCE = 30.0
@@ -107,14 +107,11 @@ def settings_of(address: Address, needs: Needs) -> Mapping[str, Any]:
     return settings
 
 
-class GivenServer:
+class GivenServer(Host):
     """A server that someone else started: it gets our weights, and is never ended from here."""
 
     def __init__(self, address: Address, settings: Settings) -> None:
         self.address, self.settings = address, settings
-
-    def begin(self) -> None:
-        """Do nothing: it runs already."""
 
     def start(self) -> Address:
         """Ask it for its settings, and hand it the model. Raises E0828, E0830."""
@@ -139,18 +136,6 @@ class GivenServer:
     def near(self) -> bool:
         """Return whether its address is this machine's."""
         return httpx.URL(self.address.url).host in ("127.0.0.1", "localhost", "::1")
-
-    def said(self) -> list[str]:
-        """Return nothing: its log is elsewhere."""
-        return []
-
-    def note(self, words: str) -> None:
-        """Do nothing: its log is not ours to write."""
-
-    def kill(self) -> None:
-        """Do nothing: it is not ours to end."""
-
-    stop = kill
 
 
 def _lacks(settings: Mapping[str, Any], needs: Needs) -> Iterator[tuple[str, str]]:

@@ -130,11 +130,13 @@ class ServerActor(Server):
         return self.alive
 
 
-class Actor:
+class Actor(Host):
     """A server kept by a Ray actor, which is made anew when it or its node is gone.
 
     One that is `beside` another shares its node and its GPUs.
     """
+
+    near = True
 
     def __init__(
         self, settings: Settings, resources: Resources, number: int, log: Path, beside: Actor | None = None
@@ -145,7 +147,7 @@ class Actor:
         self.settings, self.resources, self.number, self.log = settings, resources, number, log
         self.keeper: Any = None
         self.starting: Any = None
-        self.beside, self.near = beside, True
+        self.beside = beside
         self.node = self.devices = ""
 
     def begin(self) -> None:
@@ -198,10 +200,6 @@ class Actor:
             self.keeper.note.remote(words)
 
     def kill(self) -> None:
-        """See `Host.kill`."""
-        self.stop()
-
-    def stop(self) -> None:
         """End the server and the actor."""
         self.starting = None
         if self.keeper is None:

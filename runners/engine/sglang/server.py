@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import httpx
 from humanize import naturalsize
@@ -151,7 +151,42 @@ class Address:
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
 
-class Server:
+class Host:
+    """A keeper of a server: a process of ours, an actor on another node, or whoever runs at a given address."""
+
+    def begin(self) -> None:
+        """Let it come up, without waiting for it, where that can be done; `start` waits."""
+
+    def start(self) -> Address:
+        """Start it, again if need be, and wait until it is healthy, with the settings' model as version 0."""
+        raise NotImplementedError
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it runs."""
+        raise NotImplementedError
+
+    @property
+    def near(self) -> bool:
+        """Return whether it is on this machine, so that memory can be shared."""
+        return True
+
+    def said(self) -> list[str]:
+        """Return the last lines of its log, as far as it is ours to read."""
+        return []
+
+    def note(self, words: str) -> None:
+        """Add a line to its log, if it is ours to write."""
+
+    def kill(self) -> None:
+        """End the server at once, if it is ours, whatever state it is in. It may be started again."""
+
+    def stop(self) -> None:
+        """End it, if it is ours to end."""
+        self.kill()
+
+
+class Server(Host):
     """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
 
     def __init__(
@@ -213,11 +248,6 @@ class Server:
         """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
-    @property
-    def near(self) -> bool:
-        """A process of ours shares this machine's memory."""
-        return True
-
     def said(self) -> list[str]:
         """Return the last lines that it wrote, in whatever log of its; it may have been removed since."""
         output = self.log if self._output is None else Path(f"/proc/self/fd/{self._output.fileno()}")
@@ -235,10 +265,6 @@ class Server:
         """Add a line of ours to its log."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"[reodsl] {words}\n")
-
-    def stop(self) -> None:
-        """See `Host.stop`."""
-        self.kill()
 
     def kill(self) -> None:
         """End the server and every process that it started, at once."""
@@ -373,41 +399,3 @@ def free_port(host: str) -> int:
         where=host,
         help="end what listens on ports between 20000 and 32000",
     )
-
-
-class Host(Protocol):
-    """A keeper of a server: a process of ours, an actor on another node, or whoever runs at a given address."""
-
-    def begin(self) -> None:
-        """Let it come up, without waiting for it, where that can be done; `start` waits."""
-        ...
-
-    def start(self) -> Address:
-        """Start it, again if need be, and wait until it is healthy, with the settings' model as version 0."""
-        ...
-
-    @property
-    def alive(self) -> bool:
-        """Return whether it runs."""
-        ...
-
-    @property
-    def near(self) -> bool:
-        """Return whether it is on this machine, so that memory can be shared."""
-        ...
-
-    def said(self) -> list[str]:
-        """Return the last lines of its log."""
-        ...
-
-    def note(self, words: str) -> None:
-        """Add a line to its log."""
-        ...
-
-    def kill(self) -> None:
-        """End the server at once, if it is ours, whatever state it is in. It may be started again."""
-        ...
-
-    def stop(self) -> None:
-        """End it, if it is ours to end."""
-        ...

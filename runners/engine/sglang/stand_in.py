@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from reodsl.store.live import LOSE, note, take
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, TokenSampling
+from runners.engine.sglang.control import call_all
 from runners.engine.sglang.messages import spell_out
 from runners.engine.sglang.server import FORCED
 from runners.engine.sglang.settings import KEY, NOTES
@@ -133,7 +134,7 @@ class ServedDouble:
             named = PrefixStore("cpu/", PrefixStore(f"{name}/", PrefixStore(name, store)))
             self._groups.append((dist.ProcessGroupGloo(named, rank, world, _PATIENCE), store))
 
-        _at_once([partial(join, message["rank_offset"] + rank) for rank in range(self._ranks)])
+        call_all([partial(join, message["rank_offset"] + rank) for rank in range(self._ranks)])
 
     def _receive(self, message: Message) -> None:
         kinds = [getattr(torch, kind) for kind in message["dtypes"]]
@@ -144,7 +145,7 @@ class ServedDouble:
         def take_in(group: Any, flat: torch.Tensor) -> None:
             group.broadcast([flat], dist.BroadcastOptions()).wait()
 
-        _at_once(
+        call_all(
             [partial(take_in, group, flat) for (group, _), flat in zip(self._groups, flats, strict=True)]
         )
         parts = flats[0].split(sizes)
@@ -175,16 +176,6 @@ class ServedDouble:
             self._engine.load_weights(weights, self.version)
         if self.version:
             note(self._notes, "weights", version=self.version, way=way)
-
-
-def _at_once(calls: list[Callable[[], None]]) -> None:
-    """Make calls that wait for each other; what the last one raises is raised."""
-    threads = [threading.Thread(target=call, daemon=True) for call in calls[:-1]]
-    for thread in threads:
-        thread.start()
-    calls[-1]()
-    for thread in threads:
-        thread.join()
 
 
 class Connection(BaseHTTPRequestHandler):

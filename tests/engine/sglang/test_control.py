@@ -16,7 +16,7 @@ from runners.engine.protocol import Limits
 from runners.engine.sglang import control, weights
 from runners.engine.sglang.control import Hung, Lines, Lost, Refused, call_all
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -137,31 +137,22 @@ def test_of_calls_that_fail_together_silence_is_told_first_and_of_every_server()
     assert done == [1] * 3
 
 
-class Thawing:
+class Thawing(Host):
     """A host whose first life is frozen, and whose next one answers."""
 
-    near = True
+    alive = False
 
     def __init__(self, frozen: Address, server: Address) -> None:
-        self.lives, self.alive, self.told = [frozen, server], False, list[str]()
-
-    def begin(self) -> None:
-        """It needs no time."""
+        self.lives, self.told = [frozen, server], list[str]()
 
     def start(self) -> Address:
         self.alive = True
         return self.lives.pop(0)
 
-    def said(self) -> list[str]:
-        return []
-
     def note(self, words: str) -> None:
         self.told.append(words)
 
     def kill(self) -> None:
-        self.alive = False
-
-    def stop(self) -> None:
         self.alive = False
 
 

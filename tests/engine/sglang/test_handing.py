@@ -20,7 +20,7 @@ from runners.engine.protocol import SharedWeights
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.weights import by_identity, hand
 from runners.models.folder import save
@@ -211,30 +211,19 @@ def test_a_gpu_travels_by_what_it_is_and_not_by_its_number(monkeypatch: pytest.M
     assert by_identity((reductions.rebuild_tensor, (1, 2))) == (reductions.rebuild_tensor, (1, 2))
 
 
-class Standing:
+class Standing(Host):
     """A host of a stand-in that is always there."""
 
-    near = alive = True
+    alive = True
 
     def __init__(self, address: Address) -> None:
         self.address, self.notes = address, list[str]()
 
-    def begin(self) -> None:
-        """It is there."""
-
     def start(self) -> Address:
         return self.address
 
-    def said(self) -> list[str]:
-        return []
-
     def note(self, words: str) -> None:
         self.notes.append(words)
-
-    def kill(self) -> None:
-        """It stays."""
-
-    stop = kill
 
 
 class Together(Group):

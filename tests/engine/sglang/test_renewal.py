@@ -17,7 +17,7 @@ from runners.engine.protocol import Limits, Request, TokenSampling
 from runners.engine.sglang import fleet, rounds, weights
 from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -26,27 +26,17 @@ from tests.engine.engine_reference import VOCAB, make_model
 MODEL = make_model("qwen3-gqa-tied")
 
 
-class Told:
+class Told(Host):
     """A host whose life is in the test's hands."""
 
-    near = True
+    alive = False
 
     def __init__(self) -> None:
         self.lives, self.stopped = 0, False
-        self.alive = False
-
-    def begin(self) -> None:
-        """It needs no time."""
 
     def start(self) -> Address:
         self.lives, self.alive = self.lives + 1, True
         return Address(f"http://127.0.0.1:{self.lives}", "")
-
-    def said(self) -> list[str]:
-        return []
-
-    def note(self, words: str) -> None:
-        """Nothing is kept."""
 
     def kill(self) -> None:
         self.alive = False
