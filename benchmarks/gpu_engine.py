@@ -59,7 +59,7 @@ def measure(
     figures: dict[str, Any] = {"shape": shape, "engine": engine_name, "device": name_of(device)}
     with tempfile.TemporaryDirectory() as folder, joined(0, 1, HashStore(), device) as ranks:
         with device:
-            model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
+            model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape])
         place = Path(folder) / "model"
         save(model, word_tokenizer([f"w{i}" for i in range(2, vocabulary)]), place)
         keep_little(model)
@@ -85,7 +85,7 @@ def hand_over(shape: str, device: torch.device, syncs: int) -> dict[str, Any]:
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     figures: dict[str, Any] = {"shape": shape, "engine": "receiver", "device": name_of(device)}
     with device:
-        model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0).to(torch.bfloat16)
+        model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape]).to(torch.bfloat16)
     seconds, free = [], []
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

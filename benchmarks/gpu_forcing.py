@@ -126,7 +126,7 @@ def _given(shape: str, device: torch.device, responses: int) -> tuple[Any, list[
     """Random weights of a shape, and prompts of random tokens."""
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     with device:
-        model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
+        model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape])
     draw = np.random.default_rng(1)
     return model, [
         Request(tuple(int(one) for one in draw.integers(2, vocabulary, PROMPT)), seed)

@@ -25,7 +25,7 @@ from torch.nn.attention import current_flash_attention_impl
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 from runners.train.batch import TrainBatch
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
@@ -42,12 +42,20 @@ QWEN3: dict[str, Any] = {
     "kv_heads": 8,
 }
 SHAPES = {
-    "qwen3-0.6b": DecoderSizes(**QWEN3, layers=28, hidden=1024, heads=16, intermediate=3072),
-    "qwen3-1.7b": DecoderSizes(**QWEN3, layers=28, hidden=2048, heads=16, intermediate=6144),
-    "qwen3-4b": DecoderSizes(**QWEN3, layers=36, hidden=2560, heads=32, intermediate=9728),
-    "tiny": DecoderSizes(
-        family="qwen3", layers=2, hidden=32, heads=4, kv_heads=2, head_dim=8, intermediate=48, context=4096
-    ),
+    "qwen3-0.6b": {**QWEN3, "layers": 28, "hidden": 1024, "heads": 16, "intermediate": 3072},
+    "qwen3-1.7b": {**QWEN3, "layers": 28, "hidden": 2048, "heads": 16, "intermediate": 6144},
+    "qwen3-4b": {**QWEN3, "layers": 36, "hidden": 2560, "heads": 32, "intermediate": 9728},
+    "tiny": {
+        **QWEN3,
+        "rope_theta": 1e4,
+        "context": 4096,
+        "layers": 2,
+        "hidden": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 8,
+        "intermediate": 48,
+    },
 }
 """The layers of the published configurations (config.json of Qwen/Qwen3-0.6B, Qwen3-1.7B and Qwen3-4B)."""
 VOCABULARY = {"tiny": 512}
@@ -77,7 +85,7 @@ def measure(
     figures |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
     with joined(0, 1, HashStore(), device) as ranks:
         with device:
-            model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
+            model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape])
         if recompute:
             keep_little(model)
         scorer = shard(model, ranks, torch.bfloat16)

@@ -14,7 +14,7 @@ from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
-from runners.models import architecture as sizes
+from runners.models.architecture import build
 from runners.models.bounds import check_architecture
 from runners.models.folder import (
     LoadedModel,
@@ -110,7 +110,11 @@ def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     words = source.tokenizer
     tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
     tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
-    shape = sizes.DecoderSizes(
+    built = build(
+        len(tokenizer),
+        purpose(seed, "weights") >> 1,
+        eos=tokenizer.eos_token_id,
+        pad=tokenizer.pad_token_id,
         family=source.family,
         layers=source.layers,
         hidden=source.hidden,
@@ -122,8 +126,6 @@ def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
         tied=source.tie_embeddings,
         rope_theta=source.rope_theta,
     )
-    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    built = sizes.build(shape, len(tokenizer), purpose(seed, "weights") >> 1, eos=eos, pad=pad)
     return LoadedModel(built, tokenizer)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,47 +10,45 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 FAMILIES = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderSizes:
-    """Sizes of a Qwen3 or Llama decoder that is to be made from nothing.
-
-    `context` is the longest sequence (prompt, response and forced answer) in tokens; `tied` shares the embedding
-    with the output; `init_std` is the standard deviation of the initial matrices.
-    """
-
-    family: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    context: int
-    tied: bool = True
-    rope_theta: float = 10_000.0
-    norm_eps: float = 1e-6
-    init_std: float = 0.02
-
-
-def build(architecture: DecoderSizes, vocab: int, seed: int, *, eos: int, pad: int) -> Any:
+def build(
+    vocab: int,
+    seed: int,
+    *,
+    eos: int,
+    pad: int,
+    family: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    intermediate: int,
+    context: int,
+    tied: bool = True,
+    rope_theta: float = 10_000.0,
+    norm_eps: float = 1e-6,
+    init_std: float = 0.02,
+) -> Any:
     """Return a fresh fp32 model in evaluation mode; equal arguments give equal weights, torch's own stream stays untouched.
 
-    `vocab` is the number of tokens, `eos` and `pad` the tokenizer's ids.
+    `vocab` is the number of tokens, `eos` and `pad` the tokenizer's ids. `context` is the longest sequence (prompt, response
+    and forced answer) in tokens; `tied` shares the embedding with the output; `init_std` is the standard deviation of the
+    initial matrices.
     """
-    config_class, model_class = FAMILIES[architecture.family]
+    config_class, model_class = FAMILIES[family]
     config = config_class(
         vocab_size=vocab,
-        hidden_size=architecture.hidden,
-        intermediate_size=architecture.intermediate,
-        num_hidden_layers=architecture.layers,
-        num_attention_heads=architecture.heads,
-        num_key_value_heads=architecture.kv_heads,
-        head_dim=architecture.head_dim,
-        max_position_embeddings=architecture.context,
-        rms_norm_eps=architecture.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": architecture.rope_theta},
-        tie_word_embeddings=architecture.tied,
-        initializer_range=architecture.init_std,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=context,
+        rms_norm_eps=norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
+        tie_word_embeddings=tied,
+        initializer_range=init_std,
         bos_token_id=None,
         eos_token_id=eos,
         pad_token_id=pad,

@@ -11,7 +11,7 @@ import pytest
 
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.task import Kind, Task
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.devices.fixture import plain_cpu as plain_cpu
@@ -26,9 +26,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a `train` artifact: a two-layer model with random weights in `checkpoint/`."""
     folder = tmp_path_factory.mktemp("start")
     tokenizer = word_tokenizer(WORDS)
-    sizes = {"family": "qwen3", "layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16}
-    rest: dict[str, Any] = {"intermediate": 48, "context": 96, "init_std": 0.3}
-    model = build(DecoderSizes(**sizes, **rest), len(tokenizer), 3, eos=1, pad=0)
+    sizes = {"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate": 48}
+    model = build(len(tokenizer), 3, eos=1, pad=0, family="qwen3", context=96, init_std=0.3, **sizes)
     save(model, tokenizer, folder / "checkpoint")
     return folder
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 
 MINIATURE: dict[str, Any] = {
     "family": "qwen3",
@@ -22,7 +22,7 @@ MINIATURE: dict[str, Any] = {
 
 
 def made(seed: int = 0, **changes: Any) -> Any:
-    return build(DecoderSizes(**{**MINIATURE, **changes}), 78, seed, eos=1, pad=0)
+    return build(78, seed, eos=1, pad=0, **{**MINIATURE, **changes})
 
 
 def test_the_miniature_has_its_number_of_parameters() -> None:

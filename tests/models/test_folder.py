@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJConfig
 
 from reodsl.diagnostics import Problem
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 from runners.models.folder import load, load_generation, load_model, outline, save
 from runners.models.tensors import read_state
 from runners.models.tokenizer import word_tokenizer
@@ -37,8 +37,7 @@ POSITIONS = "max_position_embeddings"
 
 def small(family: str = "qwen3", tied: bool = True, seed: int = 0) -> tuple[Any, Any]:
     tokenizer = word_tokenizer(["a", "b", "c"])
-    architecture = DecoderSizes(family=family, tied=tied, **SIZES)
-    return build(architecture, len(tokenizer), seed, eos=1, pad=0), tokenizer
+    return build(len(tokenizer), seed, eos=1, pad=0, family=family, tied=tied, **SIZES), tokenizer
 
 
 @pytest.fixture

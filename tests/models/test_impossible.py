@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reodsl.ir.model import Architecture, WordTokenizer
-from runners.models.architecture import DecoderSizes as Sizes
 from runners.models.architecture import build
 from runners.models.bounds import check_architecture
 
@@ -25,7 +24,7 @@ def test_what_is_let_through_runs(changes: dict[str, int]) -> None:
 
     assert check_architecture(source(**changes), "m.model") is None
     sizes: dict[str, Any] = {**SIZES, **changes}
-    model = build(Sizes(family="qwen3", context=8, **sizes), 5, 0, eos=0, pad=1)
+    model = build(5, 0, eos=0, pad=1, family="qwen3", context=8, **sizes)
     assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.isfinite().all()
 
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import torch
 
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 
 
 def small_model(family: str = "qwen3", *, tied: bool = True, vocab: int = 23, seed: int = 0) -> Any:
-    shape = DecoderSizes(
+    model = build(
+        vocab,
+        seed,
+        eos=1,
+        pad=0,
         family=family,
         layers=2,
         hidden=32,
@@ -22,7 +26,6 @@ def small_model(family: str = "qwen3", *, tied: bool = True, vocab: int = 23, se
         tied=tied,
         init_std=0.2,
     )
-    model = build(shape, vocab, seed, eos=1, pad=0)
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -14,7 +14,7 @@ from reodsl.graph.task import Task
 from runners.engine.sglang.hosts import end_servers, keep_servers
 from runners.engine.sglang.server import Server
 from runners.evaluate import run
-from runners.models.architecture import DecoderSizes, build
+from runners.models.architecture import build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.evaluate.conftest import WORDS, payload
@@ -32,10 +32,9 @@ def keeping() -> Iterator[None]:
 def models(folder: Path) -> list[Path]:
     """Two checkpoints of one architecture."""
     tokenizer = word_tokenizer(WORDS)
-    sizes = {"family": "qwen3", "layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16}
-    rest: dict[str, Any] = {"intermediate": 48, "context": 96, "init_std": 0.3}
+    sizes = {"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate": 48}
     for seed in (3, 4):
-        made = build(DecoderSizes(**sizes, **rest), len(tokenizer), seed, eos=1, pad=0)
+        made = build(len(tokenizer), seed, eos=1, pad=0, family="qwen3", context=96, init_std=0.3, **sizes)
         save(made, tokenizer, folder / f"model-{seed}" / "checkpoint")
     return [folder / "model-3", folder / "model-4"]
 
