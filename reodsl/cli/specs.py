@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from reodsl.cli.output import has_error, print_json, print_text, show
 from reodsl.diagnostics import Diagnostic, listed, problem
 from reodsl.diagnostics.pages import codes, page
 from reodsl.graph.task import Graph
+from reodsl.store.files import replacing
 from reodsl.syntax import read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
 
@@ -139,19 +138,12 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
 
 def replace(path: Path, text: str) -> None:
     """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps mode and links."""
-    aside: Path | None = None
     try:
         path = path.resolve()
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, delete=False, encoding="utf-8", newline=""
-        ) as out:
-            aside = Path(out.name)
-            out.write(text)
-        os.chmod(aside, path.stat().st_mode & 0o777)
-        os.replace(aside, path)
+        with replacing(path, durable=False) as aside:
+            aside.write_text(text, encoding="utf-8", newline="")
+            aside.chmod(path.stat().st_mode & 0o777)
     except OSError as cause:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
         raise problem(
             "E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
         ) from cause

@@ -291,24 +291,29 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 
 
-def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
-    """Write `data`, whole or in pieces, so that `path` holds its old content or all of the new, whatever happens.
+@contextmanager
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Yield a place beside `path` to write, so that `path` holds its old content or all of the new, whatever happens.
 
     Without `durable` the disk is not waited for, and a power cut may lose the file.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with aside.open("wb") as file:
-            file.writelines((data,) if isinstance(data, bytes) else data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+        yield aside
+        if durable:
+            sync(aside)
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
     if durable:
         sync(path.parent)
+
+
+def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
+    """Write `data`, whole or in pieces, as `replacing` does."""
+    with replacing(path, durable) as aside, aside.open("wb") as file:
+        file.writelines((data,) if isinstance(data, bytes) else data)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -6,7 +6,6 @@ A state that some number of processes saved can be loaded by any other number, o
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.ir.training import Lora
-from reodsl.store.files import write_atomic
+from reodsl.store.files import replacing, write_atomic
 from reodsl.store.live import mark_kept
 from runners.models.folder import load_model, outline
 from runners.models.tensors import Stored, weight_files
@@ -48,16 +47,10 @@ class TrainingState:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
     """Write one safetensors file with facts as JSON in its header, put in place atomically; `Stored` reads it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # Copied, so that tensors that share memory are stored each as a whole.
-        copies = {name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()}
+    # Copied, so that tensors that share memory are stored each as a whole.
+    copies = {name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()}
+    with replacing(path) as aside:
         save_file(copies, aside, metadata={"facts": json.dumps(facts)})
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _changed(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:

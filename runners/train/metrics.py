@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 import torch
 
 from reodsl.price.memory import Sizes
+from reodsl.store.files import replacing
 
 WHOLE = {"step"}
 """Columns of metrics that hold whole numbers."""
@@ -19,12 +19,8 @@ WHOLE = {"step"}
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
     """Write a Parquet file that appears whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path, durable=False) as aside:
         frame.write_parquet(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
