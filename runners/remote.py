@@ -11,10 +11,10 @@ import re
 import threading
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 
@@ -32,6 +32,7 @@ _SPELT = 8
 """Letters and digits of a key that are not shown in a row."""
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
@@ -277,3 +278,38 @@ def try_again(ask: Callable[[], Value], retries: int, wait: Callable[[float], bo
                 return None
             pause = min(2 * pause, LONGEST_PAUSE)
     raise AssertionError
+
+
+def ask_together(
+    ask: Callable[[Item], Value],
+    items: Sequence[Item],
+    at_once: int,
+    give_up: Callable[[], None],
+    let_go: Callable[[], None] = lambda: None,
+) -> list[Value]:
+    """Return what `ask` returns for each item, so many at a time.
+
+    The first failure ends it, after what is under way; `give_up` is called then, so that nobody waits to ask again. Where
+    it is interrupted, `let_go` may end what is under way.
+    """
+    faults: list[BaseException] = []
+
+    def ask_one(item: Item) -> Value | None:
+        try:
+            return None if faults else ask(item)
+        except BaseException as fault:
+            faults.append(fault)
+            give_up()
+            return None
+
+    with ThreadPoolExecutor(min(at_once, max(1, len(items)))) as threads:
+        try:
+            made = list(threads.map(ask_one, items))
+        except BaseException:
+            give_up()
+            threads.shutdown(wait=False, cancel_futures=True)
+            let_go()
+            raise
+    if faults:
+        raise faults[0]
+    return cast(list[Value], made)

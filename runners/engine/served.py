@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -27,7 +26,7 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
+from runners.remote import LARGEST_REPLY, RefusedReply, Remote, ask_together, read_key, try_again
 from runners.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
@@ -175,29 +174,10 @@ class ServedEngine:
         return self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut)).tokens
 
     def _ask_all(self, ask: Callable[[int], Value], count: int) -> list[Value]:
-        """Return what `ask` returns for each number below `count`. The first failure ends it, after what is under way."""
-        faults: list[BaseException] = []
-
-        def ask_one(at: int) -> Value | None:
-            try:
-                return None if faults else ask(at)
-            except BaseException as fault:
-                faults.append(fault)
-                self._ending.set()
-                return None
-
-        with ThreadPoolExecutor(min(self._source.at_once, max(1, count))) as threads:
-            try:
-                made = list(threads.map(ask_one, range(count)))
-            except BaseException:
-                # Nobody waits an hour for a run that was interrupted.
-                self._ending.set()
-                threads.shutdown(wait=False, cancel_futures=True)
-                self._remote.close()
-                raise
-        if faults:
-            raise faults[0]
-        return [each for each in made if each is not None]
+        """Return what `ask` returns for each number below `count`. Nobody waits an hour for a run that was interrupted."""
+        return ask_together(
+            ask, range(count), self._source.at_once, self._ending.set, let_go=self._remote.close
+        )
 
     def _probe(self, requests: Sequence[Request]) -> None:
         """See, before anything else is asked, whether the server is what it has to be. Raises E0833, E0834."""

@@ -7,14 +7,13 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.data import Judge
-from runners.remote import LARGEST_REPLY, RefusedReply, Remote, read_key, try_again
+from runners.remote import LARGEST_REPLY, RefusedReply, Remote, ask_together, read_key, try_again
 from runners.untrusted import Undecodable, decoded, shown
 from runners.verify.answer import SEPARATOR, Claim, Verdict
 
@@ -112,7 +111,6 @@ class JudgeVerifier:
 
     def _ask_all(self, fresh: Mapping[str, str]) -> None:
         """Ask about all, until one fails. Replies that were on their way then are kept."""
-        faults: list[Problem] = []
         self._ending.clear()
         if not self._met:
             other = self._chat.other_model()
@@ -124,22 +122,10 @@ class JudgeVerifier:
             self._met = True
 
         def ask(key: str) -> None:
-            try:
-                if not self._ending.is_set():
-                    self._ask(key, fresh[key])
-            except Problem as fault:
-                faults.append(fault)
-                self._ending.set()
+            if not self._ending.is_set():
+                self._ask(key, fresh[key])
 
-        with ThreadPoolExecutor(min(self._judge.at_once, len(fresh))) as threads:
-            try:
-                list(threads.map(ask, fresh))
-            except BaseException:
-                self._ending.set()
-                threads.shutdown(cancel_futures=True)
-                raise
-        if faults:
-            raise faults[0]
+        ask_together(ask, list(fresh), self._judge.at_once, self._ending.set)
         if self._ending.is_set():
             raise self._cannot("the run ends", "give the same command once more to go on")
 
