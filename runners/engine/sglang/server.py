@@ -20,7 +20,8 @@ import httpx
 from humanize import naturalsize
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.sglang.settings import Settings, toolkit
+from runners.engine.sglang.kernels import toolkit
+from runners.engine.sglang.settings import Settings
 from runners.meeting import GLOO, LOOPBACK, interface
 from runners.scratch import Scratch
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +18,6 @@ from runners.seats import nccl_settings
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
 
-_COMPILES = 300.0
-"""Seconds that a compiler may take."""
 REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
 
 
@@ -29,7 +25,8 @@ def candidates() -> Iterator[Path]:
     """Yield where to look, in order: what the environment names, this Python, and what `make sglang` made."""
     named = os.environ.get(VARIABLE)
     if named:
-        yield Path(named)
+        # Compilers that a server calls have working folders of their own.
+        yield Path(named).absolute()
         return
     if importlib.util.find_spec("sglang") is not None:
         yield Path(sys.executable)
@@ -69,47 +66,6 @@ def _absent() -> Diagnostic:
 def saves_memory(python: Path) -> bool:
     """Return whether servers of this Python can give their memory on GPUs back while they run."""
     return _has(python, "torch_memory_saver")
-
-
-def toolkit(python: Path) -> dict[str, str]:
-    """Return the variables that show this Python's servers the CUDA toolkit of its packages; nothing if they bring none.
-
-    A toolkit of the node's does not count: compilers, headers and runtime of different versions do not go together, and
-    servers compile kernels as they start. SGLang links in `lib64`, which the packages lack; `make sglang` makes it where
-    servers may not write.
-    """
-    homes = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*"))
-    homes = [home for home in homes if (home / "bin" / "nvcc").is_file()]
-    if not homes:
-        return {}
-    link = homes[-1] / "lib64" / "libcudart.so"
-    for library in homes[-1].glob("lib/libcudart.so.*"):
-        with contextlib.suppress(OSError):
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(f"../lib/{library.name}")
-    return dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(homes[-1]))
-
-
-def link_kernel(home: Path, source: Path, *options: str) -> str:
-    """Compile a CUDA source with the toolkit at `home` for an H100 and link it as SGLang does, beside the source.
-
-    Return why that failed, in the compiler's words; nothing where it did not.
-    """
-    made, library = source.with_suffix(".o"), source.with_suffix(".so")
-    compile_ = [str(home / "bin" / "nvcc"), "-std=c++20", "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr"]
-    compile_ += ["-gencode=arch=compute_90a,code=sm_90a", *options, "-c", str(source), "-o", str(made)]
-    link = [os.environ.get("CXX", "c++"), "-shared", str(made), f"-L{home / 'lib64'}", "-lcudart"]
-    for command in (compile_, [*link, "-o", str(library)]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILES, check=False)
-        except (OSError, subprocess.TimeoutExpired) as caught:
-            return str(caught)
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
-            return next(
-                (line for line in said if "error" in line or "cannot" in line), said[-1] if said else ""
-            )
-    return ""
 
 
 def _has(python: Path, package: str) -> bool:

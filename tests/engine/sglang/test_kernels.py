@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.engine.sglang.settings import link_kernel, toolkit
+from runners.engine.sglang.kernels import link_kernel, toolkit
 
 pytestmark = pytest.mark.sglang
 
@@ -24,7 +24,10 @@ CALLS = "__global__ void nothing() {}\nvoid call() { nothing<<<1, 1>>>(); }\n"
 
 def test_kernels_compile_and_link_with_what_the_packages_bring(python: Path, tmp_path: Path) -> None:
     (packages,) = python.parent.parent.glob("lib/python3*/site-packages")
-    home = Path(toolkit(python)["CUDA_HOME"])
+    given = toolkit(python)
+    # SGLang calls it by its name alone.
+    assert shutil.which("ninja", path=given["PATH"]) == str(python.parent / "ninja")
+    home = Path(given["CUDA_HOME"])
     jit = packages / "sglang" / "kernels" / "jit"
     folders = [packages / "tvm_ffi" / "include", packages / "tvm_ffi" / "3rdparty" / "dlpack" / "include"]
     folders += [jit / "include", jit / "csrc", packages / "deep_gemm" / "include"]

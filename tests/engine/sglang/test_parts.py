@@ -25,7 +25,7 @@ from reodsl.graph.job import Resources
 from reodsl.price.machine import USABLE
 from runners.engine.open import open_engine
 from runners.engine.protocol import Generation, Request, TokenSampling
-from runners.engine.sglang import server, settings
+from runners.engine.sglang import kernels, server, settings
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
@@ -94,19 +94,21 @@ def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_ha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = python_with(tmp_path, "sglang")
-    assert settings.toolkit(python) == {}
+    assert kernels.toolkit(python) == {}
     home = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13"
     for file in ("bin/nvcc", "lib/libcudart.so.13"):
         (home / file).parent.mkdir(parents=True)
         (home / file).touch(mode=0o755)
-    found = {"CUDA_HOME": str(home), "CUDA_PATH": str(home)}
-    assert settings.toolkit(python) == found
+    # SGLang calls `ninja` by its name, and the packages bring one beside their Python.
+    monkeypatch.setenv("PATH", "/usr/bin")
+    found = {"CUDA_HOME": str(home), "CUDA_PATH": str(home), "PATH": f"{python.parent}:/usr/bin"}
+    assert kernels.toolkit(python) == found
     link = home / "lib64" / "libcudart.so"
     assert link.resolve() == home / "lib" / "libcudart.so.13"
     # A second server finds it, and packages that are read-only already have it.
     with monkeypatch.context() as read_only:
         read_only.setattr(Path, "mkdir", read_only_disk)
-        assert settings.toolkit(python) == found
+        assert kernels.toolkit(python) == found
 
 
 def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,6 +482,10 @@ def test_this_python_serves_only_where_it_has_sglang(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(settings.VARIABLE, str(python))
     assert settings.find_interpreter() is None
     (tmp_path / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
+    assert settings.find_interpreter() == python
+    # Compilers that a server calls work in folders of their own.
+    monkeypatch.chdir(python.parent)
+    monkeypatch.setenv(settings.VARIABLE, python.name)
     assert settings.find_interpreter() == python
     monkeypatch.setenv(settings.VARIABLE, sys.executable)
     there = importlib.util.find_spec("sglang") is not None
