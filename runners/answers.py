@@ -94,11 +94,14 @@ def bare_answers(
     return changes
 
 
-def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, str] | None:
-    """Return the tokens before the last place of an answer's text, and what the next one has before it; None without one."""
+def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, int, str] | None:
+    """Return the tokens before the last place of an answer's text, those to its end, and what the first has before it.
+
+    It is None where the text is not there.
+    """
     offsets = Offsets(tokens, decode)
     start = offsets.text.rfind(answer)
     if start < 0:
         return None
     count = offsets.reaching(start + 1) - 1
-    return count, offsets.text[len(offsets.prefix(count)) : start]
+    return count, offsets.reaching(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start]

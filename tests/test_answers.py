@@ -69,13 +69,13 @@ def test_a_response_that_repeats_an_open_box_is_read_once() -> None:
 @pytest.mark.parametrize(
     ("pieces", "answer", "found"),
     [
-        (("so ", "\\boxed{", "4", "2", "}"), "42", (2, "")),
-        (("4", "2", " so ", "\\boxed{4", "2}"), "42", (3, "\\boxed{")),
+        (("so ", "\\boxed{", "4", "2", "}"), "42", (2, 4, "")),
+        (("4", "2", " so ", "\\boxed{4", "2}"), "42", (3, 5, "\\boxed{")),
         (("4", "2"), "7", None),
     ],
 )
-def test_where_an_answer_begins_in_tokens(pieces, answer, found):
-    """The last place counts, and what its first token has before it is told."""
+def test_where_an_answer_is_in_tokens(pieces, answer, found):
+    """The last place counts, and what its first token has before it is told. All that hold a part of it are its own."""
     assert (
         find_answer(range(len(pieces)), lambda tokens: "".join(pieces[each] for each in tokens), answer)
         == found

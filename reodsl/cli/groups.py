@@ -184,7 +184,11 @@ def sample_group(
             row["correct"],
             _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
             _Verdicts(dict(zip(row["bare_cuts"], row["bare"], strict=True)), missing["bare"], since=True),
-            {name: float(row[name]) for name in ("mode", "budget", "thinking") if row.get(name) is not None}
+            {
+                name: float(row[name])
+                for name in ("mode", "budget", "thinking", "answered")
+                if row.get(name) is not None
+            }
             | {"ended": float(row["finish"] == "stop")}
             | {name: values[i] for name, values in numbers.items()},
             _tokens(reward, {name: values[i] for name, values in numbers.items()}),

@@ -118,6 +118,7 @@ class Reading:
 
     `call` is for readers, `NAME(y)` where it is empty. A `condition` is 1 or 0, and a number in `tokens` has that unit. One
     with `votes` takes a whole number beside the response, and a `sampled` one is kept of the starting model's responses too.
+    A `graded` one is not known before the answer was read.
     """
 
     means: str
@@ -128,6 +129,7 @@ class Reading:
     tokens: bool = False
     votes: bool = False
     sampled: bool = False
+    graded: bool = False
     known: frozenset[str] = frozenset({"a reward"})
 
 
@@ -140,6 +142,13 @@ READINGS: dict[str, Reading] = {
         "1 where it was not cut off, else 0",
         1.0,
         condition=True,
+        known=frozenset({"a reward", "a measure", "`batch`"}),
+    ),
+    "answered": Reading(
+        "1 where there is an answer in it, right or wrong, else 0",
+        1.0,
+        condition=True,
+        graded=True,
         known=frozenset({"a reward", "a measure", "`batch`"}),
     ),
     "thinking": Reading(
@@ -158,7 +167,7 @@ READINGS: dict[str, Reading] = {
 }
 """The words by which a body reads a number of a response, as a `Given`. No column of the data is read by one of them.
 
-`runners.train.rollouts` has the number of each that a reward knows.
+`runners.train.rollouts` has the number of each that a reward knows, and `runners.evaluate.measures` those of a measure.
 """
 
 TOKENS: dict[str, tuple[str, Ends]] = {
@@ -420,6 +429,16 @@ class TokenRun(Node):
         return replace(self, of="y", cut=rewrite(self.cut, rename))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRun(TokenRun):
+    """The same over the tokens of the answer that was read in a response: all that hold a part of its text.
+
+    Another class, because results were stored whose rewards have none.
+    """
+
+    op: Literal["answer_tokens"] = "answer_tokens"  # type: ignore[assignment]
+
+
 Expression: TypeAlias = Annotated[
     Constant
     | Variable
@@ -439,7 +458,8 @@ Expression: TypeAlias = Annotated[
     | If
     | Aggregate
     | History
-    | TokenRun,
+    | TokenRun
+    | AnswerRun,
     Field(discriminator="op"),
 ]
 

@@ -11,6 +11,7 @@ from reodsl.ir.expression import (
     READINGS,
     TRACK,
     Aggregate,
+    AnswerRun,
     Bare,
     Constant,
     Correct,
@@ -152,7 +153,8 @@ def _written(value: Expression) -> tuple[str, int]:
             return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
         case TokenRun():
             cut = "" if value.cut is None else f"[:{expression_text(value.cut)}]"
-            return _aggregate(value, f"truth({value.of}{cut})" if value.truth else f"{value.of}{cut}"), _ATOM
+            source = "truth" if value.truth else "answer" if isinstance(value, AnswerRun) else ""
+            return _aggregate(value, f"{source}({value.of}{cut})" if source else f"{value.of}{cut}"), _ATOM
         case History():
             steps = f"steps({value.window} step{'s' * (value.window != 1)})"
             return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM

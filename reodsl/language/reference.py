@@ -63,6 +63,10 @@ REWARD_WORDS = (
         "`mean(prob(t) for t in truth(y))`",
         "over the tokens of the reference answer in the place of the response's own; `truth(y[:L])`: forced after L tokens",
     ),
+    (
+        "`mean(logprob(t, under: teacher) for t in answer(y), empty: 0)`",
+        "over the tokens that hold a part of the response's own answer",
+    ),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
     (
         "`before(L)`",

@@ -138,9 +138,12 @@ def inputs_of(
     part: pl.DataFrame, shape: tuple[int, int], node: History, budgets: Sequence[int]
 ) -> RewardInputs:
     """Return responses as arrays, with the numbers that an expression asks of an evaluation."""
-    given = {"ended": (part["finish"] != "length").to_numpy().astype(float).reshape(shape)}
+    # Of results from elsewhere it may only be known which responses are right.
+    answered = part["correct"] | (part["answer"].fill_null("") != "")
+    told = {"ended": part["finish"] != "length", "answered": answered}
+    given = {name: each.to_numpy().astype(float).reshape(shape) for name, each in told.items()}
     correct = part["correct"].to_numpy().reshape(shape)
-    for field in {each.field for each in walk(node) if isinstance(each, Given)} - {"ended"}:
+    for field in {each.field for each in walk(node) if isinstance(each, Given)} - given.keys():
         answers = part["answer"].to_list()
         votes = int(field.partition("@")[2])
         rows = [answers[at : at + shape[1]] for at in range(0, len(answers), shape[1])]

@@ -185,16 +185,6 @@ def not_finite(
     )
 
 
-def cut_needs_verdict(reward: str) -> Problem:
-    """Return the error of a cut whose place depends on what is found by cutting."""
-    return problem(
-        "E0921",
-        f"the reward `{reward}` cuts a response at a place that depends on whether answers are right",
-        where=f"reward {reward}",
-        help="make cuts from budgets, lengths and given numbers alone",
-    )
-
-
 def given_missing(asker: str, field: str, available: Sequence[str]) -> Problem:
     """Return the error of a number of the question that the data does not give to its asker, as "the reward `paid`"."""
     there = ", ".join(f"`{name}`" for name in available) or "none"

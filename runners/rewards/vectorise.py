@@ -47,7 +47,6 @@ from runners.rewards.inputs import (
     Floats,
     Ints,
     RewardInputs,
-    cut_needs_verdict,
     given_missing,
     not_finite,
     reference_missing,
@@ -422,42 +421,12 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
 
     They are what `Reward.forced` says of the reward alone, for these responses.
 
-    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0921 where the place of
-    a cut depends on a verdict, E0922 to E0924 as `vectorise` does.
+    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0922 to E0924 as `vectorise`
+    does.
     """
-    _require_places_without_verdicts(reward)
     forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)
     tokens = {node: _Recorder(inputs.length.size) for node in reward.tokens}
     inputs = replace(inputs, tokens=tokens)
     evaluate(reward, inputs, forced, bare)
     vectorise_metrics(reward, inputs, forced, bare)
     return Cuts(forced.cuts(), bare.cuts(), {node: each.cuts() for node, each in tokens.items()})
-
-
-def _require_places_without_verdicts(reward: Reward) -> None:
-    judged: set[str] = set()
-    for let in reward.lets:
-        _check(let.value, reward, judged)
-        if _needs_verdict(let.value, judged):
-            judged.add(let.name)
-    for node in (*reward.values, *(metric.value for metric in reward.metrics)):
-        _check(node, reward, judged)
-
-
-def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
-    if (
-        isinstance(value, (ForcedAnswer, Bare, TokenRun))
-        and value.cut is not None
-        and _needs_verdict(value.cut, judged)
-    ):
-        raise cut_needs_verdict(reward.name)
-    for part in parts_of(value):
-        _check(part, reward, judged)
-
-
-def _needs_verdict(value: IR | Node, judged: set[str]) -> bool:
-    if isinstance(value, (Correct, ForcedAnswer, Bare, Own, TokenRun)):
-        return True
-    if isinstance(value, Variable):
-        return value.name in judged
-    return any(_needs_verdict(part, judged) for part in parts_of(value))

@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 import torch
 
+from reodsl.ir.base import values_of
+from reodsl.ir.expression import Given
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
@@ -22,7 +24,7 @@ from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
 from runners.train.losses import PLAIN
-from runners.train.rollouts import REWARD, THINKING, GradedStep, OpenQuestions
+from runners.train.rollouts import GRADED, REWARD, THINKING, GradedStep, OpenQuestions
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
@@ -330,8 +332,13 @@ PHASES: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
 
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
-    """Return the columns of `rollouts.parquet` and of `monitor.parquet`."""
-    return ROLLOUTS | PHASES if method.counts_thinking else ROLLOUTS
+    """Return the columns of `rollouts.parquet` and of `monitor.parquet`; with what a reward reads once all is graded."""
+    read = {each.field for each in values_of(method.reward, Given)}
+    return (
+        ROLLOUTS
+        | (PHASES if method.counts_thinking else {})
+        | {name: pl.Boolean for name in GRADED if name in read}
+    )
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
@@ -369,6 +376,7 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
         "text": graded.texts or nothing,
         "unsettled": [list(reasons) or None for reasons in graded.unsettled] or nothing,
         **_phase_columns(graded),
+        **{name: given[name].ravel() != 0 for name in GRADED if name in given},
         "parts": [row.tolist() if keeps else None for row, keeps in zip(rewards, kept, strict=True)],
         "advantages": [
             row[tokens > 0].tolist() if keeps else None

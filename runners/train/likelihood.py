@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from reodsl.diagnostics import problem
-from reodsl.ir.expression import UNDER, TokenRun
+from reodsl.ir.expression import UNDER, AnswerRun, TokenRun
 from reodsl.ir.training import Ppo
 from runners.answers import find_answer
 from runners.models.tokenizer import encode_all
@@ -62,8 +62,10 @@ def ask_models(
         for n, each in enumerate(cuts):
             whole = len(graded[n].rollout.response.tokens)
             for cut in each:
-                at, end = ((n, cut), None) if node.truth else ((n, whole), cut)
-                read = {name: numbers[node.truth, name][at][:end] for name in sorted(node.read)}
+                at, first, end = ((n, cut), 0, None) if node.truth else ((n, whole), 0, cut)
+                if isinstance(node, AnswerRun):
+                    first, end, _ = find_own_answer(graded[n], grader) or (0, 0, "")
+                read = {name: numbers[node.truth, name][at][first:end] for name in sorted(node.read)}
                 triples.append((n, cut, measure_tokens(node, read, inputs)))
         values[node] = CutVerdicts.of(triples, width, np.float64).look_up
     return values
@@ -132,15 +134,20 @@ def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...
     """
     response, tokenizer = one.rollout.response, grader.tokenizer
     if cut >= len(response.tokens):
-        text = one.whole[0].text
-        ends = [at for at, each in one.prefixes if each is not None and each[0].text == text]
-        place = find_answer(response.tokens[: ends[-1]], grader.text, text) if text and ends else None
+        place = find_own_answer(one, grader)
         if place is not None:
-            count, gap = place
+            count, _, gap = place
             return (*response.sequence(count), *(continuation_tokens(tokenizer, gap) if gap.strip() else ()))
         cut = len(response.tokens) - (response.finish == "stop")
     assert grader.forcing is not None
     return (*response.sequence(cut), *continuation_tokens(tokenizer, grader.forcing.text))
+
+
+def find_own_answer(one: GradedRollout, grader: Grader) -> tuple[int, int, str] | None:
+    """Return where the answer that was read in a response is, as `find_answer` does."""
+    text = one.whole[0].text
+    ends = [at for at, each in one.prefixes if each is not None and each[0].text == text]
+    return find_answer(one.rollout.response.tokens[: ends[-1]], grader.text, text) if text and ends else None
 
 
 def require_truths(

@@ -52,6 +52,10 @@ READ: Mapping[str, Callable[[Generation, Callable[[], str]], float]] = {
 }
 """The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's, and
 `thinking` is found by the model's marks."""
+GRADED: Mapping[str, Callable[[GradedRollout], float]] = {
+    "answered": lambda one: float(bool(one.whole[0].text))
+}
+"""The number of each `graded` word of `READINGS`, from a response whose answer was read."""
 LEAST_ENDED = 8
 REWARD = "reward"
 """The start of the reason of a response at which Python of the reward failed."""
@@ -200,6 +204,8 @@ def grade_step(
     width = 1 + int(inputs.length.max())
     correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
     values, unpaid = _own_values(sampler, graded, correct)
+    for name in GRADED.keys() & inputs.given.keys():
+        values[name] = np.array([GRADED[name](one) for one in graded]).reshape(correct.shape)
     checked, tokens = now(), {}
     if cuts.tokens:
         assert sampler.models is not None
@@ -235,15 +241,18 @@ def reward_inputs(
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
     places, present = _places(sampler, questions, responses)
     given = {name: np.array(values).reshape(shape) for name, values in shared_numbers(asked).items()}
-    for name in READ.keys() & {each.field for each in walk(sampler.reward) if isinstance(each, Given)}:
+    wanted = {each.field for each in walk(sampler.reward) if isinstance(each, Given)}
+    for name in READ.keys() & wanted:
         read = [READ[name](each, partial(sampler.grader.text, each.sequence())) for each in responses]
         given[name] = np.array(read).reshape(shape)
     if sampler.marks is not None:
         pairs = zip(asked, responses, strict=True)
         thought = [count_thinking(sampler.marks, tokenizer, one.prompt, each) for one, each in pairs]
         given[THINKING] = np.array(thought, dtype=float).reshape(shape)
-    # What the user's functions give is known once all is graded.
-    given.update((name, np.zeros(length.shape)) for name in sampler.reward.functions)
+    # What the user's functions give is known once all is graded, as what else an answer decides.
+    given.update(
+        (name, np.zeros(length.shape)) for name in (*sampler.reward.functions, *GRADED.keys() & wanted)
+    )
     references = [sampler.references[q.id] for q in questions] if sampler.references else []
     return RewardInputs(
         questions=tuple(q.id for q in questions),
@@ -335,7 +344,7 @@ def _unjudged(one: GradedRollout) -> list[str]:
 
 
 def _share_answered(graded: Sequence[GradedRollout]) -> float:
-    ended = [bool(one.whole[0].text) for one in graded if one.rollout.response.finish == "stop"]
+    ended = [GRADED["answered"](one) for one in graded if one.rollout.response.finish == "stop"]
     return sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0
 
 

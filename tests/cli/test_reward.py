@@ -183,6 +183,20 @@ def test_rows_of_a_past_run(said: Said) -> None:
     assert "--length and --correct and --run give two" in said("own.reo", *past, "--correct", "yes", code=1)
 
 
+def test_a_past_run_tells_which_responses_have_an_answer(said: Said) -> None:
+    rows = [
+        {"step": 1, "question": "q", "rollout": at, "tokens": 9, "finish": "stop", "correct": False}
+        | {"answered": at == 1, "cuts": [], "forced": [], "bare_cuts": [], "bare": []}
+        for at in range(2)
+    ]
+    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
+    Path("box.reo").write_text("reward r { correct(y) + 0.1 * answered(y) }\n")
+    found = json.loads(said("box.reo", "--run", "rollouts.parquet", "--json"))
+    assert [each["sections"][0]["reward"] for each in found["responses"]] == [0, 0.1]
+    pl.read_parquet("rollouts.parquet").drop("answered").write_parquet("rollouts.parquet")
+    assert "reads `answered(y)`" in said("box.reo", "--run", "rollouts.parquet", code=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -95,7 +95,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0810": lambda: encode(word_tokenizer(WORDS), "so times answer"),
     "E0815": lambda: require_written(word_tokenizer(WORDS), "<thought> so", "the model's `think.open`"),
     "E0920": lambda: graded(MEAN_OF_RIGHT, WRONG, 8),
-    "E0921": lambda: cut(Reward(name="mine", outcome=forced(op(correct(), "*", 4)))),
     "E0922": lambda: interpret(
         Reward(name="mine", outcome=given("n_glod")),
         ResponseGroup("q1", (RewardedResponse(3, True, given={"n_gold": 1.0}),)),

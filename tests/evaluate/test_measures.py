@@ -36,6 +36,7 @@ measure brief(most: tokens) {{
   let usual = mean(len(z) for z in base)
   mean(len(z) for z in arm if len(z) < most and correct(answer(z[:8 tokens])), empty: usual) / usual
 }}
+measure silent {{ 1 - mean(answered(z) for z in arm) }}
 study s {{
   eval = small
   arm base = checkpoint(chain_model)
@@ -50,7 +51,7 @@ study s {{
 """
 ALL = (
     "auc_oaa(to: 32 tokens)", "pass_at(2)", "maj_at(3)", "per_1k", "unfinished", "first_right", "outcome_efficiency",
-    "aes", "brief(20 tokens)",
+    "aes", "brief(20 tokens)", "silent",
 )  # fmt: skip
 
 
@@ -152,6 +153,8 @@ def reference(
             return 1000 * right / length
         case "unfinished":
             return averaged(arm, lambda z, g: z["finish"] == "length")
+        case "silent":
+            return averaged(arm, lambda z, g: not z["correct"] and z["answer"] is None)
         case "first_right":
             return averaged(arm, lambda z, g: first(z) * z["correct"]) / right
         case "outcome_efficiency":

@@ -52,11 +52,23 @@ SOUND = [
     "log(x.score) if x.score > 0 and correct(y) else 0",
     "sqrt(x.score) + correct(y) if 0 <= x.score else 0",
     "correct(y) / std(len(z) for z in group) * 1 tokens if mode(y) == 1 and std(len(z) for z in group) > 0 tokens else 0",
+    "correct(answer(y[:mean(len(z) for z in ref if correct(z), empty: 8 tokens)])) + answered(y)",
+    "correct(answer(y[:min(len(z) for z in history(x) if correct(z), empty: 8 tokens)]))",
+    "correct(y[:max(len(z) for z in group)])",
     "sqrt(1 - count(z for z in group if correct(z)) / count(z for z in group)) + correct(y)",
     "sqrt(1 - count(z for z in group if correct(z) and len(z) > len(y)) / max(count(z for z in group if correct(z)), 1))"
     " + correct(y)",
 ]
 UNSOUND = [
+    ("correct(answer(y[:len(y) * correct(y)]))", "E0312"),
+    ("correct(y[:8 tokens if answered(y) else 4 tokens])", "E0312"),
+    ("correct(y[:len(y) / 2 if correct(y[:4 tokens]) else 4 tokens])", "E0312"),
+    ('correct(answer(y[:python("style.py:score", y) * 8 tokens]))', "E0312"),
+    ("sum(prob(t) for t in y[:8 tokens * mean(prob(t) for t in y)]) + correct(y)", "E0312"),
+    ("correct(answer(y[:mean(len(z) for z in group if correct(z), empty: 8 tokens)]))", "E0312"),
+    ("correct(y[:max(len(z) * correct(y) for z in ref)])", "E0312"),
+    ("correct(y[:max(mean(len(z) for z in group if correct(z), empty: 8 tokens) for z in ref)])", "E0312"),
+    ("correct(y[:8 tokens * mean(correct(z) for z in batch)])", "E0312"),
     ("sum(correct(y[:M]) for M in splits)", "E0301"),
     ("correct(y) * 9^9^9^9", "E0307"),
     ("correct(answer(y[:64]))", "E0302"),
@@ -277,6 +289,10 @@ def test_dense(codes: Callable[..., list[str]]) -> None:
     assert codes("reward r(at: budgets) {\n dense L in at: L / len(y)\n}") == ["E0215"]
     assert codes("reward r(at: budgets) {\n trapezoid(L)\n}") == ["E0301"]
     assert codes("reward r(at: number) {\n dense L in at: 1\n}") == ["E0301"]
+    assert codes("reward r {\n let a = 1 + correct(y)\n let b = a * 2 tokens\n correct(y[:b])\n}") == [
+        "E0312"
+    ]
+    assert codes("reward r {\n let far(z) = len(z) * correct(z)\n correct(y[:far(y)])\n}") == ["E0312"]
     steps = 'steps(separator: "\\n\\n", keywords: ["Wait"])'
     assert codes(f"reward r {{\n dense s in {steps}: correct(answer(y[:s])) + 0.2 * correct(y)\n}}") == [
         "E0215"

@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import settings
 
-from reodsl.diagnostics import Problem
 from reodsl.ir.reward import (
     Budgets,
     DenseReward,
     Metric,
-    NamedValue,
     ResponseGroup,
     Reward,
     RewardedResponse,
@@ -89,15 +87,3 @@ def test_both_branches_and_other_responses_count():
 
 def test_a_cut_at_half_of_the_response():
     assert cuts(Reward(name="r", outcome=forced(op(length(), "/", 2)))).forced == ((20,), (3,), (2,))
-
-
-def test_a_cut_cannot_hang_on_a_verdict():
-    lets = (NamedValue(name="a", value=correct()), NamedValue(name="b", value=op("a", "+", 1)))
-    for reward in (
-        Reward(name="r", outcome=forced(op(correct(), "*", 4))),
-        Reward(name="r", lets=lets, outcome=bare("b")),
-        dense(op(1, "+", forced(where(forced(3), 1, 2)))),
-    ):
-        with pytest.raises(Problem) as caught:
-            cuts(reward)
-        assert caught.value.diagnostics[0].code == "E0921"

@@ -581,6 +581,7 @@ def test_every_expression_has_a_source(tmp_path: Path) -> None:
     bodies.append("mean(correct(z) for z in history(x), empty: 0)")
     # Against loops in `tests/rewards/test_tokens.py`.
     bodies += [f"{name}(prob(t) for t in y)" for name in get_args(Statistic)]
+    bodies += [f"{name}(prob(t) for t in answer(y), empty: 0)" for name in get_args(Statistic)]
     bodies += [f"track t = {case.source}\nt" for case in HISTORIES.values()]
     covered = {
         (type(node).__name__, each.name, getattr(node, each.name))

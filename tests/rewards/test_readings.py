@@ -12,10 +12,12 @@ from reodsl.ir.expression import READINGS, Given, Reading
 from reodsl.ir.reward import Reward
 from reodsl.ir.reward_text import expression_text
 from reodsl.language import compile_file
+from reodsl.language.chosen_reward import choose_reward
 from reodsl.language.reference import REWARD_WORDS, list_readings
 from reodsl.language.reward import typing
 from reodsl.language.reward.body import differs
-from runners.train.rollouts import READ, reward_inputs
+from runners.rewards.vectorise import vectorise
+from runners.train.rollouts import GRADED, READ, reward_inputs, sample_step
 from tests.called import call
 from tests.train.test_rollouts import QUESTION, RESPONSES, ScriptedEngine, sampler
 
@@ -85,7 +87,19 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     assert [each.code for each in findings(spec, tmp_path)] == ["E0215"]
 
 
+def test_a_reward_reads_whether_there_is_an_answer(tmp_path: Path) -> None:
+    """The box of the second response is left out, and that of the first has a wrong answer."""
+    path = tmp_path / "spec.reo"
+    path.write_text("reward r {\n 0.9 * correct(y) + 0.1 * answered(y)\n}\n")
+    rule = choose_reward(str(path), "r").reward
+    assert rule is not None
+    engine = ScriptedEngine(["a b a so \\boxed{ 8 } <eos>", "a b a so 7 <eos>", RESPONSES[1]], {})
+    found = sample_step(sampler(engine, rule, (20,), rollouts=3), [QUESTION], 0)
+    assert vectorise(rule, found.inputs, None, None).ravel().tolist() == pytest.approx([0.1, 0, 1])
+
+
 def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
     known = {name for name, each in READINGS.items() if "a reward" in each.known}
-    assert known == {*READ, "mode", "thinking"}
+    assert known == {*READ, *GRADED, "mode", "thinking"}
+    assert {name for name, each in READINGS.items() if each.graded} == set(GRADED)
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

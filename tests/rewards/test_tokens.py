@@ -31,7 +31,8 @@ let far(z) = mean(entropy(t) for t in z[:len(z) / 2] if logprob(t) > -2, empty: 
 let gain   = mean(prob(t) for t in truth(y)) - mean(prob(t) for t in truth(y[:2 tokens]))
 let best   = max(sum(logprob(t, under: teacher) for t in z) for z in group)
 let least  = mean(min(prob(t) for t in z) for z in batch)
-correct(y) + far(y) - mean(far(z) for z in group) + gain * best + least * mean(price * prob(t) for t in y)
+let own    = sum(entropy(t) for t in answer(y)) - mean(median(prob(t) for t in answer(z), empty: 3) for z in group)
+correct(y) + own * far(y) - mean(far(z) for z in group) + gain * best + least * mean(price * prob(t) for t in y)
 """
 
 
@@ -68,6 +69,7 @@ def test_one_by_one_and_as_arrays(tmp_path: Path) -> None:
     )
     assert cuts["mean(prob(t) for t in truth(y[:2 tokens]))"][:3] == ((2,), (2,), (2,))
     assert cuts["mean(prob(t) for t in truth(y))"][:3] == ((2,), (7,), (4,))
+    assert cuts["sum(entropy(t) for t in answer(y))"][:3] == ((2,), (7,), (4,))
 
 
 FEW = st.lists(st.floats(0, 1), min_size=0, max_size=5)
@@ -114,6 +116,9 @@ def test_a_statistic_is_that_of_a_loop(tmp_path_factory: pytest.TempPathFactory,
         ("mean(mean(prob(t) for t in z) for z in ref)", "the tokens of responses of `ref`"),
         ("mean(mean(prob(t) for t in z) for z in history(x), empty: 0)", "the tokens of responses of `ref`"),
         ("truth(y)", "the reference answer is no number"),
+        ("answer(y)", "an answer is not a number"),
+        ("mean(prob(t) for t in answer(y))", "may have nothing to run over"),
+        ("mean(prob(t) for t in answer(y[:9 tokens]), empty: 0)", "the tokens of a forced answer"),
         ("mean(prob(t) for t in truth(x))", "this is not a response"),
         ("log(mean(prob(t) for t in y))", "logarithm of 0 or less"),
         ("sqrt(mean(logprob(t) for t in y))", "root of a negative number"),

@@ -55,6 +55,7 @@ def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[Res
                 "mode": float((index + number) % 6),
                 "budget": 32.0 * (1 + number % 4),
                 "ended": float(index % 3 > 0),
+                "answered": float(index % 3 < 2),
                 "thinking": float(length if index % 4 == 3 else length // 2),
             }
             tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}

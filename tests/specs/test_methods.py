@@ -404,6 +404,7 @@ def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) ->
         RewardedResponse(
             9,
             verdict,
+            given={"answered": 1.0},
             tokens={node: {0: each, 9: each} for node, each in zip(rule.tokens, told, strict=True)},
         )
         for told, verdict in zip(numbers, right, strict=True)
@@ -413,18 +414,22 @@ def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) ->
 
 def test_jet_pays_right_answers_by_their_place_between_the_shortest_and_the_longest(tmp_path: Path) -> None:
     def slow(group: list[RewardedResponse]) -> list[float]:
-        """As their reward adds it up, without the share for a box."""
+        """As their reward adds it up."""
         lengths = [one.length for one in group if one.correct]
-        return [
-            1 + (1.2 * (max(lengths) - one.length) / (max(lengths) - min(lengths) + 1e-8)) * 0.95 + 0.05
-            if one.correct
-            else 0.0
-            for one in group
-        ]
+        earned = []
+        for one in group:
+            earned.append(0.9 * one.correct + 0.1 * one.given["answered"])
+            if one.correct:
+                span = max(lengths) - min(lengths) + 1e-8
+                earned[-1] += (1.2 * (max(lengths) - one.length) / span) * 0.95 + 0.05
+        return earned
 
     rule = library("jet()", tmp_path)
     for verdicts in ([1, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
-        group = [RewardedResponse(n, bool(right)) for n, right in zip((40, 9, 3, 60), verdicts, strict=True)]
+        group = [
+            RewardedResponse(n, bool(right), given={"answered": float(right or n > 9)})
+            for n, right in zip((40, 9, 3, 60), verdicts, strict=True)
+        ]
         assert outcomes(rule, ResponseGroup("q", tuple(group))) == pytest.approx(slow(group))
 
 
@@ -448,7 +453,10 @@ def test_rent_pays_confidence(tmp_path: Path) -> None:
 
 def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path: Path) -> None:
     """Of the right ones 0.8 and 0.4 have a mean of 0.6; a wrong one gets nothing however likely, nor does it count."""
-    rule = library("grpo_care(margin: 0.1)", tmp_path)
+    rule = library("grpo_care(margin: 0.1, form: 0)", tmp_path)
+    assert [expression_text(node) for node in rule.tokens] == [
+        "mean(logprob(t, under: teacher) for t in answer(y), empty: 0)"
+    ]
     logs = [(math.log(each),) for each in (0.8, 0.4, 0.99, 0.55)]
     told = asked(rule, *logs[:3], right=(True, True, False))
     assert outcomes(rule, told) == pytest.approx([1.5, 1, 0])
@@ -458,11 +466,12 @@ def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path
     )
     assert outcomes(rule, asked(rule, *logs, right=(False,) * 4)) == [0] * 4
     # The authors' values: likelihoods count as 0.95 at most, so that of two near 1 neither is ahead, and 0.01 is allowed.
+    # An answer earns 1 more, right or wrong.
     rule = library("grpo_care()", tmp_path)
     for likely, found in (
-        ((0.999, 0.951), [1.5, 1.5]),
-        ((0.95, 0.931), [1.5, 1.5]),
-        ((0.95, 0.929), [1.5, 1]),
+        ((0.999, 0.951), [2.5, 2.5]),
+        ((0.95, 0.931), [2.5, 2.5]),
+        ((0.95, 0.929), [2.5, 2]),
     ):
         told = asked(rule, *((math.log(each),) for each in likely), right=(True, True))
         assert outcomes(rule, told) == pytest.approx(found)

@@ -11,7 +11,7 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.expression import Constant, Infix, TokenRun, Variable
+from reodsl.ir.expression import AnswerRun, Constant, Infix, TokenRun, Variable
 from reodsl.ir.reward import Metric, Reward
 from reodsl.ir.training import Lora
 from runners.engine.protocol import Generation, Inserted
@@ -30,13 +30,18 @@ from tests.train.test_rollouts import STOP, TOKENIZER, ScriptedEngine, ids, samp
 from tests.train.test_train import ppo, same
 
 TEACHER = "(t, under: teacher)"
-TEXTS = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }", "wait wait b"]
-ANSWERS = ["7", "7", ""]
+TEXTS = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 8 } a", "wait wait b"]
+ANSWERS = ["7", "7 8", ""]
 
 
 def about(number: str, fn: str = "mean", **more: object) -> TokenRun:
     """A statistic of one number of each token."""
     return TokenRun(**{"fn": fn, "of": "y", "value": Variable(name=number)} | more)  # type: ignore[arg-type]
+
+
+def own_answer(number: str, fn: str = "mean") -> AnswerRun:
+    """The same of the tokens of a response's answer."""
+    return AnswerRun(fn=fn, of="y", value=Variable(name=number), empty=Constant(value=-1))  # type: ignore[arg-type]
 
 
 def cut(tokens: int) -> Constant:
@@ -56,6 +61,8 @@ STATISTICS = (
     about("prob(t)", truth=True, cut=cut(0)),
     about(f"logprob{TEACHER}", "sum", truth=True, cut=cut(3)),
     about("entropy(t)", truth=True, cut=cut(2)),
+    own_answer("prob(t)"),
+    own_answer(f"logprob{TEACHER}", "sum"),
 )
 
 
@@ -94,6 +101,12 @@ def slow(node, models, one):
             slow_numbers(models[which], asked if which else one.rollout.request.prompt, response.tokens[:end])
             for which in (0, 1)
         ]
+    if isinstance(node, AnswerRun):
+        words = TOKENIZER.decode(response.tokens).split()
+        if "\\boxed{" not in words:
+            return -1
+        first = max(at for at, word in enumerate(words) if word == "\\boxed{") + 1
+        both = [each[first : words.index("}", first)] for each in both]
     at = ("prob", "logprob", "entropy").index(node.value.name.partition("(")[0])
     values = [each[at] for each in both[teacher]]
     if node.where is not None:

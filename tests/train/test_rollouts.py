@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import problem
 from reodsl.ir.expression import (
     Aggregate,
     Bare,
@@ -165,13 +165,6 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
     ]
     values = vectorise(rule, inputs, None, None)
     assert values.ravel().tolist() == [1.25, -1.0]
-
-
-def test_a_cut_cannot_depend_on_what_a_function_of_the_users_gives():
-    rule = reward(ForcedAnswer(of="y", cut=Own(function="style.py:score", of="y")))
-    with pytest.raises(Problem) as caught:
-        sample_step(sampler(ScriptedEngine(RESPONSES, {}), rule, (20,)), [QUESTION], 0)
-    assert caught.value.diagnostics[0].code == "E0921"
 
 
 def test_nothing_is_forced_for_a_reward_that_does_not_ask():

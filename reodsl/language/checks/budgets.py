@@ -45,10 +45,10 @@ def _write_tokens(count: float) -> str:
 def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
     longest = stage["rollout.max_tokens"]
-    for least, span in stage.typed.cuts:
-        if least <= longest.number:
+    for place, span in stage.typed.cuts:
+        if place.low <= longest.number:
             continue
-        labels = [Label(span, format_quantity(Quantity(int(least), TOKENS))), *longest.set_here]
+        labels = [Label(span, format_quantity(Quantity(int(place.low), TOKENS))), *longest.set_here]
         if span.path.startswith(LIBRARY_PATH):
             labels.insert(0, stage["reward"].label("this reward"))
         helps = f"cut at {_write_tokens(longest.number)} or before, or raise `max_tokens`"

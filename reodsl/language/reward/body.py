@@ -10,10 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, warning
-from reodsl.ir.base import Node
+from reodsl.ir.base import IR, Node, parts_of
 from reodsl.ir.expression import (
     READINGS,
     TRACK,
+    Aggregate,
     Bare,
     Correct,
     Expression,
@@ -69,13 +70,13 @@ class TypedReward:
     """A reward in types: its lets in order, its value or its dense value over a split, and what it uses.
 
     Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
-    where the parameter that this comes from was not given. `cuts` are where it cuts responses, each with the fewest tokens
-    that can be. `ends` are the places of its values, of which there should be one, and `values` what may be constant.
+    where the parameter that this comes from was not given. `cuts` are where it cuts responses. `ends` are the places of its
+    values, of which there should be one, and `values` what may be constant.
     """
 
     split: Record | None
     uses: set[str]
-    cuts: list[tuple[float, Span]]
+    cuts: list[tuple[Typed, Span]]
     lets: list[NamedValue] = field(default_factory=list)
     tracks: list[Track] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
@@ -183,7 +184,41 @@ def _type_body(
     lets = {let.name: let.value for let in reading.lets}
     report_constant(ctx, item.name.name, reading.values, lets)
     report_blind(ctx, item.name.name, reading.values, lets)
+    _require_known_cuts(body, reading.lets)
     return reading
+
+
+def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
+    """Require that no place of a cut depends on an answer. Raises `Failed`."""
+    graded = set[str]()
+    for let in lets:
+        if _is_graded(let.value, graded):
+            graded.add(let.name)
+    for place, span in body.cuts:
+        if _is_graded(place.data, graded):
+            body.ctx.fail(
+                "E0312",
+                "a response is cut at a place that depends on whether answers are right",
+                span,
+                "known once all is graded",
+                help="cut at budgets, lengths and given numbers, and let a verdict choose: `… if correct(y) else …`",
+            )
+
+
+def _is_graded(value: IR | Node, graded: Container[str], known: frozenset[str] = frozenset()) -> bool:
+    """Return whether a value, which may name `graded` lets, depends on an answer of a step; `known` ones were before it."""
+    match value:
+        case ForcedAnswer() | Bare() | Own() | TokenRun():
+            return True
+        case Correct():
+            return value.of not in known
+        case Given() if value.field in READINGS:
+            return READINGS[value.field].graded
+        case Variable():
+            return value.name in graded
+        case Aggregate():
+            known = known | {value.var} if value.over in ("ref", "history") else known - {value.var}
+    return any(_is_graded(part, graded, known) for part in parts_of(value))
 
 
 def _continues(item: tree.BlockItem) -> bool:

@@ -246,7 +246,7 @@ class Body:
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
     body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
     and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
-    the places at which responses are cut, each with the fewest tokens. `terms` are the first of the user's functions.
+    the places at which responses are cut. `terms` are the first of the user's functions.
     """
 
     ctx: Context
@@ -254,7 +254,7 @@ class Body:
     env: RewardNames
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
-    cuts: list[tuple[float, Span]] = field(default_factory=list)
+    cuts: list[tuple[Typed, Span]] = field(default_factory=list)
     facts: Mapping[Expression, Room] = field(default_factory=dict)
     tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
         default_factory=dict

@@ -18,6 +18,7 @@ from reodsl.ir.expression import (
     STEP,
     UNDER,
     Aggregate,
+    AnswerRun,
     Bare,
     Constant,
     Correct,
@@ -518,21 +519,26 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
 
 
 def _are_tokens(body: Body, over: tree.Expr) -> bool:
-    """Return whether a statistic runs over the tokens of a response, of its beginning, or of the reference answer."""
-    if isinstance(over, tree.Call) and over.function == tree.Name("truth", over.function.span):
-        return True
+    """Return whether a statistic runs over the tokens of a response, of its beginning, or of an answer."""
+    if isinstance(over, tree.Call):
+        return isinstance(over.function, tree.Name) and over.function.name in ("truth", "answer")
     whose = over.value if isinstance(over, tree.Slice) else over
     return isinstance(whose, tree.Name) and whose.name in body.env.responses
 
 
 def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
     """Return a statistic of what a model thinks of tokens. Nothing else of a response has a place in it."""
-    source, truth, cut = over.over, isinstance(over.over, tree.Call), None
-    if isinstance(source, tree.Call):
-        source = _take_only(body, source, "truth", "truth(y[:L])")
+    source, answers, cut = over.over, "", None
+    if isinstance(source, tree.Call) and isinstance(source.function, tree.Name):
+        answers = source.function.name
+        source = _take_only(body, source, answers, "truth(y[:L])" if answers == "truth" else "answer(y)")
+    truth = answers == "truth"
     if isinstance(source, tree.Slice):
+        if answers == "answer":
+            helps = "run over the answer of the whole response, `answer(y)`, or over the reference answer, `truth(y[:L])`"
+            fail(body, "E0301", "no model is asked about the tokens of a forced answer", over.over, helps)
         of, cut, upper = _read_cut(body, source)
-        body.cuts.append((cut.low, upper.span))
+        body.cuts.append((cut, upper.span))
     else:
         of = _find_response(body, source)
     place = "a reward" if body.track is None and not body.selects else _place(body)
@@ -553,7 +559,7 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
                     "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
                 )
                 fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", at or over, helps)
-    data = TokenRun(
+    data = (AnswerRun if answers == "answer" else TokenRun)(
         fn=name,
         of=of,
         truth=truth,
@@ -562,7 +568,7 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
         where=where.data if where is not None else None,
         empty=given[-1][1].data if given else None,
     )
-    filtered = where is not None or (cut is not None and cut.low < 1 and not truth)
+    filtered = where is not None or answers == "answer" or (cut is not None and cut.low < 1 and not truth)
     if filtered and not given and name not in ("sum", "count"):
         edits = (_append_argument(expr, ", empty: 0"),)
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
@@ -627,7 +633,7 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
             else "measure `correct(z)`, `len(z)` or `mode(z)`",
         )
     body.uses.add(op)
-    body.cuts.append((at.low, upper.span))
+    body.cuts.append((at, upper.span))
     answer = ForcedAnswer(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
     return Typed(answer, PLAIN, 0.0, 1.0, True)
 
