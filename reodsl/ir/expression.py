@@ -188,8 +188,8 @@ OWN_OPS = ("python", "limited_python")
 _LIMITS = Python.model_fields
 MEMORY = 1024
 """The most earlier responses to a question that are remembered: the last ones."""
-TRACK, STEP = "track.", "step"
-"""The start of the names of tracks inside expressions, and the name of the number of steps that are done."""
+TRACK, METRIC, STEP = "track.", "metric.", "step"
+"""The starts of the names of tracks and metrics inside expressions, and the name of the number of steps that are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

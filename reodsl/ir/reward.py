@@ -110,7 +110,8 @@ class Track(IR):
     """A number that moves with training: found before each step from what came before it, or from the monitor set.
 
     A reward reads it as the name `track.NAME`, and so do later tracks. `step` is the number of steps that are done. One with
-    a `start` reads itself: its own name is its value at the step before, and `start` its value at the first.
+    a `start` reads the step before: its own name is its value there, `metric.NAME` a metric's, and `start` its value at the
+    first.
     """
 
     later = frozenset({"start"})

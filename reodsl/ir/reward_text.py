@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reodsl.ir.expression import (
+    METRIC,
     READINGS,
     TRACK,
     Aggregate,
@@ -110,7 +111,7 @@ def _written(value: Expression) -> tuple[str, int]:
         case Constant():
             return _number(value)
         case Variable():
-            return value.name.removeprefix(TRACK), _ATOM
+            return value.name.removeprefix(TRACK).removeprefix(METRIC), _ATOM
         case Length():
             return f"len({value.of})", _ATOM
         case Correct():

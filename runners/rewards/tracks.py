@@ -12,8 +12,8 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from reodsl.ir.base import Node
-from reodsl.ir.expression import STEP, TRACK, Constant, History, rewrite
+from reodsl.ir.base import Node, values_of
+from reodsl.ir.expression import METRIC, STEP, TRACK, Constant, History, Variable, rewrite
 from reodsl.ir.reward import ResponseGroup, Reward
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
@@ -35,8 +35,8 @@ def track_values(
     """Return the value of each track before step `step` (from 0), by name; of one that is `known`, that value.
 
     `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
-    `before` are the values at the step before. A track that reads itself has its start at step 0, and where it has no value
-    before.
+    `before` are the values at the step before, and its metrics as `metric.NAME`. A track that reads itself or a metric has
+    its start at step 0, and where it has no value before; where a metric has none, it stays as it was.
     """
     values: dict[str, float] = {}
     asker = f"the reward `{reward.name}`"
@@ -52,7 +52,12 @@ def track_values(
             if step == 0:
                 values[track.name] = start
                 continue
+            numbers |= {name: value for name, value in before.items() if name.startswith(METRIC)}
             numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
+            read = {each.name for each in values_of(track.value, Variable)}
+            if any(name.startswith(METRIC) for name in read - numbers.keys()):
+                values[track.name] = before.get(track.name, start)
+                continue
 
         def put(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
             if not isinstance(node, History):

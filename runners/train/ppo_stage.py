@@ -333,7 +333,7 @@ class PpoStage(StageRunner):
             return graded
 
         step = make_step(sample, self.method, number, self.advantages)
-        self.tracks.keep(number, step.table)
+        self.tracks.keep(number, step)
         if self.teacher is not None and self.method.kl:
             began = now()
             self._give_way()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.ir.expression import MEMORY, Correct
+from reodsl.ir.expression import MEMORY, METRIC, Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
@@ -20,6 +20,7 @@ from runners.clock import now, spent
 from runners.draws import permutation, purpose
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import AskedQuestion
+from runners.train.gather import METRIC as COLUMN
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import RolloutSampler, sample_step
@@ -35,8 +36,8 @@ PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
 class Tracks:
     """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept.
 
-    `last` are their values at the last step that was made. `history` are the lengths and verdicts of each question's
-    responses in the steps that were made, the last `MEMORY` of them, if the reward reads them.
+    `last` are their values at the last step that was made, and its metrics. `history` are the lengths and verdicts of each
+    question's responses in the steps that were made, the last `MEMORY` of them, if the reward reads them.
     """
 
     method: Ppo
@@ -73,19 +74,20 @@ class Tracks:
             for number in range(len(rows)):
                 self._remember(pl.read_parquet(self.part(number), columns=list(REMEMBERED), glob=False))
         for number, step in waiting.items():
-            self.keep(number, step.table)
+            self.keep(number, step)
         metrics = [*rows[-1:], *(step.metrics for step in waiting.values())]
         if metrics:
             names = [track.name for track in self.method.reward.tracks]
-            self.last = {name: metrics[-1][f"{PREFIX}{name}"] for name in names}
+            self.last = {name: metrics[-1][f"{PREFIX}{name}"] for name in names} | _read_metrics(metrics[-1])
 
-    def keep(self, number: int, table: pl.DataFrame) -> None:
-        """Keep the rollouts of a step, and drop those that no track looks at any more."""
+    def keep(self, number: int, step: StepData) -> None:
+        """Keep the rollouts and metrics of a step, and drop rollouts that no track looks at any more."""
+        self.last = {**self.last, **_read_metrics(step.metrics)}
         if self.method.reward.remembers:
-            self._remember(table)
+            self._remember(step.table)
         window = self.method.reward.window
         if window:
-            self.tables[number] = table.select(COLUMNS)
+            self.tables[number] = step.table.select(COLUMNS)
             for old in [each for each in self.tables if each <= number - window]:
                 del self.tables[old]
 
@@ -145,3 +147,8 @@ class Tracks:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.parquet"
+
+
+def _read_metrics(row: Mapping[str, float]) -> dict[str, float]:
+    """Return a step's metrics by the names that tracks have for them."""
+    return {name.replace(COLUMN, METRIC, 1): value for name, value in row.items() if name.startswith(COLUMN)}

@@ -46,6 +46,17 @@ def test_a_reward_is_written_as_it_was_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_track_reads_a_metric_above_it(tmp_path: Path) -> None:
+    track = "track slow = max(slow + 0.1 * spread, 0, start: 1)"
+    text = TEXT.replace("  track warm", f"  metric spread = solved(y)\n  {track}\n  track warm")
+    lines = reward_lines(chosen(tmp_path / "own.reo", text))
+    assert lines[2] == track
+    path = tmp_path / "own.reo"
+    path.write_text(text.replace("0.5 if correct(y)", "0.5 / slow if correct(y)"))
+    # It may be 0 after all: a metric is within its own range, and the track only grows by it.
+    assert "E0307" in {each.code for each in check_file(path).diagnostics}
+
+
 def test_the_formatter_knows_tracks() -> None:
     formatted = format_source(Source("own.reo", TEXT.replace("track warm  =", "track warm=")))
     assert formatted.text == TEXT.replace("track warm  =", "track warm  =")
@@ -90,6 +101,23 @@ def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> No
     name = line.split()[1]
     path = tmp_path / "own.reo"
     path.write_text(f"reward r {{\n  {line}\n  correct(y) * {'1' if name == 'correct' else name}\n}}\n")
+    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+
+
+@pytest.mark.parametrize(
+    ("above", "value", "code"),
+    [
+        ("metric b = correct(y)", "b + 1", "E0320"),
+        ("metric b = len(y)", "max(b, 0, start: 0)", "E0302"),
+        ("let b = 1", "max(b, 0, start: 0)", "E0310"),
+        ("metric b = len(y)\n metric b = len(y)", "step / 1 step", "E0208"),
+    ],
+)
+def test_a_track_reads_metrics_above_it_with_a_start(
+    tmp_path: Path, above: str, value: str, code: str
+) -> None:
+    path = tmp_path / "own.reo"
+    path.write_text(f"reward r {{\n {above}\n track a = {value}\n correct(y) * a\n}}\n")
     assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
 
 

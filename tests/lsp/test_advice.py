@@ -32,6 +32,7 @@ BY_HAND = {
     "E0305": CHOICE,
     "E0308": "a reward is to be declared",
     "E0311": CHOICE,
+    "E0312": THOUGHT,
     "E0313": THOUGHT,
     "E0316": THOUGHT,
     "E0317": CHOICE,

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.expression import (
+    METRIC,
     STEP,
     TRACK,
     Aggregate,
@@ -146,6 +147,19 @@ def test_a_track_that_reads_itself_is_a_loop_over_steps(groups, steps):
         values = track_values(reward, step, [table(groups)] if step else [], None, before=values)
         price = min(max(price + (mean - 10) / 10, 0), 5) if step else 1.0
         assert values == {"a": pytest.approx(price), "twice": pytest.approx(2 * price)}
+
+
+def test_a_track_follows_a_metric_and_waits_where_it_has_no_number():
+    value = FunctionCall(fn="max", args=(Variable(name=f"{METRIC}spread"), Constant(value=0)))
+    reward = Reward(
+        name="r", outcome=Correct(of="y"), tracks=(Track(name="a", value=value, start=Constant(value=7)),)
+    )
+    values, found = {}, []
+    for step, spread in enumerate((2.0, 3.0, None, 5.0)):
+        values = track_values(reward, step, [], None, before=values)
+        found.append(values["a"])
+        values |= {f"{METRIC}spread": spread} if spread is not None else {}
+    assert found == [7, 2, 3, 3]
 
 
 def test_a_reward_reads_its_tracks_wherever_it_is_computed():

@@ -441,7 +441,23 @@ def test_rlpr_pays_what_reasoning_adds_to_the_reference_answer(tmp_path: Path) -
         "mean(prob(t) for t in truth(y[:0 tokens]))",
     ]
     told = asked(rule, (0.9, 0.2), (0.1, 0.2), (0.2, 0.2), right=(False, True, False))
-    assert outcomes(rule, told) == pytest.approx([0.7, 0, 0])
+    assert outcomes(rule, replace(told, tracks={"least": 0})) == pytest.approx([0.7, 0, 0])
+    # They spread by 0.33: with a bar above that the question is dropped.
+    for least, found in ((0.32, 0.7), (0.34, 0)):
+        assert outcomes(rule, replace(told, tracks={"least": least}))[0] == pytest.approx(found)
+
+
+def test_rlpr_drops_questions_by_a_moving_average_of_spreads(tmp_path: Path) -> None:
+    """As their code does: from step 11 on, against the mean of steps 6 to 10, which then moves by a hundredth a step."""
+    rule, values, spreads = library("rlpr()", tmp_path), dict[str, float](), [0.1 * n for n in range(1, 15)]
+    for step, spread in enumerate(spreads):
+        values = track_values(rule, step, [], None, before=values)
+        # Step n of their count has n - 1 steps done.
+        expected = float(np.mean(spreads[5:10])) if step >= 10 else 0
+        for each in spreads[10:step]:
+            expected = 0.99 * expected + 0.01 * each
+        assert values["least"] == pytest.approx(0.5 * expected)
+        values |= {"metric.spread": spread}
 
 
 def test_rent_pays_confidence(tmp_path: Path) -> None:

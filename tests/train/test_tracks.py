@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from reodsl.ir.expression import (
+    METRIC,
     STEP,
     TRACK,
     Aggregate,
@@ -16,7 +17,7 @@ from reodsl.ir.expression import (
     Length,
     Variable,
 )
-from reodsl.ir.reward import Reward, Track
+from reodsl.ir.reward import Metric, Reward, Track
 from reodsl.ir.training import Batch, Monitor
 from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
@@ -32,6 +33,23 @@ EASED = Infix(
     fn="+",
     left=Infix(fn="*", left=HALF, right=Variable(name=f"{TRACK}eased")),
     right=Infix(fn="*", left=HALF, right=History(fn="mean", var="z", over="steps", value=Length(of="z"))),
+)
+# A metric that some steps have no number for: where nobody of a question is right, it divides by 0.
+SPREAD = Infix(
+    fn="/", left=Length(of="y"), right=Aggregate(fn="sum", var="z", over="group", value=Correct(of="z"))
+)
+FOLLOWED = FunctionCall(
+    fn="max",
+    args=(
+        Infix(
+            fn="*",
+            left=HALF,
+            right=Infix(
+                fn="+", left=Variable(name=f"{TRACK}followed"), right=Variable(name=f"{METRIC}spread")
+            ),
+        ),
+        Constant(value=0),
+    ),
 )
 WITHIN = Infix(
     fn="and",
@@ -56,7 +74,9 @@ REWARD = Reward(
         Track(name="limit", value=LIMIT),
         Track(name="warm", value=WARM),
         Track(name="eased", value=EASED, start=Constant(value=16)),
+        Track(name="followed", value=FOLLOWED, start=Constant(value=7)),
     ),
+    metrics=(Metric(name="spread", value=SPREAD),),
 )
 STEPS, EVERY = 5, 2
 
@@ -74,13 +94,16 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
     metrics = pl.read_parquet(out / "metrics.parquet")
     rollouts, monitor = (pl.read_parquet(out / f"{name}.parquet") for name in ("rollouts", "monitor"))
     assert metrics["track_warm"].to_list() == [0, 0.25, 0.5, 0.75, 1]
-    eased, again = 16.0, 0
+    eased, followed, again = 16.0, 7.0, 0
     for number, row in enumerate(metrics.iter_rows(named=True)):
         before = rollouts.filter(pl.col("step").is_between(number - 1, number))["tokens"]
         assert row["track_usual"] == pytest.approx(before.mean() if number else 20)
         mine = rollouts.filter(pl.col("step") == number)["tokens"]
         eased = 16 if number == 0 else 0.5 * eased + 0.5 * mine.mean()
         assert row["track_eased"] == pytest.approx(eased)
+        if number and (spread := metrics["metric_spread"][number - 1]) is not None:
+            followed = 0.5 * (followed + spread)
+        assert row["track_followed"] == pytest.approx(followed)
         last = monitor.filter(pl.col("step") == number - number % EVERY + 1)["tokens"].sort()
         # Of six the fifth is the least that 75% do not exceed.
         assert (len(last), row["track_limit"]) == (6, last[4])

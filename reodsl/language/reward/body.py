@@ -12,6 +12,7 @@ from typing import TypeAlias
 from reodsl.diagnostics.model import Label, Span, warning
 from reodsl.ir.base import IR, Node, parts_of
 from reodsl.ir.expression import (
+    METRIC,
     READINGS,
     TRACK,
     Aggregate,
@@ -71,7 +72,7 @@ class TypedReward:
 
     Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
     where the parameter that this comes from was not given. `cuts` are where it cuts responses. `ends` are the places of its
-    values, of which there should be one, and `values` what may be constant.
+    values, of which there should be one, and `values` what may be constant. `logged` are its metrics at the step before.
     """
 
     split: Record | None
@@ -80,6 +81,7 @@ class TypedReward:
     lets: list[NamedValue] = field(default_factory=list)
     tracks: list[Track] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
+    logged: dict[str, Typed] = field(default_factory=dict)
     outcome: Expression | None = None
     dense: Expression | None = None
     parts: tuple[Part, ...] = ()
@@ -235,9 +237,9 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: b
         case tree.Let():
             define_let(body, item, so_far.lets)
         case tree.Decl(kind=tree.Ident("track")):
-            _define_track(body, item, so_far.tracks)
+            _define_track(body, item, so_far)
         case tree.Decl(kind=tree.Ident("metric")):
-            _define_metric(body, item, so_far.metrics)
+            _define_metric(body, item, so_far)
         case tree.ExprStatement():
             so_far.ends.append(item.span)
             _read_value(body, item.expr, so_far)
@@ -319,7 +321,7 @@ def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
         raise Failed
 
 
-def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
+def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
     """Take a track into the names of the body, before whose responses it is found. Raises `Failed`."""
     env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
@@ -327,7 +329,7 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
         env.broken.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
     inner = replace(body, env=env.before_responses(), track=name)
-    value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
+    value, start = attempt(partial(_type_track, inner, item.value, so_far.logged)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     if value is None:
         env.broken.add(name)
@@ -344,24 +346,37 @@ def _define_track(body: Body, item: tree.Decl, tracks: list[Track]) -> None:
         Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition
     )
     begun = start.data if start is not None else None
-    tracks.append(Track.model_construct(name=name, value=value.data, start=begun))
+    so_far.tracks.append(Track.model_construct(name=name, value=value.data, start=begun))
     if not free:
         raise Failed
 
 
-def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
-    """Return the number that a track is, and what it is at first where it reads itself. Raises `Failed`.
+def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> tuple[Typed, Typed | None]:
+    """Return the number that a track is, and what it is at first where it reads a step before. Raises `Failed`.
 
-    Its range is what its bounds leave of any number before: no value before lies outside.
+    Its range is what its bounds leave of any number before: no value before lies outside. `logged` are the metrics above it.
     """
     name = str(body.track)
     starts = [arg for arg in written.args if is_start(arg)] if isinstance(written, tree.Call) else []
+    read = {each.name: each for each in walk(written) if isinstance(each, tree.Name)}
+    known = {each: value for each, value in logged.items() if each not in body.env.values}
     if not starts or not isinstance(written, tree.Call):
+        for each in known.keys() & read.keys() - {name}:
+            helps = f"bound the whole, and say what it is then: `max({each}, LOW, start: 0)`"
+            fail(
+                body,
+                "E0320",
+                f"the metric `{each}` has no value before the first step",
+                read[each],
+                helps,
+            )
         return type_expression(body, written), None
     at = starts[0]
-    if not any(each == tree.Name(name, each.span) for each in walk(written) if isinstance(each, tree.Name)):
-        helps = f"read `{name}`, its value at the step before, or take `start` out"
-        fail(body, "E0310", f"the track `{name}` does not read itself, and has a start", at, helps)
+    if not read.keys() & {name, *known}:
+        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
+        fail(
+            body, "E0310", f"the track `{name}` reads nothing of the step before, and has a start", at, helps
+        )
     if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "a track has one start", starts[-1], "write `start: 0`")
     start = type_expression(body, at.value)
@@ -369,7 +384,8 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
 
     def type_from(low: float, high: float, ctx: Context) -> Typed:
         before = Typed(Variable(name=f"{TRACK}{name}"), start.unit, low, high)
-        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
+        env = replace(body.env, values={**body.env.values, **known, name: before})
+        return type_expression(replace(body, ctx=ctx, env=env), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
     low, high = widest.interval if widest is not None else (-INF, INF)
@@ -378,17 +394,18 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
-def _define_metric(body: Body, item: tree.Decl, metrics: list[Metric]) -> None:
-    """Take a number that is logged, of any unit. Nothing can read it. Raises `Failed`."""
+def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
+    """Take a number that is logged, of any unit. Tracks below it can read its mean at the step before. Raises `Failed`."""
     name = item.name.name
     if item.value is None or item.params is not None:
         helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
         body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
     value = attempt(partial(type_expression, body, item.value))
-    if any(name == each.name for each in metrics):
+    if name in so_far.logged:
         _report_duplicate(body.ctx, item.name)
     elif value is not None:
-        metrics.append(Metric.model_construct(name=name, value=value.data))
+        so_far.metrics.append(Metric.model_construct(name=name, value=value.data))
+        so_far.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
         return
     raise Failed
 
