@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,11 +77,12 @@ def test_both_paths_agree(method: str, tmp_path: Path) -> None:
     shared = (*split.budgets, split.l_max) if isinstance(split, Budgets) else (9, 40, LONGEST)
     places = shared if reward.dense is not None else (LONGEST,)
     made = arrays(groups, [[places] * ROLLOUTS] * GROUPS)
-    values = vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
+    tracks = {track.name: 0.1 for track in reward.tracks}
+    values = vectorise(reward, replace(made.inputs, tracks=tracks), made.forced.look_up, made.bare.look_up)
     differs = False
     for number, group in enumerate(groups):
         for index in range(ROLLOUTS):
-            expected = interpret(reward, group, index, places)
+            expected = interpret(reward, replace(group, tracks=tracks), index, places)
             np.testing.assert_allclose(values[number, index], expected, rtol=1e-12, atol=1e-12)
         differs = differs or bool(np.ptp(values[number], axis=0).any())
     assert differs
