@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -23,7 +24,7 @@ from runners.rollout.questions import AskedQuestion
 from runners.train.gather import METRIC as COLUMN
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.rollouts import RolloutSampler, sample_step
+from runners.train.rollouts import GRADED, RolloutSampler, sample_step
 
 REMEMBERED = ("question", "tokens", "correct")
 """The columns that are remembered of a question's responses."""
@@ -96,7 +97,12 @@ class Tracks:
         monitor = self.method.monitor
         if monitor is not None and self.method.reward.monitors:
             paths = [self._path(number) for number in range(0, steps, monitor.every)]
-            join_parquet(paths, rollouts_schema(self.method), folder / "monitor.parquet")
+            join_parquet(paths, self._schema, folder / "monitor.parquet")
+
+    @property
+    def _schema(self) -> dict[str, Any]:
+        """Return the columns of the monitor's responses, of which no reward reads what is known once they are graded."""
+        return {name: kind for name, kind in rollouts_schema(self.method).items() if name not in GRADED}
 
     def _remember(self, table: pl.DataFrame) -> None:
         for question, tokens, correct in table.select(REMEMBERED).iter_rows():
@@ -143,7 +149,7 @@ class Tracks:
         graded = sample_step(plain, [self.questions[i] for i in chosen], number)
         scored = score(graded, self.method.model_copy(update={"reward": PLAIN}))
         columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
-        return pl.DataFrame(columns, schema=rollouts_schema(self.method))
+        return pl.DataFrame(columns, schema=self._schema)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.parquet"

@@ -11,6 +11,7 @@ from reodsl.ir.expression import (
     Constant,
     Correct,
     FunctionCall,
+    Given,
     History,
     If,
     Infix,
@@ -76,7 +77,10 @@ REWARD = Reward(
         Track(name="eased", value=EASED, start=Constant(value=16)),
         Track(name="followed", value=FOLLOWED, start=Constant(value=7)),
     ),
-    metrics=(Metric(name="spread", value=SPREAD),),
+    metrics=(
+        Metric(name="spread", value=SPREAD),
+        Metric(name="answered", value=Given(of="y", field="answered")),
+    ),
 )
 STEPS, EVERY = 5, 2
 
@@ -108,6 +112,8 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
         # Of six the fifth is the least that 75% do not exceed.
         assert (len(last), row["track_limit"]) == (6, last[4])
         mine = rollouts.filter(pl.col("step") == number + 1)
+        assert row["metric_answered"] == pytest.approx(mine["answered"].mean())
+        assert (mine["answered"] | ~mine["correct"]).all()
         within = (mine["tokens"] <= row["track_usual"]) & (mine["tokens"] <= row["track_limit"])
         earlier = rollouts.filter(pl.col("step") <= number)
         remembered = [
