@@ -209,6 +209,7 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "sync, memory given back, mismatch",
             "sync, mismatch with small caches",
             "forcing on sglang",
+            "kernels of servers",
             "rehearsal",
         ),
         *("three colocated steps on ray", "three steps on two GPUs", "study"),

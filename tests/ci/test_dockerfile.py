@@ -80,7 +80,7 @@ def test_both_profiles_are_targets_of_make(profile: str) -> None:
 @pytest.mark.parametrize("profile", ["cpu", "cuda"])
 def test_its_steps_run_one_after_another(profile: str, tmp_path: Path) -> None:
     """Each as a script, where the commands that change a machine only say that they were called."""
-    for name in ("apt-get", "make", "rm", "useradd", "mkdir", "chown"):
+    for name in ("apt-get", "make", "rm", "useradd", "mkdir", "chown", "chmod"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$1" "$2" >> "$LOG"\n')
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": str(tmp_path), "LOG": str(tmp_path / "log"), "PROFILE": profile}
@@ -93,7 +93,7 @@ def test_its_steps_run_one_after_another(profile: str, tmp_path: Path) -> None:
         *["apt-get install -y"] * (1 + gpus),
         "rm -rf lists",
         f"make ready PROFILE={profile}",
-        *["make sglang PROFILE=cuda"] * gpus,
+        *["make sglang PROFILE=cuda", "make kernels ", "chmod -R a+rwX"] * gpus,
         "useradd --create-home reo",
         "mkdir /work ",
         "chown reo /work",
