@@ -173,16 +173,12 @@ def _part(
                 cells.append((f"= {setting}", _text(setting, value), ""))
         return _Part(cells)
     # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
-    names = [_count_equal(same) for same in each.same if _worth(same)]
+    names = [
+        f"{same.section} ({same.of})" if same.of > 1 else same.section
+        for same in each.same
+        if len(same.settings) == same.of and any(value not in (None, []) for _, value in same.settings)
+    ]
     return _Part(cells, [("same", ", ".join(names) + "  (--all)")] if names else [])
-
-
-def _worth(same: Same) -> bool:
-    return len(same.settings) == same.of and any(value not in (None, []) for _, value in same.settings)
-
-
-def _count_equal(same: Same) -> str:
-    return f"{same.section} ({same.of})" if same.of > 1 else same.section
 
 
 def _gather_rows(rows: Iterable[ChangedSetting], same: Iterable[Same]) -> list[ChangedSetting]:

@@ -420,6 +420,15 @@ class TokenRun(Node):
         )
 
     @property
+    def asked(self) -> frozenset[str]:
+        """Return who takes a pass for it, `policy` or `teacher`: an engine knows how likely it made a response's tokens."""
+        return frozenset(
+            "teacher" if name.endswith(UNDER) else "policy"
+            for name in self.read
+            if self.truth or name.endswith(UNDER) or name.startswith("entropy")
+        )
+
+    @property
     def of_any(self) -> TokenRun:
         """Return the same of the response `y`: what it is for one does not depend on the name of the response."""
 

@@ -327,13 +327,11 @@ def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
         inner = next((each.cls for each in info.metadata if isinstance(each, Inline)), None)
         if inner is not None:
             written.append((name, inner))
-        elif _is_setting(info) or not any(isinstance(each, At) for each in info.metadata):
+        elif any(isinstance(each, Setting) for each in info.metadata) or not any(
+            isinstance(each, At) for each in info.metadata
+        ):
             written.append((name, place_of(name, info)))
     return tuple(written)
-
-
-def _is_setting(info: FieldInfo) -> bool:
-    return any(isinstance(each, Setting) for each in info.metadata)
 
 
 def place_of(name: str, info: FieldInfo) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 from reodsl.ir.base import IR, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
-from reodsl.ir.expression import UNDER, Given
+from reodsl.ir.expression import Given
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -577,7 +577,13 @@ class Ppo(IR):
     @property
     def compares(self) -> bool:
         """Return whether a teacher, or the model that the stage began with, reads the policy's responses."""
-        return self.kl > 0 or any(name.endswith(UNDER) for node in self.reward.tokens for name in node.read)
+        return self.kl > 0 or any("teacher" in node.asked for node in self.reward.tokens)
+
+    @property
+    def asks_trainers(self) -> bool:
+        """Return whether the reward takes passes of the trainers, and not of servers alone."""
+        asked = {name for node in self.reward.tokens for name in node.asked}
+        return "policy" in asked or (bool(asked) and not self.served_teacher)
 
     @property
     def frozen(self) -> bool:

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Block, Condition, Kind, Many, Num, Text
+from reodsl.ir.setting import Block, Condition, Kind, Many
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.context import Context, Failed, attempt, return_value, try_all
 from reodsl.language.evaluate import bind_argument, check_length, evaluate, evaluate_as
 from reodsl.language.finish import fill_defaults
-from reodsl.language.fitting import describe_type
+from reodsl.language.fitting import describe_type, fit
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.hints import BLOCK_NAMES, report_setting
 from reodsl.language.modules import ParsedFile, describe_duplicate
@@ -160,7 +160,7 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
             "E0301",
             f"`{name}` is a block of settings",
             item.value.span,
-            help=f"write `{name} {{ {_write_inside(field.type, item.value)} }}`",
+            help=f"write `{name} {{ {_write_inside(ctx, record, field.type, item, scope)} }}`",
         )
         return record
     type_ = field.type
@@ -188,13 +188,18 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
     )
 
 
-def _write_inside(block: Block, value: tree.Expr) -> str:
-    """Return a value as the first setting of a block that is of its type."""
-    written = {tree.Number: Num, tree.String: Text}.get(type(value))
+def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:
+    """Return a value as the first setting of a block that takes it, and examples of those that the record lacks there."""
+    value = attempt(lambda: evaluate(ctx.trial(), item.value, scope))
+    lines, taken = [], value is None
     for name, each in KINDS[block.kind].fields.items():
-        if written is not None and isinstance(each.type, written):
-            return f"{name} = {value.text}" if isinstance(value, tree.Number) else f"{name} = …"
-    return "…"
+        fitted = fit(value, each.type) if value is not None and not taken else None
+        if isinstance(fitted, Value):
+            lines.append(f"{name} = {'…' if isinstance(fitted.data, str) else write_value(fitted)}")
+            taken = True
+        elif each.required and record.at(f"{item.name.name}.{name}") is None:
+            lines.append(each.example)
+    return ", ".join(lines) or "…"
 
 
 def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
@@ -480,11 +485,7 @@ def _make_member(arm: tree.Decl, values: dict[str, Value]) -> Member:
     name = arm.name.name + "".join(f"_{key}{_write_word(value)}" for key, value in values.items())
     said = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
     item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or said)
-    return Member(item, arm.name.name, {key: _return_value(value) for key, value in values.items()})
-
-
-def _return_value(value: Value) -> Callable[[], Value]:
-    return lambda: value
+    return Member(item, arm.name.name, {key: return_value(value) for key, value in values.items()})
 
 
 def _write_word(value: Value) -> str:

@@ -23,6 +23,11 @@ class Failed(Exception):
     """The end of a piece of a spec that has no value. What is wrong with it was reported."""
 
 
+def return_value(value: T) -> Callable[[], T]:
+    """Return a call that has a value, for a name in a scope."""
+    return lambda: value
+
+
 def attempt(compute: Callable[[], T]) -> T | None:
     """Return what `compute` returns, or None if it fails."""
     try:

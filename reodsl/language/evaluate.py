@@ -15,7 +15,7 @@ from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
-from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.context import Context, Failed, attempt, return_value, try_all
 from reodsl.language.fitting import describe_type, fit, list_kinds, make_default
 from reodsl.language.functions import (
     CHECKPOINTS,
@@ -43,7 +43,6 @@ from reodsl.language.values import (
     Slot,
     StageList,
     StageRef,
-    StagesOver,
     Symbol,
     Until,
     Value,
@@ -519,7 +518,7 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
             value = replace(each, literal=None)
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = format_quantity(value.data) if isinstance(value.data, Quantity) else name
-            scope = _with(stage, value)
+            scope = stage.scope.inner({stage.var.name: return_value(value)})
             parts.append(DeclaredStage(name, label, value, stage.block, scope, stage.span))
     return _report_doubles(ctx, parts)
 
@@ -541,10 +540,6 @@ def _report_doubles(ctx: Context, parts: list[DeclaredStage]) -> list[DeclaredSt
             help="make each value once, or write stages with names of their own: `stage NAME { … }`",
         )
     return list(by_name.values())
-
-
-def _with(stage: StagesOver, value: Value) -> Scope:
-    return stage.scope.inner({stage.var.name: lambda: value})
 
 
 def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:

@@ -46,6 +46,8 @@ def list_kinds(type_: Type) -> tuple[str, ...]:
     match type_:
         case A():
             return type_.kinds
+        case Block():
+            return (type_.kind,)
         case Many():
             return list_kinds(type_.item)
         case Either():

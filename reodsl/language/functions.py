@@ -315,10 +315,6 @@ def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     )
 
 
-def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    return make_tokens(halve(_take_number(args, "from"), _take_number(args, "to")), call.span)
-
-
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     step, first, last = _take_number(args, "step"), _take_number(args, "from"), _take_number(args, "to")
     if first > last:
@@ -352,7 +348,9 @@ def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = {
     "greedy": _greedy,
     "reached": _find_split,
-    "halve": _halve,
+    "halve": lambda ctx, args, call: make_tokens(
+        halve(_take_number(args, "from"), _take_number(args, "to")), call.span
+    ),
     "every": _every,
     "shares": _shares,
     "words": _words,

@@ -375,8 +375,7 @@ def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -
     for local, imported in scope.module.imports.items():
         if imported.name == name:
             return f"this file imports it as `{local}`"
-    known = find_in_library(name)
-    modules = [module for module, kind in known if kind in kinds] or [module for module, _ in known]
+    modules = [module for module, kind in find_in_library(name) if not kinds or kind in kinds]
     if not modules:
         return None
     if expr.span.path.startswith(("--amend ", "--set ")):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reodsl.diagnostics.model import Edit, Span
+from reodsl.ir.expression import READINGS
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
-from reodsl.ir.setting import Flag
+from reodsl.ir.setting import Condition, Flag
 from reodsl.language.fitting import list_kinds
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.hints import list_declarations
@@ -20,8 +21,8 @@ from reodsl.language.reward.selection import CHOICES, PICK
 from reodsl.language.values import DeclaredExperiment, Record, Value, write_value
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.fixes import add_import
-from reodsl.lsp.meaning import describe_field, parameters, words_of
-from reodsl.lsp.outline import ASSIGNS, CursorSite, is_word, locate
+from reodsl.lsp.meaning import ARGUMENTS, WORDS, describe_field, parameters, words_of
+from reodsl.lsp.outline import ASSIGNS, CONDITION, CursorSite, is_word, locate
 from reodsl.syntax import tree
 
 Sort = Literal["kind", "setting", "word", "name", "function", "module"]
@@ -86,6 +87,8 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
 
 def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     frame, before = here.frame, here.before
+    if here.wanted is not None and isinstance(here.wanted.type, Condition):
+        frame.body = CONDITION
     if before and before[-1].type in ("DOT", "DOTDOT"):
         if not frame.body:
             yield from _below(analysis, here, span)
@@ -252,10 +255,15 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
     After `in` it is what can be run over: responses after `for`, budgets after `dense`.
     """
     words = [token.type for token in here.before]
+    asked = here.before[-2].text if words[-1:] == ["COLON"] and len(words) > 1 else ""
+    if asked in WORDS:
+        yield from (Completion(name, "word", span, doc=_word_doc(name), first=True) for name in WORDS[asked])
+        return
+    body = here.frame.body
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
         tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
-        beyond = ("steps", "monitor") if tracked else ("batch", "history")
+        beyond = ("steps", "monitor") if tracked else ("batch", "history", "y", "truth") * (body == "reward")
         for name in ("group", "ref", *beyond) if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         if runs == "DENSE":
@@ -271,11 +279,16 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
             span.column,
         ):
             yield Completion(local.name, "name", span, local.what, first=True)
-    measured = here.frame.body == "measure"
-    for name in ("group", *MEASURES) if measured else ("y", "x", "group", "ref"):
+    if not words and here.frame.kind in ARGUMENTS:
+        name = ARGUMENTS[here.frame.kind]
+        yield Completion(name, "setting", span, doc=_word_doc(name))
+    known = {"measure": ("group", *MEASURES), CONDITION: ("x", "ref")}.get(body, ("y", "x", "group", "ref"))
+    for name in known:
         yield Completion(name, "name", span, "of a response", _word_doc(name), first=True)
-    for name in (*FUNCTIONS, *(CHOICES if here.frame.body == "selection" else ())):
-        yield Completion(name, "function", span, "", _word_doc(name))
+    for name in (*FUNCTIONS, *(CHOICES if body == "selection" else ())):
+        read = READINGS.get(name)
+        if read is None or (read.sampled if body == CONDITION else f"a {body}" in read.known):
+            yield Completion(name, "function", span, "", _word_doc(name))
     yield from _outside(analysis, span, ("param", "budgets"))
 
 

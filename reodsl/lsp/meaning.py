@@ -10,13 +10,14 @@ from itertools import islice
 from pathlib import Path
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.expression import TOKENS
 from reodsl.ir.kinds import FORMULAS, KINDS
 from reodsl.ir.setting import Either, Many, Num, OneOf, Setting, Type
 from reodsl.language.fitting import describe_type
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, ParsedFile
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
-from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES
+from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES, STATISTICS
 from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
@@ -24,6 +25,15 @@ from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import parse, tree
 from reodsl.syntax.scanner import KEYWORDS, Token, scan
 from reodsl.syntax.source import MAX_BYTES, Source
+
+ARGUMENTS: dict[str, str] = {
+    **dict.fromkeys(STATISTICS, "empty"),
+    **dict.fromkeys(TOKENS, "under"),
+    "z": "on",
+}
+"""The named arguments of a reward's functions; the outermost call of a track has a `start` too."""
+WORDS = {"under": ("teacher",), "on": ("prefix", "thinking", "solution")}
+"""The words that they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,9 @@ def _explain(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Sp
         return None
     follows = here.after.type if here.after is not None else ""
     if frame.bracket == "(" and frame.kind and follows == "COLON":
-        return _argument(analysis, frame.kind, word.text)
+        return _argument(analysis, frame.kind, word.text) or (
+            _explain_in_reward(word.text) if frame.body else None
+        )
     if not before and not frame.bracket:
         return (f"**{word.text}**: {KINDS[word.text].doc}", None) if word.text in KINDS else None
     if not before and frame.bracket == "{":
@@ -96,6 +108,13 @@ def _name(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span 
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
     assigned = any(token.type in ASSIGNS for token in here.before)
     itself = local is not None and local.span.line == word.span.line and assigned
+    if (
+        local is not None
+        and local.what == "variable"
+        and here.after is not None
+        and here.after.type == "LPAR"
+    ):
+        local = None  # a variable is not called: `z(…)` is a part of a reward
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
         return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
     declared = _explain_declared(analysis, main, word.text) if main is not None else None
@@ -110,23 +129,14 @@ def _name(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span 
 
 def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    if word not in (
-        *FUNCTIONS,
-        *HISTORIES,
-        *MEASURES,
-        "y",
-        "x",
-        "group",
-        "batch",
-        "history",
-        "ref",
-        "dense",
-        "track",
-        "metric",
-    ):
+    others = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
+    named = {"start", *ARGUMENTS.values(), *WORDS, *(each for words in WORDS.values() for each in words)}
+    if word not in (*FUNCTIONS, *HISTORIES, *MEASURES, *others, *named):
         return None
     both = (*REWARD_WORDS, *MEASURE_WORDS)
-    forms = [f"- {code}: {means}" for code, means in both if re.search(rf"\b{word}\b", code + means)]
+    # The name of an argument is also a word of English, and `z` a variable.
+    pattern = rf"\b{word}\b" if word != "z" else r"\bz\("
+    forms = [f"- {c}: {means}" for c, means in both if re.search(pattern, c if word in named else c + means)]
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 
@@ -169,7 +179,7 @@ def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) 
     parts = [describe_field(word.text, field)]
     defined = None
     if slot is not None and not isinstance(slot.value.data, Section):
-        parts.append(f"value: {_show_value(slot.value)}{_origin(slot)}")
+        parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_origin(slot)}")
         above = slot.before
         if above is not None:
             parts.append(f"replaces {_show_value(above.value) or 'a value'}{_origin(above)}")

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import FORMULAS, KINDS
-from reodsl.ir.setting import A, Block, Many, Setting
+from reodsl.ir.setting import A, Block, Condition, Many, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.syntax.scanner import Token, scan
 from reodsl.syntax.source import Source
@@ -20,6 +20,8 @@ OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
 CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
 BREAKS = frozenset({"NEWLINE", "COMMA"})
 ASSIGNS = frozenset({"EQUAL", "PLUS_EQUAL"})
+CONDITION = "condition"
+"""The body of a formula that is a setting, such as `when`."""
 
 
 @dataclass(slots=True)
@@ -148,7 +150,8 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
     frame = stack[-1]
     if token.type in OPENERS:
         inner = _open_frame(frame, OPENERS[token.type], before)
-        inner.body = frame.body
+        field_ = wanted(frame, frame.statement)
+        inner.body = CONDITION if field_ is not None and isinstance(field_.type, Condition) else frame.body
         if token.type == "LBRACE" and not frame.bracket and inner.kind in FORMULAS:
             inner.body = inner.kind
         frame.statement.append(token)

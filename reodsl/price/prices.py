@@ -14,7 +14,7 @@ from reodsl.graph.payload import engine_of, is_served, model_payload
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import values_of
-from reodsl.ir.cluster import Cluster, Hardware
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, Known, Past, PastResults
 from reodsl.price.machine import COMPILES, Devices, devices_of, label_cluster
@@ -111,7 +111,11 @@ def calibrate(history: PastResults, devices: Devices) -> Calibration | None:
     there = there or [past for past in history.rehearsed if _ran_on(past, devices)]
     comparable = [past for past in there if past.processor] or there
     # Where rollouts and training ran at the same time, what is left of the clock is not what was around them.
-    in_turn = [past for past in comparable if past.terms and not _lags(past)]
+    in_turn = [
+        past
+        for past in comparable
+        if past.terms and not past.payload.get("stage", {}).get("method", {}).get("lag")
+    ]
     around = [past.seconds - sum(past.terms.values()) for past in in_turn]
     start = max(0.0, median(around)) if around else None
     for past in comparable:
@@ -125,7 +129,11 @@ def calibrate(history: PastResults, devices: Devices) -> Calibration | None:
         for term, seconds, priced in _beside(past, known, start):
             ratios.setdefault(term, []).append(seconds / priced)
             if term == "training":
-                peak = replace(ran, narrow=0.0, hardware=_unhindered(devices))
+                peak = replace(
+                    ran,
+                    narrow=0.0,
+                    hardware=devices.hardware.model_copy(update={"mfu_train": 1.0, "mfu_attention": None}),
+                )
                 least = price_task(past.kind, past.payload, past.sizes, past.facts, peak, past.words)
                 reached.append((least.seconds["training"] - least.sync) / max(seconds - least.sync, 1e-9))
     if not ratios:
@@ -143,16 +151,6 @@ def calibrate(history: PastResults, devices: Devices) -> Calibration | None:
         max(apart, default=None),
         next((past.by_disk for past in comparable if past.kind == "train"), False),
     )
-
-
-def _unhindered(devices: Devices) -> Hardware:
-    """Return hardware whose training reaches its peak."""
-    return devices.hardware.model_copy(update={"mfu_train": 1.0, "mfu_attention": None})
-
-
-def _lags(past: Past) -> bool:
-    """Return whether a training's rollouts ran at the same time as its updates."""
-    return bool(past.payload.get("stage", {}).get("method", {}).get("lag"))
 
 
 def _beside(past: Past, known: Price, start: float | None) -> list[tuple[str, float, float]]:

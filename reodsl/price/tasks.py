@@ -251,7 +251,7 @@ def _ppo(
     held = memory.engine_bytes(sizes, engines, cached)
     held = held + reader if devices.apart else max(held, devices.beside + reader)
     # Trainers that are asked about tokens take turns with the engines.
-    beside = method.lag > 0 and devices.apart and not method.reward.tokens
+    beside = method.lag > 0 and devices.apart and not method.asks_trainers
     watched, times = _count_monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
+from reodsl.ir.data import Chance, Data, DataSource, Generated, Judge, PackageData, Tests
 from reodsl.ir.expression import Constant
 from reodsl.ir.model import Forcing, Model, ModelSource
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
@@ -223,7 +223,11 @@ class _Shrinking:
     def fewer(self, data: Data, count: int) -> Data:
         """Return a data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
-        verifier = data.verifier if other is None or not _needs_own_questions(data.verifier) else "math"
+        verifier = (
+            data.verifier
+            if other is None or not (data.verifier == "package" or isinstance(data.verifier, Tests))
+            else "math"
+        )
         if isinstance(verifier, Judge):
             # A rehearsal asks nobody: half of its answers are right whatever they say.
             verifier = "exact"
@@ -414,11 +418,6 @@ def _replace(value: T, /, **changes: Any) -> T:
 
 def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(counts))
-
-
-def _needs_own_questions(verifier: Comparison) -> bool:
-    """Return whether answers to other questions cannot be compared so: a package's own, and programs."""
-    return verifier == "package" or isinstance(verifier, Tests)
 
 
 def _limit_source(source: DataSource, count: int) -> DataSource:

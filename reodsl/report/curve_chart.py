@@ -100,12 +100,7 @@ def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
     ]
     halo = {"strokeWidth": 7, "opacity": 0.16, "style": "frontier"}
     # It is not an arm and has none of their colours, so that it has an entry of its own in the legend.
-    legend = {
-        "title": None,
-        "orient": "bottom",
-        "symbolStrokeColor": theme.FRONTIER_KEY,
-        "symbolSize": 220,
-    }
+    legend = {"title": None, "orient": "bottom", "symbolStrokeColor": theme.FRONTIER_KEY, "symbolSize": 220}
     dashes = channel("line", "nominal", scale={"domain": ["frontier"], "range": [[5, 3]]}, legend=legend)
     style = {"strokeWidth": 1.6, "style": "frontier"}
     return [

@@ -47,7 +47,14 @@ def gap_rows(material: Material) -> pl.DataFrame:
                 row = {"arm": arm, "benchmark": place, "cause": cause}
                 own = interval({name: cells[name] for name in names}, confidence)
                 rows.append(row | _ends(own, ""))
-                if base is not None and losses is not base and _paired(cells, base[cause]):
+                if (
+                    base is not None
+                    and losses is not base
+                    and all(
+                        name in base[cause] and base[cause][name].shape == each.shape
+                        for name, each in cells.items()
+                    )
+                ):
                     paired = {name: cells[name] - base[cause][name] for name in names}
                     rows[-1] |= _ends(interval(paired, confidence), "change_")
     schema = {"arm": pl.String, "benchmark": pl.String, "cause": pl.String} | dict.fromkeys(
@@ -79,10 +86,6 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
     }
     whole = {name: sum(of_cause[name] for of_cause in cells.values()) for name in material.benchmarks}
     return cells | {ALL: whole}  # type: ignore[return-value]
-
-
-def _paired(cells: Mapping[str, Floats], base: Mapping[str, Floats]) -> bool:
-    return all(name in base and base[name].shape == each.shape for name, each in cells.items())
 
 
 def _ends(around: Interval, start: str) -> dict[str, float | None]:

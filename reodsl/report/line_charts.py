@@ -84,11 +84,7 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         thin = {"strokeWidth": 0.8, "opacity": 0.35}
         detail = channel("seed", "nominal")
         layers.append(layer(datasets.add(rows), "line", thin, x=x, y=y, color=tint, detail=detail))
-    tooltip = [
-        channel("arm", "nominal"),
-        channel("at", title="step"),
-        channel(metric, format=".4~g"),
-    ]
+    tooltip = [channel("arm", "nominal"), channel("at", title="step"), channel(metric, format=".4~g")]
     dots = {"size": 14} if mean.height < 3 * len(arms) else False
     layers.append(vega.lines(data, x, y, material, arms, tooltip=tooltip, point=dots))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))

@@ -16,12 +16,7 @@ from reodsl.report.material import MEAN, Material, title
 from reodsl.report.provenance import anchor
 from reodsl.report.results import ALL, CHANGE, Cell, results
 
-HEADS = {
-    "accuracy": "Acc (%) ↑",
-    "length": "Len ↓",
-    "reg": "REG ↓",
-    "reg_plain": "REG, plain frontier ↓",
-}
+HEADS = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓", "reg_plain": "REG, plain frontier ↓"}
 
 
 def main_table(

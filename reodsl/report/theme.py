@@ -9,16 +9,7 @@ FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif
 
 # Found by a search: at least 3:1 against white and near-black, and apart by 21 units of CIELAB or more, also under
 # protanopia, deuteranopia and tritanopia (tests/report/test_theme.py). No ninth is as far; more arms differ in their dashes.
-COLOURS = (
-    "#0f99d3",
-    "#8d9b04",
-    "#a24496",
-    "#de7569",
-    "#047a24",
-    "#7164e5",
-    "#c71262",
-    "#b584a1",
-)
+COLOURS = ("#0f99d3", "#8d9b04", "#a24496", "#de7569", "#047a24", "#7164e5", "#c71262", "#b584a1")
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 """Dashes of lines, the first whole: each colour with each of them is 32 arms."""
 UNTRAINED = "#8d96a3"

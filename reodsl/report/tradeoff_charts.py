@@ -115,23 +115,14 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
 
 
 def _fill() -> Json:
-    legend = {
-        "orient": "bottom",
-        "direction": "horizontal",
-        "gradientLength": 180,
-        "titleOrient": "left",
-    }
+    legend = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "titleOrient": "left"}
     shade = {"range": list(GOOD_TO_BAD), "interpolate": "lab"}
     return channel("reg", title="REG (tokens)", scale=shade, legend=legend)
 
 
 def _tooltip(columns: Sequence[str]) -> list[Json]:
     """Return an arm's name, accuracy, length and, where a score has it, REG."""
-    shown = [
-        channel("arm", "nominal"),
-        channel("accuracy", format=".1%"),
-        channel("length", format=",.1f"),
-    ]
+    shown = [channel("arm", "nominal"), channel("accuracy", format=".1%"), channel("length", format=",.1f")]
     return [*shown, channel("reg", title="REG", format=",.1f")] if "reg" in columns else shown
 
 

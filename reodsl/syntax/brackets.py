@@ -106,7 +106,10 @@ class _Mender:
             (at for at, opener in enumerate(reversed(self.stack)) if _CLOSER[opener.type] == closer.type),
             None,
         )
-        if matching is not None and (closer.type == "RBRACE" or not self._crosses_brace(matching)):
+        if matching is not None and (
+            closer.type == "RBRACE"
+            or all(opener.type != "LBRACE" for opener in self.stack[len(self.stack) - matching :])
+        ):
             self._end(matching, closer)
             self.stack.pop()
             self.out.append(closer)
@@ -138,9 +141,6 @@ class _Mender:
             if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
                 return count
         return 0
-
-    def _crosses_brace(self, count: int) -> bool:
-        return any(opener.type == "LBRACE" for opener in self.stack[len(self.stack) - count :])
 
     def _end(self, count: int, before: Token | None, *, silent: bool = False) -> None:
         """Close the `count` innermost brackets that the text leaves open, before the token `before`."""

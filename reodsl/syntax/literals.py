@@ -83,7 +83,10 @@ def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
         else:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:
-        advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
+        read = read_number(f"0{text}")
+        advice, meant = (
+            (read.help, read.meant) if isinstance(read, LiteralFault) else (f"write `0{text}`", read)
+        )
     return LiteralFault("E0136", f"`{text}` is not a number", advice, 0, length, meant)
 
 

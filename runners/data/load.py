@@ -12,7 +12,6 @@ from reodsl.diagnostics import Diagnostic, Problem, problem, warning
 from reodsl.graph.job import Resources
 from reodsl.ir.data import (
     Chance,
-    Comparison,
     Data,
     DataSource,
     File,
@@ -178,14 +177,10 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
         require_filled(table, _where(source), scored=isinstance(source, (Generated, PackageData)))
         if isinstance(source, (File, HubData)):
             require_read(table, data, _where(source), source.columns, _files(source, folder))
-        if _runs_programs(data.verifier):
+        if isinstance(data.verifier.of if isinstance(data.verifier, Chance) else data.verifier, Tests):
             require_tests(table, _where(source))
         tables.append(table)
     return tables
-
-
-def _runs_programs(verifier: Comparison) -> bool:
-    return isinstance(verifier.of if isinstance(verifier, Chance) else verifier, Tests)
 
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:

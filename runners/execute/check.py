@@ -297,7 +297,8 @@ def _too_few(
     if idle:
         return error(
             "E0971",
-            f"{wants}, and torch cannot use the {_gpus(idle)} of this machine: it was built without CUDA",
+            f"{wants}, and torch cannot use the {'GPU' if idle == 1 else f'{idle} GPUs'} of this machine:"
+            " it was built without CUDA",
             where=where,
             help=f"{CUDA_BUILD}, or start the spec on a Ray cluster: --address HOST:PORT",
         )
@@ -478,10 +479,6 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
         help="fetch them where there is a network: `reodsl fetch SPEC`, or "
         f"`hf download {repo}{option}` (HF_HOME says where to)",
     )
-
-
-def _gpus(number: int) -> str:
-    return "GPU" if number == 1 else f"{number} GPUs"
 
 
 def _list(names: list[str]) -> str:

@@ -59,7 +59,8 @@ def start_ray(address: str | None) -> ExitStack:
     before = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         try:
-            options = _joining(address) if address else _starting(stack)
+            known = {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}
+            options = {"address": address, "runtime_env": known} if address else _starting(stack)
             stack.callback(ray.shutdown)
             with folder_of_nobody():
                 ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
@@ -79,10 +80,6 @@ def _hush() -> None:
     from ray._private import worker
 
     worker.print_to_stdstream = lambda data, ignore_prefix: None
-
-
-def _joining(address: str) -> dict[str, Any]:
-    return {"address": address, "runtime_env": {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}}
 
 
 def _starting(stack: ExitStack) -> dict[str, Any]:

@@ -131,7 +131,11 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         runner(Job(order.task, inputs, out, work, order.folder, tell, order.resources))
         took = spent("task", (began, now()))
         seconds = took["seconds_task"]
-        processor = took["processor_task"] if _all_here(order) else None
+        processor = (
+            took["processor_task"]
+            if order.resources.trainers == 1 and order.resources.engine == "embedded"
+            else None
+        )
         provenance = _made(
             order, work, seconds, processor, peak_memory(order.resources.device) if marked else None
         ) | {"hub": _commits(order, store)}
@@ -180,11 +184,6 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
         notes=notes,
         help="this looks like a defect of reodsl or of a runner; running again goes on where the task stopped",
     )
-
-
-def _all_here(order: Order) -> bool:
-    """Return whether this process and those it starts do all work: no other trains with it, and no server generates."""
-    return order.resources.trainers == 1 and order.resources.engine == "embedded"
 
 
 def _made(

@@ -42,7 +42,9 @@ def report_unreadable(folder: Path | None = None) -> Iterator[None]:
     try:
         yield
     except BaseException as fault:
-        if isinstance(fault, Problem) or not (isinstance(fault, Exception) or _is_panic(fault)):
+        if isinstance(fault, Problem) or not (
+            isinstance(fault, Exception) or type(fault).__module__ == "pyo3_runtime"
+        ):
             raise
         message = f"the tokenizer cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder) if folder else None, help=AGAIN) from fault
@@ -108,10 +110,6 @@ class Watched:
             except TimeoutError:
                 longest = max(map(len, texts))
                 raise ValueError(f"it was at a text of {longest:,} for more than {SECONDS:g} s") from None
-
-
-def _is_panic(fault: BaseException) -> bool:
-    return type(fault).__module__ == "pyo3_runtime"
 
 
 def word_tokenizer(words: Sequence[str]) -> Any:

@@ -121,7 +121,12 @@ def serve_answer(text: str) -> bytes:
             try:
                 reply = {"value": packed(do(request), keep)}
             except (Exception, SystemExit) as caught:
-                reply = {"raised": _lineage(caught), "words": _words(caught)}
+                reply = {
+                    "raised": [
+                        kind.__name__ for kind in type(caught).__mro__ if kind.__module__ == "builtins"
+                    ],
+                    "words": _words(caught),
+                }
         _tell(reply)
     return b""
 
@@ -255,10 +260,6 @@ def _error_of(reply: dict[str, Any]) -> Exception:
             with suppress(TypeError):
                 return kind(str(reply.get("words", "")))
     return RuntimeError(str(reply.get("words", "the answer ended")))
-
-
-def _lineage(failure: BaseException) -> list[str]:
-    return [kind.__name__ for kind in type(failure).__mro__ if kind.__module__ == "builtins"]
 
 
 def _words(failure: BaseException) -> str:

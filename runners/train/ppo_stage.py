@@ -90,7 +90,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
     questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
     places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
     asked = len(questions)
-    if places is None and not _own_steps(method.reward):
+    if places is None and not isinstance(method.reward.splits, (Steps, Exits)):
         questions = [question for question in questions if question.id in own_places]
     folder = job.inputs.get("reference")
     references = {} if folder is None else read_references(folder, method.reference_samples)
@@ -132,11 +132,6 @@ def _places(
     if isinstance(split, QuestionBudgets):
         return None, dict(question_places(split, chosen, [question.id for question in questions]))
     return budget_places(split, chosen), {}
-
-
-def _own_steps(reward: Reward) -> bool:
-    """Return whether each response is split at places of its own: reasoning steps, or exits."""
-    return isinstance(reward.splits, (Steps, Exits))
 
 
 def _require(questions: list[AskedQuestion], references: dict[str, Reference], job: Job) -> None:
@@ -255,7 +250,7 @@ class PpoStage(StageRunner):
             method = method.model_copy(update={"reward": reward})
         self.method, self.rests, self.version = method, False, context.begun
         # Trainers that are asked about tokens cannot learn at the same time.
-        self.overlap = method.lag > 0 and can_overlap(self.job) and not method.reward.tokens
+        self.overlap = method.lag > 0 and can_overlap(self.job) and not method.asks_trainers
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
         waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}

@@ -590,14 +590,13 @@ def _of_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
         if re.search(rf"[\^_]\{{?{other}", given)
         else [name, f"({name}+1)", f"({name}-1)", f"(-{name})"]
     )
-    return [(body, _renamed(given, other, value)) for value in put]
+    return [
+        (body, _NAME_ALONE.sub(lambda found, put=value: put if found[0] == other else found[0], given))
+        for value in put
+    ]
 
 
 _NAME_ALONE = re.compile(r"\\(?:text|mathrm)\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
-
-
-def _renamed(text: str, name: str, value: str) -> str:
-    return _NAME_ALONE.sub(lambda found: value if found[0] == name else found[0], text)
 
 
 def _letters(text: str) -> set[str]:
@@ -768,10 +767,12 @@ def _chain(text: str) -> list[str]:
     if len(sides) == 1:
         member = split_top(text, _IN)
         return member if len(member) == 2 and _strict_name(member[0]) else [text]
-    listed = len(split_top(text, _COMMA)) > 1
-    if not listed or (_NAMES.match(text) and len(sides) == 2):
+    items = split_top(text, _COMMA)
+    if len(items) < 2 or (_NAMES.match(text) and len(sides) == 2):
         return sides
-    return [text] if _listed_assignments(text) or _orders(text) is not None else sides
+    # Members may be assignments of their own: `x = 1, y = 2`.
+    assigned = all(len(split_top(item, _EQUALS)) > 1 for item in items)
+    return [text] if assigned or _orders(text) is not None else sides
 
 
 def _one_by_one(text: str, other: str) -> str:
@@ -813,11 +814,6 @@ def _names_number(sides: list[str]) -> bool:
         return False
     read = quantity(sides[1], reference=True)
     return bool(read.value) if read is not None else _RATIO.fullmatch(sides[1]) is not None
-
-
-def _listed_assignments(text: str) -> bool:
-    """Return whether members of a list are assignments of their own: `x = 1, y = 2`, and `x = 1, 2` is one as well."""
-    return all(len(split_top(item, _EQUALS)) > 1 for item in split_top(text, _COMMA))
 
 
 def _strict_name(text: str) -> bool:

@@ -91,7 +91,11 @@ class JudgeVerifier:
             fresh = {
                 key: message
                 for key, message, settled in zip(keys, messages, unasked, strict=True)
-                if settled is None and not self._knows(key)
+                if settled is None
+                and (
+                    key not in self._verdicts
+                    or (self._verdicts[key] is None and self._judge.unclear != "wrong")
+                )
             }
             if fresh:
                 self._ask_all(fresh)
@@ -104,10 +108,6 @@ class JudgeVerifier:
         """Ask nobody any more."""
         self._ending.set()
         self._chat.close()
-
-    def _knows(self, key: str) -> bool:
-        """Return whether there is a verdict. That there is none counts where it may count as wrong."""
-        return key in self._verdicts and (self._verdicts[key] is not None or self._judge.unclear == "wrong")
 
     def _ask_all(self, fresh: Mapping[str, str]) -> None:
         """Ask about all, until one fails. Replies that were on their way then are kept."""

@@ -47,6 +47,40 @@ def test_an_objective_of_other_tools_leads_to_the_setting_for_it(
 
 
 @pytest.mark.parametrize(
+    ("line", "code", "advice"),
+    [
+        ("kl = .1", "E0136", "0.1"),
+        ("clip { low = .2, high = .28 }", "E0136", "0.2"),
+        ("monitor = 64", "E0301", "monitor { questions = 64, samples = 8, every = 20 steps }"),
+        ("teacher_follows = 0.9", "E0301", "teacher_follows { decay = 0.9, every = 10 steps }"),
+        ("teacher_follows = 20 steps", "E0301", "teacher_follows { every = 20 steps }"),
+        ("teacher_follows = true", "E0301", "teacher_follows { every = 10 steps }"),
+        ("rollout = 64", "E0301", "rollout { max_tokens = 64 tokens }"),
+        ("optim = 1e-6", "E0301", "optim { lr = 1e-6 }"),
+        ("lora = 8", "E0301", "lora { rank = 8 }"),
+    ],
+)
+def test_a_value_in_another_form_leads_to_one_that_is_whole(
+    errors: Callable[[str], list[Diagnostic]], line: str, code: str, advice: str
+) -> None:
+    found = errors(amended(line))
+    assert {each.code for each in found} == {code}
+    assert found[0].help == f"write `{advice}`"
+    if code == "E0301":
+        kl = "kl = 1, " if "teacher" in advice else ""
+        assert [each.code for each in errors(amended(kl + advice))] == ["E0214"]
+
+
+def test_a_method_in_the_place_of_a_block_leads_to_its_settings(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    """An experiment of the library has that name, and is none of a loss's settings."""
+    (found,) = errors(amended("loss = cispo"))
+    assert found.code == "E0201"
+    assert "`loss { clip = weight }`" in str(found.help)
+
+
+@pytest.mark.parametrize(
     "name", sorted({helps: name for name, helps in FUNCTIONS_ELSEWHERE.items()}.values())
 )
 def test_a_function_of_other_languages_leads_to_what_serves(

@@ -15,6 +15,8 @@ from tests.language.conftest import HEAD, MINE
 WORDED = """
 wording short { question = "{question} Be brief." }
 wording long  { question = "{question} Take your time." }
+wording rare = short { share = 50% }
+from std.models import qwen3_8b
 """
 
 
@@ -31,6 +33,11 @@ def changed(*lines: str, above: str = "") -> str:
         (("rollout { temperature = 0 }", "advantage { normalise = none }"), []),
         (("rollout { temperature = 0.01, top_k = 2 }",), []),
         (("rollout { temperature = 0, wordings = [short, long] }",), []),
+        (("rollout { temperature = 0, wordings = [rare, long] }",), ["E0519"]),
+        (("rollout { temperature = 0, wordings = [short, long], wordings_per = question }",), ["E0519"]),
+        (("rollout { temperature = 0, solution = 1K tokens, cut_at = [50%] }",), []),
+        (("rollout { temperature = 0 }", "teacher = qwen3_8b", "kl = 1"), []),
+        (("rollout { temperature = 0 }", "kl = 1"), ["E0519"]),
     ],
 )
 def test_rollouts_that_are_all_equal(
@@ -117,6 +124,16 @@ def test_tokens_of_modes_need_modes(
     assert [each.code for each in found if each.severity == "error"] == codes
 
 
+OF_TOKENS = """
+from std.forcing import reo_forcing
+reward sure     { mean(prob(t) - logprob(t) / 20 for t in y) + count(t for t in y[:8 tokens]) / 8 }
+reward unsure   { -mean(entropy(t) for t in y) }
+reward truthful { mean(prob(t) for t in truth(y)) }
+reward told     { mean(logprob(t, under: teacher) for t in y) }
+"""
+APART = " cluster = h800_16x8 { placement = apart }"
+
+
 @pytest.mark.parametrize(
     ("said", "codes"),
     [
@@ -132,6 +149,13 @@ def test_tokens_of_modes_need_modes(
         ("lag = 1 step\n cluster = h800_16x8 { nodes = 1, gpus_per_node = 1, placement = apart }", ["W0528"]),
         ("lag = 1 step\n segment = 8K tokens\n cluster = h800_16x8", []),
         ("lag = 0 steps\n cluster = h800_16x8", []),
+        # How likely the engine made its tokens is known of it, and servers tell of a teacher beside the trainers.
+        ("lag = 1 step\n reward = sure", []),
+        ("lag = 1 step\n reward = unsure", ["W0528"]),
+        ("lag = 1 step\n reward = truthful", ["W0528"]),
+        ("lag = 1 step\n reward = told", ["W0528"]),
+        (f"lag = 1 step\n reward = told\n teacher_on = servers\n{APART}", []),
+        (f"lag = 1 step\n reward = truthful\n teacher_on = servers\n kl = 1e-3\n{APART}", ["W0528"]),
         ("rollout { caches = fp8 }\n cluster = h800_16x8", []),
         ("rollout { caches = fp8 }", ["E0521"]),
         ("rollout { caches = fp8 }\n cluster = h800_16x8\n engine = embedded", ["E0521"]),
@@ -141,7 +165,7 @@ def test_tokens_of_modes_need_modes(
     ],
 )
 def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str, codes: list[str]) -> None:
-    above = "from std.clusters import h800_16x8\nfrom std.rewards import kimi_length\n"
+    above = f"from std.clusters import h800_16x8\nfrom std.rewards import kimi_length\n{OF_TOKENS}"
     found = compiled(changed(said, above=above), target="other").diagnostics
     ours = {"E0516", "E0524", "E0525", "E0526", "E0527", "W0528"}
     assert [each.code for each in found if each.severity == "error" or each.code in ours] == codes
@@ -245,6 +269,82 @@ def test_what_the_user_wrote_leads_where_a_library_teacher_follows(
     text = f"from std.runs_miniature import grpo_care\n\nexperiment less = grpo_care {{\n{line}\n}}\n"
     labels = [each.labels[0] for each in compiled(text, target="less").diagnostics if each.code == code]
     assert [(each.span.path.startswith("std/"), each.span.line) for each in labels] == [(False, 4)]
+
+
+@pytest.mark.parametrize(
+    ("kl", "lag", "every", "found"),
+    [
+        (0, 0, 9, None),
+        # Responses of step 10 are sampled, and read by rewards, when step 8 is done.
+        (0, 1, 8, None),
+        (0, 1, 9, "below 9 steps"),
+        (0, 2, 8, "below 8 steps"),
+        # The loss reads it in the next step.
+        (1, 1, 9, None),
+        (1, 1, 10, "below 10 steps"),
+    ],
+)
+def test_a_teacher_that_follows_after_the_last_responses_that_lag(
+    compiled: Callable[..., Compiled], kl: int, lag: int, every: int, found: str | None
+) -> None:
+    above = "reward likely { mean(prob(t, under: teacher) for t in y) }\n"
+    lines = f"kl = {kl}", f"lag = {lag} steps", "steps = 10 steps", "reward = likely"
+    result = compiled(
+        changed(*lines, f"teacher_follows {{ every = {every} steps }}", above=above), target="other"
+    )
+    helps = [str(each.help) for each in result.diagnostics if each.code == "W0523"]
+    assert [found in each for each in helps] == ([] if found is None else [True])  # type: ignore[operator]
+
+
+def test_what_another_file_has_is_not_to_be_taken_out(compiled: Callable[..., Compiled]) -> None:
+    text = "from std.runs_miniature import grpo_care\nfrom std.rewards import outcome\n\n"
+    found = compiled(text + "experiment less = grpo_care { reward = outcome }\n", target="less").diagnostics
+    (helps,) = [each.help for each in found if each.code == "E0521"]
+    assert helps == "write `kl = 1e-3`, or begin with a recipe that has no `teacher_follows`"
+
+
+UNPAID = 'wording brief { question = "{question} Be brief." }\n'
+BY_REF = "wording low = brief { when = mean(len(z) for z in ref) < 1K tokens }\n" + UNPAID
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((), []),
+        (("rollout { wordings = [low, brief] }",), ["E0505"]),
+        (("rollout { wordings = [low, brief] }", "reference_samples = 4"), []),
+        (("reference_samples = 4",), ["W0520"]),
+        (("monitor { questions = 4, samples = 2, every = 1 step }",), ["W0531"]),
+        (("resample = 3",), ["E0521"]),
+        (("resample = 0",), []),
+        (("batch { rollouts = 1 }",), []),
+        (("rollout { temperature = 0 }",), []),
+        (("reward = nonsense", "resample = 3", "reference_samples = 4"), ["E0201"]),
+    ],
+)
+def test_a_stage_without_a_reward_is_checked_like_any_other(
+    compiled: Callable[..., Compiled], lines: tuple[str, ...], found: list[str]
+) -> None:
+    mine = MINE.replace("  reward = outcome\n", "  kl = 1\n  teacher_wording = brief\n")
+    text = f"{HEAD}{BY_REF}{mine}experiment other = mine {{\n" + "\n".join(lines) + "\n}\n"
+    diagnostics = compiled(text, target="other").diagnostics
+    assert [each.code for each in diagnostics if each.code not in ("W0201", "W0202")] == found
+
+
+def test_a_condition_on_drawn_questions_is_told_what_else_it_may_read(
+    compiled: Callable[..., Compiled],
+) -> None:
+    above = (
+        "from std.miniature import chain_train\n"
+        'wording by_level { question = "{question}?", when = x.level > 3 }\n' + UNPAID
+    )
+    lines = "data = chain_train", "rollout { wordings = [by_level, brief] }"
+    (found,) = [
+        each
+        for each in compiled(changed(*lines, above=above), target="other").diagnostics
+        if each.code == "E0511"
+    ]
+    assert str(found.help).endswith("or measure the starting model's: `mean(len(z) for z in ref)`")
 
 
 def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Callable[..., Compiled]) -> None:

@@ -156,7 +156,7 @@ def test_a_reward_knows_its_scope(value: str) -> None:
 
 
 def test_what_can_be_run_over_in_a_reward() -> None:
-    assert labels(in_reward("mean(len(z) for z in |)")) == {"group", "ref", "batch", "history"}
+    assert labels(in_reward("mean(len(z) for z in |)")) == {"group", "ref", "batch", "history", "y", "truth"}
     in_track = in_reward("track a = mean(len(z) for z in |)")
     assert labels(in_track) == {"group", "ref", "steps", "monitor"}
     assert "the least length that 20% do not exceed" in next(

@@ -107,3 +107,33 @@ def test_a_reward_shows_its_formula() -> None:
     plain = meaning(opened(), *at(TEXT, "= small { reward = outcome }", 2))
     assert plain is not None
     assert "```" not in plain.text
+
+
+def test_named_arguments_of_a_reward_and_their_words_are_explained() -> None:
+    text = TEXT + (
+        "\nreward newer {\n"
+        "  track price = clip(price + mean(len(z) for z in steps(1 step), empty: 9 tokens) / 9 tokens, 0, 1, start: 0)\n"
+        "  let sure = mean(prob(t, under: teacher) for t in y)\n"
+        "  z(sure - price) + z(thinking(y) / 40 tokens, on: thinking)\n}\n"
+    )
+    for words, offset, says in (
+        ("empty: 9", 0, "empty: 1K tokens"),
+        ("start: 0)", 0, "its value at the step before"),
+        ("under: teacher", 0, "the same by the stage's `teacher`"),
+        ("under: teacher", 7, "the same by the stage's `teacher`"),
+        ("on: thinking", 0, "each normalised over the group"),
+        ("z(sure", 0, "each normalised over the group"),
+    ):
+        found = meaning(opened(text), *at(text, words, offset))
+        assert found is not None
+        assert says in found.text
+    # `z` is also the variable of statistics, which hundreds of forms have.
+    found = meaning(opened(text), *at(text, "z(sure", 0))
+    assert found is not None
+    assert found.text.count("\n- ") == 1
+
+
+def test_a_setting_without_a_name_for_its_value_says_what_it_is() -> None:
+    found = meaning(opened(), *at(TEXT, "base        = checkpoint", 0))
+    assert found is not None
+    assert "value: a checkpoint (" in found.text

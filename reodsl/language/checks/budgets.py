@@ -201,7 +201,7 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         helps = f"write `reg_to = {_write_tokens(longest.number)}`, or raise `max_tokens`"
         findings.append(("E0407", "REG integrates past the longest response", labels, helps))
     if grid[0] > 0:
-        labels, helps = [cut.label(f"from {grid[0]} tokens")], "add it: `grid += [0 tokens]`"
+        labels, helps = [cut.label(f"from {grid[0]} tokens")], "let the grid start at 0 tokens"
         findings.append(("E0404", "the grid starts after 0, where REG's integral begins", labels, helps))
     if reg_to.slot is not None and grid[-1] < reg_to.number:
         labels = [cut.label(f"up to {grid[-1]} tokens"), *reg_to.set_here]
@@ -226,7 +226,7 @@ def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
             labels = [Label(split.span, f"budgets {budgets}"), case.evaluation["grid"].label("the grid")]
             what = f"{'a budget' if len(missed) == 1 else 'budgets'} that training rewards"
             message = f"the evaluation is too coarse for {what}: {', '.join(map(str, missed))}"
-            helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`"
+            helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`, or to its list"
             yield finding_at(warning, "W0403", message, labels, helps)
 
 

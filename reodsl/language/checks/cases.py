@@ -244,6 +244,8 @@ def _make_case(
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
             at = value.span if value is not None else None
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
+            if value is None and "reward" not in stage.broken and stage.data("method") == "ppo":
+                typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
             sound = stage.understood() if has_broken(program.context, stage) else stage
             stages.append(
                 StageCase(sound, part, str(sound.data("method")), typed, _type_selection(program, stage))

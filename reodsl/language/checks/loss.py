@@ -53,6 +53,10 @@ NEEDS = {
     ),
     "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
     "rollout.caches": ("cluster = std.clusters.h100_1x8", "is of servers on GPUs, and none sample here"),
+    "resample": (
+        "reward = outcome",
+        "replaces questions whose responses earn the same, and nothing is earned",
+    ),
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""
@@ -102,16 +106,19 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
         "loss.past_cap": capped,
         "rollout.caches": on_gpus or stage["rollout.caches"].word == "auto",
+        "resample": "reward" in stage or "reward" in stage.record.broken or not stage.record.data("resample"),
         "advantage.equal": stage["advantage.batch"].is_true,
     }
     for path, (needed, why) in NEEDS.items():
         part = stage[path]
         if part.given and not used[path]:
-            name, here = path.rpartition(".")[2], [part.label("has no effect")]
+            name, labels = path.rpartition(".")[2], [part.label("has no effect")]
             if path.startswith("teacher"):
-                here += stage["reward"].setting_labels("reads no teacher")
+                labels += stage["reward"].setting_labels("reads no teacher")
             helps = f"take `{name}` out, or write `{needed}`"
-            yield finding_at(error, "E0521", f"`{name}` {why}", here, helps)
+            if part.file != case.record.span.path and not part.file.startswith("--"):
+                helps = f"write `{needed}`, or begin with a recipe that has no `{name}`"
+            yield finding_at(error, "E0521", f"`{name}` {why}", labels, helps)
     yield from _check_modes(stage)
     if ratio.word == "none" and clip.word != "none":
         yield ratio.error(
@@ -273,7 +280,7 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
             "E0521",
             "`teacher_follows` moves the model that the stage began with, and a `teacher` is read in its place",
             [follows.label("has no effect"), teacher.label("stays as it is")],
-            "take one of the two out",
+            "take `teacher` out, which leaves that model to teach, or `teacher_follows`",
         )
     if place.word == "servers":
         yield place.error(
@@ -283,24 +290,28 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
             *follows.setting_labels("moves the weights"),
             help="write `teacher_on = trainers`, or take `teacher_follows` out",
         )
-    every, steps = stage["teacher_follows.every"], stage["steps"]
-    if every.number >= steps.number:
-        shorter = f"write an interval below {steps.number} steps, or " if steps.number > 1 else ""
+    every, steps, lag = stage["teacher_follows.every"], stage["steps"], stage["lag"]
+    # A loss reads it in the next step, and a reward when the responses of the next one that is not yet sampled are.
+    most = steps.number - (0 if stage.record.data("kl") else lag.number)
+    if every.number >= most:
+        shorter = f"write an interval below {most} steps, or " if most > 1 else ""
+        late = "" if most == steps.number else f", whose rewards read it {lag.number} late"
         yield finding_at(
             warning,
             "W0523",
             f"no step reads a teacher that has followed: the first time is after step {every.number}, and the stage has"
-            f" {steps.number}",
-            [every.label("moves nothing that is read"), *steps.set_here],
+            f" {steps.number}{late}",
+            [every.label("moves nothing that is read"), *steps.set_here, *(lag.set_here if late else ())],
             f"{shorter}take `teacher_follows` out",
         )
 
 
 def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
-    mode, prefixes = stage["loss.mode_tokens"], _prefixes(stage)
+    mode, wordings = stage["loss.mode_tokens"], list_wordings(stage.record.sub("rollout"))
+    prefixes = [wording.data("prefix") for wording in wordings]
     unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
-    unlike = unlike and not any(map(is_selective, list_wordings(stage.record.sub("rollout"))))
+    unlike = unlike and not any(map(is_selective, wordings))
     if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
         return
     message, text = (
@@ -313,10 +324,6 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
     )
     helps = "write `rollout { wordings = [THINK, NO_THINK] }`, of wordings with a `prefix`, or take it out"
     yield mode.error("E0521", message, text, help=helps)
-
-
-def _prefixes(stage: StageCase) -> list[object]:
-    return [wording.data("prefix") for wording in list_wordings(stage.record.sub("rollout"))]
 
 
 @ppo_check

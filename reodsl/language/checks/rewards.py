@@ -43,7 +43,11 @@ TRAINS_ON = {
 def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0309: statistics of a question's responses need more than one."""
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.typed.uses
-    normalises = stage["advantage.normalise"].word not in ("", "none") and "advantage.own" not in stage
+    normalises = (
+        "reward" in stage
+        and "advantage.own" not in stage
+        and stage["advantage.normalise"].word not in ("", "none")
+    )
     if rollouts.number != 1 or not (grouped or normalises):
         return
     why = "its reward compares" if grouped else "rewards are normalised over"
@@ -124,10 +128,12 @@ def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
 
-    Wordings, taken in turn, make prompts that differ.
+    Wordings, taken in turn, make prompts that differ, and cuts responses; a teacher is learnt from without advantages.
     """
     rule = stage["advantage.normalise"]
-    if rule.word in ("", "none") or "advantage.own" in stage or list_wordings(stage.record.sub("rollout")):
+    differs = _take_turns(stage) or "rollout.cut_at" in stage
+    taught = stage.record.data("kl") and ("teacher" in stage or "teacher_wording" in stage)
+    if rule.word in ("", "none") or "advantage.own" in stage or differs or taught:
         return
     for name, same, text, helps in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),
@@ -207,14 +213,23 @@ def _count_questions(data: Record) -> int | None:
 def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0511: wordings that rollouts do not share evenly."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
-    turns = stage["rollout.wordings_per"].word == "rollout" and not any(map(is_selective, wordings))
-    if wordings and turns and rollouts.number % len(wordings):
+    if _take_turns(stage) and rollouts.number % len(wordings):
         yield rollouts.error(
             "E0511",
             f"{rollouts.number:g} rollouts do not fall evenly on {len(wordings)} wordings",
             f"{rollouts.number:g} rollouts",
             help=f"write `rollouts = {max(1, int(rollouts.number) // len(wordings)) * len(wordings)}`",
         )
+
+
+def _take_turns(stage: StageCase) -> bool:
+    """Return whether a question's rollouts take wordings in turn."""
+    wordings = list_wordings(stage.record.sub("rollout"))
+    return (
+        bool(wordings)
+        and stage["rollout.wordings_per"].word == "rollout"
+        and not any(map(is_selective, wordings))
+    )
 
 
 def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
@@ -295,12 +310,16 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
     reads = {use for each in list_conditions(wordings) for use in each.reads}
     if "given" in {*uses, *reads} and bare:
-        yield (reward if "given" in uses else stage["rollout.wordings"]).error(
+        by, who, other = (
+            (reward, "the reward", "the response: `len(y)`")
+            if "given" in uses
+            else (stage["rollout.wordings"], "a `when`", "the starting model's: `mean(len(z) for z in ref)`")
+        )
+        yield by.error(
             "E0511",
-            f"{'the reward' if 'given' in uses else 'a `when`'} reads numbers of its questions, and those that a task"
-            " draws have none",
+            f"{who} reads numbers of its questions, and those that a task draws have none",
             "uses `x.…`",
-            help="read questions from a file that has such a column, or measure the response: `len(y)`",
+            help=f"read questions from a file that has such a column, or measure {other}",
         )
     if "budget" in uses and not wordings and bare:
         yield reward.error(

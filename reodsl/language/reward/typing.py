@@ -122,7 +122,8 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
 def _type(body: Body, expr: tree.Expr) -> Typed:
     match expr:
         case tree.Number():
-            return _type_number(body, expr)
+            quantity = read_number(body.ctx, expr)
+            return make_constant(float(quantity.number), quantity.unit)
         case tree.Name():
             return _type_name(body, expr)
         case tree.Unary():
@@ -172,11 +173,6 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
                 "write `correct(answer(y[:L]))`",
             )
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
-
-
-def _type_number(body: Body, expr: tree.Number) -> Typed:
-    quantity = read_number(body.ctx, expr)
-    return make_constant(float(quantity.number), quantity.unit)
 
 
 def _type_name(body: Body, expr: tree.Name) -> Typed:
@@ -277,7 +273,10 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     if (
         body.tracked is None
         and isinstance(first, tree.Comprehension)
-        and (body.track is not None or _is_batch(body, first.over))
+        and (
+            body.track is not None
+            or (first.over == tree.Name(BATCH, first.over.span) and not body.selects and not body.measures)
+        )
         and name in (*STATISTICS, "quantile")
     ):
         return _type_history(body, expr, first, name)
@@ -301,7 +300,8 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     if name in TOKEN_NUMBERS or name == "truth":
         return _type_token(body, expr, name)
     if name == "before":
-        return _type_before(body, expr)
+        argument = _take_splits(body, expr, "before")
+        return find_before(body, type_expression(body, argument), argument)
     for rule in WEIGHTS:
         if rule == name:
             return _type_weight(body, expr, rule)
@@ -575,7 +575,7 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
         helps = f"say what it is then: `{name}(…, empty: 0)`"
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
     under = {each for each in data.read if each.endswith(UNDER)}
-    body.uses |= {"tokens", *["truth"] * truth, *["teacher"] * bool(under), *under}
+    body.uses |= {*data.asked, *["truth"] * truth, *under}
     low, high = _bound_statistic(name, value, filtered, INF)
     if given:
         check_unit(body, given[-1][1], value, given[-1][0], over.expr.span, "`empty`")
@@ -669,12 +669,6 @@ def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
         return Typed(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
     here = f"{rule}({body.variable})" if body.variable is not None else f"sum({rule}(M) * … for M in splits)"
     fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
-
-
-def _type_before(body: Body, expr: tree.Call) -> Typed:
-    """Return the last split before a number of tokens."""
-    argument = _take_splits(body, expr, "before")
-    return find_before(body, type_expression(body, argument), argument)
 
 
 def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
@@ -804,11 +798,6 @@ def _append_argument(call: tree.Call, text: str) -> Edit:
 
 
 OVER_STEPS = "steps(20 steps)"
-
-
-def _is_batch(body: Body, over: tree.Expr) -> bool:
-    """Return whether a statistic of a reward is over all responses of the step."""
-    return over == tree.Name(BATCH, over.span) and not body.selects and not body.measures
 
 
 def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
