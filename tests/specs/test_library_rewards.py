@@ -20,11 +20,9 @@ from tests.rewards.reward_groups import arrays
 
 GROUPS, ROLLOUTS, LONGEST = 12, 6, 128
 SELECTED = {"shortest", "two_modes", "shortest_against_longest", "dast", "dast_by_margin"}
-TRACKED = {"laser_d", "leash"}
-"""Rewards with numbers that move with training, which other tests of this folder give them."""
 TAUGHT = {"opd", "gkd", "opsdc"}
 """Methods without a reward: they learn from a teacher."""
-REWARDED = [method for method in MODELS["miniature"].methods if method not in SELECTED | TRACKED | TAUGHT]
+REWARDED = [method for method in MODELS["miniature"].methods if method not in SELECTED | TAUGHT]
 
 
 def reward_of(method: str, folder: Path) -> Reward:

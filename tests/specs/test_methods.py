@@ -343,6 +343,18 @@ def test_leash_prices_tokens_past_the_target(tmp_path: Path) -> None:
     assert outcomes(rule, replace(asked, tracks={"price": 0.9})) == pytest.approx([1, 1 - 0.9 * 1.5, -1])
 
 
+def test_a_dlp_prices_tokens_while_accuracy_is_above_the_reference(tmp_path: Path) -> None:
+    """Su and Cardie 2025: I(right) - lambda len(y), and lambda + eta (accuracy - reference), not below 0."""
+    rule, asked = library("a_dlp(reference: 0.6, rate: 0.01)", tmp_path), group((10, True), (50, False))
+    values = track_values(rule, 0, [], None)
+    assert outcomes(rule, replace(asked, tracks=values)) == pytest.approx([1 - 0.01, -0.05])
+    for step, (right, price) in enumerate((((1, 1), 0.005), ((1, 0), 0.004), ((0, 0), 0)), 1):
+        rows = {"rollout": [0, 1], "tokens": [9, 9], "correct": [bool(each) for each in right]}
+        table = pl.DataFrame(rows | {"mode": None, "budget": None})
+        values = track_values(rule, step, [table], None, before=values)
+        assert values == {"price": pytest.approx(price)}
+
+
 def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
     """The shortest right one had 20 tokens; before any was right only the verdict counts."""
     rule, asked = (
