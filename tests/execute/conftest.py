@@ -23,7 +23,9 @@ def ray_session() -> Iterator[None]:
     """One local Ray instance for all tests: it takes seconds to start."""
     from runners.execute.instance import start_ray
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    # An empty entry is the working folder, and later tests have strangers' modules there.
+    paths = filter(None, [*sys.path, os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     with start_ray(None):
         yield
 
