@@ -114,7 +114,8 @@ REWARD_WORDS = (
     ),
     (
         "`metric spread = std(len(z) for z in group)`",
-        "a line of its own: logged each step as the mean over responses, in `metric_spread`, and learnt from by none",
+        "a line of its own: logged each step as the mean over responses, in `metric_spread`. A track below it that has a"
+        " `start` reads its name as that mean at the step before; nothing else does",
     ),
     (
         "`z(A) + 0.5 * z(B, on: prefix)`",

@@ -260,10 +260,11 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
         yield from (Completion(name, "word", span, doc=_word_doc(name), first=True) for name in WORDS[asked])
         return
     body = here.frame.body
+    tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
-        tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
-        beyond = ("steps", "monitor") if tracked else ("batch", "history", "y", "truth") * (body == "reward")
+        of_reward = ("batch", "history", "y", "truth", "answer")
+        beyond = ("steps", "monitor") if tracked else of_reward * (body == "reward")
         for name in ("group", "ref", *beyond) if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         if runs == "DENSE":
@@ -273,11 +274,9 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
             yield from _outside(analysis, span, ("budgets",))
         return
     for local in here.locals.values():
-        # A `let` names what stands above it.
-        if local.what not in ("let", "track") or (local.span.line, local.span.column) < (
-            span.line,
-            span.column,
-        ):
+        # A `let` names what stands above it, and a metric is read by tracks alone.
+        above = (local.span.line, local.span.column) < (span.line, span.column)
+        if (above and (tracked or local.what != "metric")) or local.what not in ("let", "track", "metric"):
             yield Completion(local.name, "name", span, local.what, first=True)
     if not words and here.frame.kind in ARGUMENTS:
         name = ARGUMENTS[here.frame.kind]

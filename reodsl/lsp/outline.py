@@ -233,8 +233,8 @@ def _locals(tokens: list[Token], start: int) -> dict[str, LocalName]:
         what = ""
         if above.type == "LET":
             what = "let"
-        elif above.type == "NAME" and above.text == "track" and below.type == "EQUAL":
-            what = "track"
+        elif above.type == "NAME" and above.text in ("track", "metric") and below.type == "EQUAL":
+            what = above.text
         elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
             what = "variable"
         elif (

@@ -156,7 +156,8 @@ def test_a_reward_knows_its_scope(value: str) -> None:
 
 
 def test_what_can_be_run_over_in_a_reward() -> None:
-    assert labels(in_reward("mean(len(z) for z in |)")) == {"group", "ref", "batch", "history", "y", "truth"}
+    among = {"group", "ref", "batch", "history", "y", "truth", "answer"}
+    assert labels(in_reward("mean(len(z) for z in |)")) == among
     in_track = in_reward("track a = mean(len(z) for z in |)")
     assert labels(in_track) == {"group", "ref", "steps", "monitor"}
     assert "the least length that 20% do not exceed" in next(
@@ -165,6 +166,13 @@ def test_what_can_be_run_over_in_a_reward() -> None:
     found = labels(in_reward("dense L in |"))
     assert {"at", "five"} <= found
     assert not {"mu", "group", "correct", "vanilla"} & found
+
+
+def test_a_metric_is_for_tracks_below_it() -> None:
+    above, track = "metric spread = std(len(z) for z in group)", "track usual = max(usual + |"
+    assert "spread" in labels(in_reward(f"{above}\n  {track}"))
+    assert "spread" not in labels(in_reward(f"{track}\n  {above}"))
+    assert "spread" not in labels(in_reward(f"{above}\n  let a = |"))
 
 
 @pytest.mark.parametrize("value", ["let |", "mean(len(z) for |", "dense |"])
