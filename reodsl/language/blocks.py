@@ -162,7 +162,7 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
             item.value.span,
             help=f"write `{name} {{ {_write_inside(ctx, record, field.type, item, scope)} }}`",
         )
-        return record
+        return replace(record, broken=record.broken | {name})
     type_ = field.type
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)

@@ -331,6 +331,28 @@ def test_a_stage_without_a_reward_is_checked_like_any_other(
     assert [each.code for each in diagnostics if each.code not in ("W0201", "W0202")] == found
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("monitor = 64",), ["E0301"]),
+        (("monitor { questions = nonsense, samples = 2, every = 1 step }",), ["E0201"]),
+        (("forcing = nonsense", "monitor { questions = 4, samples = 2, every = 1 step }"), ["E0201"]),
+        (("forcing = reo_forcing",), ["E0530"]),
+    ],
+)
+def test_what_is_wrong_is_not_missing_as_well(
+    codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]
+) -> None:
+    above = """
+from std.forcing import reo_forcing
+reward watched {
+  track usual = mean(len(z) for z in monitor, empty: 1K tokens)
+  correct(answer(y[:1K tokens])) - usual / 32K tokens
+}
+"""
+    assert codes(changed("reward = watched", *lines, above=above), target="other") == found
+
+
 def test_a_condition_on_drawn_questions_is_told_what_else_it_may_read(
     compiled: Callable[..., Compiled],
 ) -> None:

@@ -315,14 +315,14 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
     if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
         return
     message, text = (
-        ("`mode_tokens = shares` compares modes, each opened by a wording's own `prefix`", "has no modes")
+        ("`mode_tokens = shares` compares modes in turn, each by a wording's own `prefix`", "has no modes")
         if mode.word == "shares"
         else (
             "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
             "has no effect",
         )
     )
-    helps = "write `rollout { wordings = [THINK, NO_THINK] }`, of wordings with a `prefix`, or take it out"
+    helps = "write `rollout { wordings = [THINK, NO_THINK] }`, each with a `prefix` and for all questions, or take it out"
     yield mode.error("E0521", message, text, help=helps)
 
 

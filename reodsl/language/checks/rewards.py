@@ -64,7 +64,7 @@ def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0504: a reward that forces answers needs a forcing."""
     forces = stage.typed.uses & {"forced", "truth"}
-    if forces and stage.record.sub("forcing") is None:
+    if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.broken:
         yield stage["reward"].error(
             "E0504",
             f"the reward forces {'answers' if 'forced' in forces else 'reference answers'}, and nothing says how",
@@ -107,7 +107,7 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
     read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
-    if read and monitor is None:
+    if read and monitor is None and "monitor" not in stage.record.broken:
         yield stage["reward"].error(
             "E0530",
             "the reward has a track of the monitor set, and there is none",

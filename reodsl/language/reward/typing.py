@@ -487,7 +487,7 @@ def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
         field = f"{name}@{int(votes.low) if votes.constant else 1}"
     body.uses.add(name)
     if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
-        helps = "measure those of `group`, or by `len(z)` or `correct(z)`"
+        helps = "measure them by `len(z)` or `correct(z)`, or in a reward those of `group`"
         whose = f"`{HISTORY}`" if reading.sampled else f"`ref` and of `{HISTORY}`"
         fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, helps)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
