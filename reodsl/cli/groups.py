@@ -162,6 +162,9 @@ def sample_group(
         steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
         step = step if step is not None else steps[-1] if steps else 0
         rows = table.filter(pl.col("step") == step).collect()
+        metrics = path.with_name("metrics.parquet")
+        beside = pl.scan_parquet(metrics, glob=False) if metrics.is_file() else pl.LazyFrame({"step": [0]})
+        noted = beside.filter(pl.col("step") == step).collect().to_dicts()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _refuse(
             f"the responses cannot be read: {str(error).splitlines()[0]}", None, str(path)
@@ -195,7 +198,9 @@ def sample_group(
         )
         for i, row in enumerate(chosen.iter_rows(named=True))
     )
-    # A step from 1 is sampled when those before it are done.
+    # A step from 1 is sampled when those before it are done, and the training noted its tracks.
+    known = {each.name: noted[0].get(f"track_{each.name}") for each in reward.tracks if noted}
+    tracks = {name: value for name, value in known.items() if isinstance(value, float)} | tracks
     tracks = {STEP: float(step - 1), **tracks}
     question = chosen["question"][0]
     mine = table.filter((pl.col("question") == question) & (pl.col("step") < step)).sort(

@@ -46,7 +46,8 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
     if UNKNOWN in record.broken:
         raise Failed
     missing: list[_Missing] = []
-    done = _fill(ctx, record, kind, _find_method(record), missing, ())
+    method = record.data("method")
+    done = _fill(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
     if missing:
         what = f"`{record.name or kind.name}`"
         if stage is not None:
@@ -112,11 +113,6 @@ def _lacks_broken(record: Record) -> bool:
     return any(
         _lacks_broken(inner) for name in record.fields if isinstance(inner := record.sub(name), Section)
     )
-
-
-def _find_method(record: Record) -> str | None:
-    method = record.data("method")
-    return method if isinstance(method, str) else None
 
 
 def _fill_section(

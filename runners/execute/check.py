@@ -200,7 +200,11 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
         if task.kind in COMPUTES and task.cluster is not None:
             places.setdefault(task.cluster, {}).setdefault((task.kind, engine_of(task)), task)
     if not places:
-        yield from _silent(machine)
+        if machine.address:
+            from runners.execute.instance import report_unanswered
+
+            # Its room matters only to tasks that ask for GPUs.
+            yield from report_unanswered(machine.address)
         return
     try:
         nodes = declared_nodes(places) if machine.declares else _nodes(machine)
@@ -276,13 +280,6 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
     from runners.products import computes_bfloat16
 
     return computes_bfloat16()
-
-
-def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
-    """Return E0962 if no Ray cluster can be at the address; its room matters only to tasks that ask for GPUs."""
-    from runners.execute.instance import report_unanswered
-
-    return report_unanswered(machine.address) if machine.address else ()
 
 
 def _too_few(

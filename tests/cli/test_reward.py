@@ -183,6 +183,32 @@ def test_rows_of_a_past_run(said: Said) -> None:
     assert "--length and --correct and --run give two" in said("own.reo", *past, "--correct", "yes", code=1)
 
 
+def test_a_past_run_tells_what_its_tracks_were(said: Said) -> None:
+    rows = [
+        {"step": 2, "question": "q", "rollout": at, "tokens": 10, "finish": "stop", "correct": True}
+        | {"cuts": [], "forced": [], "bare_cuts": [], "bare": []}
+        for at in range(2)
+    ]
+    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
+    Path("moving.reo").write_text(MOVING)
+    past = ("moving.reo", "priced_by_track", "--run", "rollouts.parquet")
+
+    def price(*given: str) -> float:
+        found = json.loads(said(*past, *given, "--json"))
+        assert found["responses"][0]["sections"][0]["reward"] == pytest.approx(1 - found["tracks"]["price"])
+        return float(found["tracks"]["price"])
+
+    assert price() == pytest.approx(0.1)
+    pl.DataFrame({"step": [1, 2], "track_price": [0.1, 0.75]}).write_parquet("metrics.parquet")
+    assert price() == 0.75
+    assert "track price = 0.75, as the run had it, or as given" in said(*past)
+    assert price("--given", "price=0.5") == 0.5
+    pl.DataFrame({"step": [1, 2], "track_price": ["a", "b"]}).write_parquet("metrics.parquet")
+    assert price() == pytest.approx(0.1)
+    Path("metrics.parquet").write_bytes(b"no table")
+    assert "cannot be read" in said(*past, code=1)
+
+
 def test_a_past_run_tells_which_responses_have_an_answer(said: Said) -> None:
     rows = [
         {"step": 1, "question": "q", "rollout": at, "tokens": 9, "finish": "stop", "correct": False}
