@@ -22,7 +22,7 @@ from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, coefficients
-from reodsl.plan.places import Difference, words
+from reodsl.plan.places import words
 from reodsl.plan.verdict import Item, Plan
 from reodsl.plan.worded import WordedQuestions, describe_worded
 from reodsl.price import Prices
@@ -258,10 +258,7 @@ def _stack_task(row: _Row, columns: int) -> list[str]:
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
     """Return the whole plan's price as JSON data, with the time that it takes."""
     took = _estimate_elapsed(plan, prices)
-    return {
-        **totals_json(prices, plan.now, plan.later),
-        "elapsed": None if took is None else asdict(took),
-    }
+    return {**totals_json(prices, plan.now, plan.later), "elapsed": None if took is None else asdict(took)}
 
 
 def _estimate_elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
@@ -290,17 +287,21 @@ def item_json(item: Item) -> dict[str, Any]:
         "seed": item.task.seed,
         "verdict": item.verdict,
         "reason": item.reason,
-        "changes": [_difference(change) for change in item.changes],
+        "changes": [
+            {
+                "path": each.path,
+                "name": each.name,
+                "old": each.old,
+                "new": each.new,
+                "origin": {"path": each.origin.path, "line": each.origin.line} if each.origin else None,
+            }
+            for each in item.changes
+        ],
         "needs": list(item.needs),
         "absent": list(item.absent),
         "key": item.key,
         "made": item.created,
     }
-
-
-def _difference(change: Difference) -> dict[str, Any]:
-    origin = {"path": change.origin.path, "line": change.origin.line} if change.origin else None
-    return {"path": change.path, "name": change.name, "old": change.old, "new": change.new, "origin": origin}
 
 
 def _counts(plan: Plan) -> tuple[str, str]:

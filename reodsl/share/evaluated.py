@@ -306,11 +306,7 @@ def _list_samples(
                 "usage": usage,
             },
             "scores": {
-                SCORER: {
-                    "value": "C" if row["correct"] else "I",
-                    "answer": row["answer"],
-                    "explanation": why,
-                }
+                SCORER: {"value": "C" if row["correct"] else "I", "answer": row["answer"], "explanation": why}
             },
             "metadata": {
                 "tokens": row["tokens"],

@@ -332,10 +332,7 @@ def _refusal(repo: str, endpoint: str, refused: HfHubHTTPError) -> Problem:
             f"the hub has no place for {repo!r}",
             f"look whether {owner!r} is your name or an organisation of yours: hf auth whoami",
         ),
-    }.get(
-        status,
-        (f"the hub answered {status}", "give the same command again later"),
-    )
+    }.get(status, (f"the hub answered {status}", "give the same command again later"))
     said = refused.server_message or ""
     return problem(
         "E0992",
