@@ -13,12 +13,12 @@ from typing import Protocol
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.job import Event
 from reodsl.graph.payload import engine_of
-from reodsl.machine import measure
 from reodsl.plan.registry import Execution, Machine, RunResults, load_registry
 from reodsl.plan.verdict import Item, Plan, Ready
 from reodsl.plan.worded import WordedQuestions, list_worded
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
+from reodsl.price.machine import measure
 from reodsl.price.show import refusals
 from reodsl.store import runs
 from reodsl.store.consent import (

@@ -17,10 +17,10 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.task import Graph, Task
 from reodsl.language import compile_file
-from reodsl.machine import Measures, measure
 from reodsl.plan.registry import Machine, MachinePart, Registry, load_registry
 from reodsl.plan.verdict import Keys
 from reodsl.price import lower_placed, price, sizes_at_hand
+from reodsl.price.machine import Measures, measure
 from reodsl.price.memory import process_bytes
 from reodsl.price.show import memory, refusals, size
 from reodsl.price.value import Prices, add_prices

@@ -367,7 +367,7 @@ class Doubts:
         if kind == "evaluate":
             self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
             return
-        from reodsl.doubts.questions import overlaps
+        from reodsl.doubts import overlaps
 
         folder = self.ready.store.path(key)
         self.tables[task_id] = folder
@@ -381,8 +381,7 @@ class Doubts:
         """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
         if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
             return
-        from reodsl.doubts.answers import warn_unanswered_step
-        from reodsl.doubts.left_out import report_left_out
+        from reodsl.doubts import report_left_out, warn_unanswered_step
 
         task, numbers = self.ready.graph[event.task], event.progress.numbers
         doubts = report_left_out(task, numbers)
@@ -403,15 +402,13 @@ class Doubts:
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Return warnings of evaluations in which most responses have no answer."""
-        from reodsl.doubts.answers import find_unanswered
+        from reodsl.doubts import find_unanswered
 
         return self._at_lines(find_unanswered(self.ready.graph, folders))
 
     def all(self, results: RunResults, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
-        from reodsl.doubts.answers import find_inexact, find_unended, unlearnt
-        from reodsl.doubts.left_out import list_left_out
-        from reodsl.doubts.questions import overlaps
+        from reodsl.doubts import find_inexact, find_unended, list_left_out, overlaps, unlearnt
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
@@ -426,7 +423,7 @@ class Doubts:
 
     def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Return findings on marks of a chat in questions and on doubtful references, at the lines that read them."""
-        from reodsl.doubts.questions import chats, doubtful
+        from reodsl.doubts import chats, doubtful
 
         return [
             *self._at_lines(chats(self.ready.graph, folders)),

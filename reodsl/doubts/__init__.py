@@ -1,1 +1,523 @@
-"""Doubts about results: warnings of finished tasks and runs whose numbers mislead."""
+"""Doubts about results: warnings of finished tasks and runs whose numbers mislead.
+
+They are of questions that hold the marks of a chat, of doubtful references, and of questions both trained and judged on;
+of data that is left out, and the setting that decides it; of responses that hold no answer or never end; and of trainings
+that learned nothing.
+
+The compiler refuses equal sources; this finds equal questions, from whatever files they come: in any spelling, between the
+marks of a chat, behind a wording of the study, and generated ones in whatever words a task puts them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, listed, note, warning
+from reodsl.diagnostics.model import shorten_text
+from reodsl.graph.task import Graph, Task
+from reodsl.ir.chat import find_turn, question_key
+from reodsl.ir.data import Grading, normal_question
+
+Findings = dict[str, list[Diagnostic]]
+"""Diagnostics by the id of the task that they are about."""
+
+
+def findings_of(
+    graph: Graph, folders: Mapping[str, Path], kinds: str, read: Callable[[Task, Path], list[Diagnostic]]
+) -> Findings:
+    """Return what `read` finds in the folder of each task of some kinds, named with blanks between them.
+
+    `folders` holds the results by task id.
+    """
+    findings = {}
+    for task in graph.tasks:
+        if task.kind in kinds.split() and task.id in folders:
+            try:
+                findings[task.id] = read(task, folders[task.id])
+            except (OSError, ValueError, pl.exceptions.PolarsError):
+                continue
+    return findings
+
+
+MOST = 0.1
+"""The share of the data past which leaving it out is a warning, as most people would not expect it."""
+FACTS = {"train": "train.json", "data": "left_out.json"}
+"""The file of a result that counts what was left out, by kind of task; data sets that leave nothing out have none."""
+_PREFIX = "left_out_"
+DROPS = "duplicates = drop"
+_HELP = {
+    "question_min(…)": "take more rollouts, or a checkpoint that solves more of them",
+    DROPS: "keep such rows out of the data; `duplicates = error` lists them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A number of rows that are left out of all: `unit` is `questions`, `traces` or `pairs`, and for a data set `rows`."""
+
+    count: int
+    total: int
+    unit: str
+    reason: str
+    setting: str
+
+    @property
+    def share(self) -> float:
+        """Return the share that is left out, from 0 to 1."""
+        return self.count / self.total
+
+
+def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOut]:
+    """Return what a stage or a data set leaves out, by its method and by `facts`.
+
+    These are the facts of `train.json`, of a data set's `left_out.json`, or of a task's progress.
+    """
+    unit = next((name for name in ("questions", "traces", "pairs", "rows") if name in facts), None)
+    counts = {name: int(facts.get(_PREFIX + name, 0)) for name in ("too_long", "without_budget", "repeated")}
+    if unit is None or not any(counts.values()):
+        return []
+    name, what = ("max_prompt", "prompt is") if "max_prompt" in method else ("max_tokens", "tokens are")
+    reasons = {
+        "too_long": (f"whose {what} longer than `{name}`", f"{name} = {method.get(name)} tokens"),
+        "without_budget": ("for which no checkpoint gives a budget", "question_min(…)"),
+        "repeated": ("that ask an earlier question again", DROPS),
+    }
+    total = int(facts[unit]) + sum(counts.values())
+    return [LeftOut(count, total, unit, *reasons[why]) for why, count in counts.items() if count]
+
+
+def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
+    """Return a warning (W0807) for each count past a tenth of a task's data, and a note (N0807) for a smaller one.
+
+    Repeated rows are reported of their data set, and not again of a training on it.
+    """
+    trained = task.kind == "train"
+    method, what = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
+    diagnostics = []
+    for each in left_out_counts(method, facts):
+        if trained and each.setting == DROPS:
+            continue
+        make, code = (warning, "W0807") if each.share > MOST else (note, "N0807")
+        diagnostics.append(
+            make(
+                code,
+                f"{each.count:,} of {each.total:,} {each.unit} are {what}: those {each.reason}",
+                where=task.id,
+                notes=[f"`{each.setting}` decides it"],
+                help=_HELP.get(each.setting, "raise it, or keep such rows out of the data"),
+            )
+        )
+    return diagnostics
+
+
+def list_left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return the findings of every training and data set that is done, by its task."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        return report_left_out(task, json.loads((folder / FACTS[task.kind]).read_bytes()))
+
+    return findings_of(graph, folders, "train data", read)
+
+
+LEAST_GRADIENT = 1e-3
+"""The norm above which a gradient is more than rounding."""
+FEW_ANSWERED = 0.5
+"""The share of ended responses with an answer below which a warning is given."""
+LEAST = 8
+"""Ended responses below which there is no warning."""
+_SHOWN = 60
+_TRAININGS = 12
+_MARK = re.compile(r"####\s*\S")
+_NUMBER = re.compile(r"[0-9]")
+
+
+def find_unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return a warning (W0804) for every evaluation in which most responses that ended hold no answer.
+
+    A response that was cut at the longest length had no chance to answer and counts for nothing.
+    """
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        columns = ["benchmark", "response", "finish", "answer"]
+        samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
+        ended = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
+        warnings = (_without(task, str(name), rows) for (name,), rows in ended)
+        return [each for each in warnings if each is not None]
+
+    return findings_of(graph, folders, "evaluate", read)
+
+
+def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
+    """Return the warning (W0804) of a step of training; `answered` is the share of ended responses with an answer."""
+    return _warning(
+        task.id, f"{1 - answered:.0%} of the responses that ended", task.payload["stage"]["data"], ()
+    )
+
+
+def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
+    silent = rows.filter(pl.col("answer").is_null())
+    if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
+        return None
+    data = next(each["data"] for each in task.payload["suite"]["benchmarks"] if each["name"] == benchmark)
+    ends = [" ".join(text[-4 * _SHOWN :].split())[-_SHOWN:] for text in silent["response"].head(20)]
+    share = f"{silent.height} of {rows.height} responses to `{benchmark}` that ended"
+    return _warning(task.id, share, data, ends)
+
+
+def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
+    last = list(ends)
+    given = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
+    read = f"`answer = {Grading.model_validate(given).words}`"
+    advice = f"say where: {_advice(last)} in the data"
+    if data.get("thinking") == "skip":
+        read += " found none after the thinking"
+        advice += "; where the model does not think, or never closes its thinking, take out `thinking = skip`"
+    else:
+        read += " found none"
+    return warning(
+        "W0804",
+        f"{share} have no answer: {read}",
+        where=where,
+        notes=[f"one ends in: …{last[0]}"] if last else [],
+        help=f"they count as wrong; if they do answer, {advice}",
+    )
+
+
+def _advice(ends: list[str]) -> str:
+    """Return the setting that would read what responses end in, as far as that can be told."""
+    if any(_MARK.search(end) for end in ends):
+        return '`answer = after("####")`'
+    if sum(_NUMBER.search(end) is not None for end in ends) > len(ends) / 2:
+        return "`answer = last_number`"
+    return '`answer = after("…")` or `answer = regex("…")`'
+
+
+def find_inexact(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return a warning (W0809) of each evaluation whose responses are not exactly what its model would answer."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        curves = json.loads((folder / "curves.json").read_bytes())
+        reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
+        return [
+            warning("W0809", _INEXACT[each][0], where=task.id, help=_INEXACT[each][1])
+            for each in reasons
+            if each in _INEXACT
+        ]
+
+    return findings_of(graph, folders, "evaluate", read)
+
+
+_INEXACT = {
+    "retokenised": (
+        "responses came as texts, so answers were forced after tokens that may not be the model's own",
+        "exact ones come from a server that replies token ids, as vLLM and SGLang do",
+    ),
+    "asked_as_text": (
+        "the server took prompts as texts alone, so it read tokens of its own where a response was cut",
+        "exact ones come from a server that takes prompts of token ids, as vLLM and SGLang do",
+    ),
+    "unrepeatable": (
+        "the server gave two answers to the same greedy request",
+        "evaluate again to see how far the numbers move; vLLM has `VLLM_BATCH_INVARIANT=1`, and SGLang"
+        " `--enable-deterministic-inference`",
+    ),
+}
+"""Words that an evaluation has beside its curves: what each says, and what helps."""
+
+
+def find_unended(folder: Path) -> list[Diagnostic]:
+    """Return a warning (W0801) of a run's arms whose every response was cut at the longest length; `folder` is the run's."""
+    lengths: dict[str, float] = {}
+    for summary in sorted((folder / "arms").glob("*/summary.json")):
+        try:
+            mean = json.loads(summary.read_bytes())["mean"]
+            cut, length = float(mean["unfinished"]), float(mean["length"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if cut >= 1:
+            lengths[summary.parent.name] = length
+    if not lengths:
+        return []
+    names = [f"`{name}`" for name in lengths]
+    length = sum(lengths.values()) / len(lengths)
+    return [
+        warning(
+            "W0801",
+            f"no response of {listed(names, _TRAININGS)} ended: all were cut, at {length:g} tokens on average",
+            where=str(folder / "arms" / next(iter(lengths))) if len(lengths) == 1 else str(folder / "arms"),
+            help="raise the suite's `max_tokens`, or train longer; what a response answered before it was cut counts, "
+            "in its thinking too unless its data say `thinking = skip`",
+        )
+    ]
+
+
+def unlearnt(folder: Path) -> list[Diagnostic]:
+    """Return a warning (W0803) of a run's stages in which no question's responses ever earned differently."""
+    idle = [
+        (arm, stage, count, silent)
+        for arm in sorted(path for path in (folder / "arms").glob("*") if path.is_dir())
+        for stage, count, silent in _stages(arm)
+    ]
+    if not idle:
+        return []
+    names = [f"`{arm.name}`" + (f", stage {stage + 1}" if count > 1 else "") for arm, stage, count, _ in idle]
+    remedy = (
+        "most responses have no answer where one is looked for: say where it stands by `answer` in the data"
+        if all(silent for *_, silent in idle)
+        else "begin from a model that is sometimes right, take easier questions or more `rollouts`, "
+        "or let responses be longer"
+    )
+    return [
+        warning(
+            "W0803",
+            f"nothing was learned in {listed(names, _TRAININGS, '; ')}: "
+            "at every step, all responses to a question earned the same",
+            where=str(idle[0][0]) if len(idle) == 1 else str(folder / "arms"),
+            help=remedy,
+        )
+    ]
+
+
+def _stages(arm: Path) -> list[tuple[int, int, bool]]:
+    """Return an arm's stages without any advantage, but for unreadable ones.
+
+    Each has its position, the number of stages, and whether most of the responses that ended held no answer.
+    """
+    metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
+    idle = []
+    for path in metrics:
+        try:
+            table = pl.read_parquet(path, glob=False)
+            equal = table["equal_groups"]
+        except (OSError, pl.exceptions.PolarsError):
+            continue
+        if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()) and not _drawn(table):
+            answered = float(table["answered"].mean() or 0) if "answered" in table.columns else 1.0  # type: ignore[arg-type]
+            idle.append((int(path.parent.name), len(metrics), answered < FEW_ANSWERED))
+    return idle
+
+
+def _drawn(table: pl.DataFrame) -> bool:
+    """Return whether a training was drawn to another model, a teacher: a divergence then has a gradient of its own."""
+    if not {"kl", "grad_norm"} <= set(table.columns):
+        return False
+    return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
+
+
+_LONGEST = 300
+"""Characters of a mark that a warning writes out."""
+_LINES = 5
+
+
+def chats(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return a warning (W0714) for every table whose questions hold the marks of a known chat format."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        table = pl.read_parquet(folder / "questions.parquet", columns=["question"], glob=False)
+        return marks_left(table["question"].drop_nulls().to_list(), task.id)
+
+    return findings_of(graph, folders, "data", read)
+
+
+def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
+    """Return the warning (W0714) of questions with marks of a chat, with the setting that takes off those of the first."""
+    turns = [(text, turn) for text in questions if (turn := find_turn(text)) is not None]
+    if not turns:
+        return []
+    text, first = turns[0]
+    parts = [
+        f"{name}: {json.dumps(part.strip(), ensure_ascii=False)}"
+        for name, part in (("before", first.before), ("after", first.after))
+        if part.strip() and len(part) <= _LONGEST
+    ]
+    return [
+        warning(
+            "W0714",
+            f"{len(turns)} of {len(questions)} questions hold the marks of a chat ({first.format})",
+            where=where,
+            notes=(f"the first is: {shorten_text(text)}",),
+            help=f"a model's prompt puts its own around a question: write `strip = marks({', '.join(parts) or '…'})`",
+        )
+    ]
+
+
+def doubtful(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return warnings of references that no parser reads (W0716) and of those that disagree (W0717)."""
+
+    def read(task: Task, folder: Path) -> list[Diagnostic]:
+        facts = json.loads((folder / "references.json").read_text("utf-8"))
+        return [*_unread(facts["unread"], facts["rows"]), *_disagreeing(facts["disagree"], task)]
+
+    return findings_of(graph, folders, "data", read)
+
+
+def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
+    if not facts["count"]:
+        return []
+    first = facts["first"]
+    return [
+        warning(
+            "W0716",
+            f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
+            where=_place(first[0]),
+            notes=_list_lines([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
+            help="mend them in the data, or mark their answers by a box or `#### `",
+        )
+    ]
+
+
+def _disagreeing(facts: Mapping[str, Any], task: Task) -> list[Diagnostic]:
+    if not facts["count"]:
+        return []
+    dropped = task.payload["data"].get("duplicates") == "drop"
+    pairs = [
+        f"{_place(second)}: `{_answer(second)}`, and {_place(one)}: `{_answer(one)}`, "
+        f"to: {shorten_text(one['question'])}"
+        for one, second in facts["first"]
+    ]
+    count = facts["count"]
+    kept = "the first of each is kept" if dropped else "each row is graded by its own"
+    return [
+        warning(
+            "W0717",
+            f"{count} row{'s' if count > 1 else ''} disagree{'' if count > 1 else 's'} with an earlier one "
+            f"on the answer to the same question; {kept}",
+            where=_place(facts["first"][0][1]),
+            notes=_list_lines(pairs, count),
+            help="find out which answer is right, and take the other row out of the data",
+        )
+    ]
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"{row['source']}, row {row['row']}"
+
+
+def _list_lines(lines: Sequence[str], count: int) -> list[str]:
+    rest = count - min(len(lines), _LINES)
+    return [*lines[:_LINES], *([f"and {rest} more"] if rest else [])]
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    return shorten_text(row["answer"].replace("\x1e", " or "))
+
+
+def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
+    """Return a warning (W0802) for every table of questions that shares some with one trained on before it is evaluated.
+
+    `folders` holds the results by task id; what is not there, or cannot be read, is passed over. With `of`, only what the
+    table of that task shares with others.
+    """
+    questions: dict[str, dict[str, frozenset[str]]] = {}
+    templates = _templates(graph)
+    warnings = []
+    for trained, judged, arms in _pairs(graph):
+        if trained not in folders or judged not in folders or of not in (None, trained, judged):
+            continue
+        for name in (trained, judged):
+            if name not in questions:
+                questions[name] = _questions(folders[name], templates)
+        known = frozenset().union(*questions[trained].values())
+        shared = [text for text, keys in questions[judged].items() if keys & known]
+        if shared:
+            warnings.append(
+                warning(
+                    "W0802",
+                    f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are trained on, in `{trained}`",
+                    where=str(folders[judged] / "questions.parquet"),
+                    notes=(f"the first is: {shorten_text(shared[0])}", f"it matters to {', '.join(arms)}"),
+                    help="take them out of what is trained on, and run again; the accuracies are too high until then",
+                )
+            )
+    return warnings
+
+
+def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
+    """Tables that are trained on and evaluated on by one arm, with the arms of which that is so."""
+    arms: dict[tuple[str, str], list[str]] = {}
+    for task in graph.tasks:
+        if task.kind != "evaluate":
+            continue
+        judged = [source for role, source in task.inputs.items() if role.startswith("data:")]
+        for pair in (
+            (trained, one) for trained in _find_training_data(graph, task.inputs["start"]) for one in judged
+        ):
+            names = arms.setdefault(pair, [])
+            if task.arm is not None and task.arm not in names:
+                names.append(task.arm)
+    for (trained, one), names in arms.items():
+        yield trained, one, names
+
+
+def _find_training_data(graph: Graph, task_id: str) -> list[str]:
+    """Return the `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
+    tables = []
+    while graph[task_id].kind == "train":
+        inputs = graph[task_id].inputs
+        tables += _questions_of(graph, inputs["data"])
+        task_id = inputs["start"]
+    return list(dict.fromkeys(tables))
+
+
+def _questions_of(graph: Graph, task_id: str) -> list[str]:
+    task = graph[task_id]
+    if task.kind == "data":
+        return [task_id]
+    if task.kind == "sample":
+        return _questions_of(graph, task.inputs["data"])
+    return [one for source in task.inputs.values() for one in _questions_of(graph, source)]
+
+
+def _templates(graph: Graph) -> list[re.Pattern[str]]:
+    """Return the prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
+    texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
+    patterns = []
+    for text in texts:
+        # A question's key has its white space run together, and so have the words around it.
+        before, _, after = (normal_question(part) for part in text.partition("{question}"))
+        if before or after:
+            parts = (re.escape(part).replace(re.escape("{budget}"), r"\d+") for part in (before, after))
+            patterns.append(re.compile(" ?(.+) ?".join(parts), re.DOTALL))
+    return patterns
+
+
+def _asking(value: Any) -> Iterator[str]:
+    """Every text of a payload with the place of a question in it."""
+    if isinstance(value, str):
+        if "{question}" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _asking(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _asking(item)
+
+
+def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
+    """Return the texts of a table of questions, each with all that makes another one the same."""
+    try:
+        table = pl.read_parquet(folder / "questions.parquet", glob=False)
+        kept = [name for name in ("question", "bare") if name in table.columns]
+        rows = table.select(kept).unique(maintain_order=True).rows()
+    except (OSError, pl.exceptions.PolarsError):
+        return {}
+    return {row[0]: _keys(row, templates) for row in rows if row and row[0] is not None}
+
+
+def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
+    """Return the keys of a question and of its bare form, and of what is left without the words that a study asks with."""
+    keys: set[str] = set()
+    more = {question_key(text) for text in texts if text is not None}
+    while more:
+        keys |= more
+        inside = {match[1].strip() for key in more for each in templates if (match := each.fullmatch(key))}
+        more = inside - keys
+    return frozenset(keys)

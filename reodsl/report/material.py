@@ -17,7 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.doubts.left_out import left_out_counts
+from reodsl.doubts import left_out_counts
 from reodsl.graph.task import Role, parse_role
 from reodsl.ir import Spec
 from reodsl.ir.base import dumped, values_of

@@ -33,8 +33,7 @@ from types import FrameType
 from typing import Literal
 
 from runners.sandbox import kernel
-from runners.sandbox.filters import COMPUTE, FORK, assemble
-from runners.sandbox.kernel import KernelRefusal, lacking
+from runners.sandbox.kernel import COMPUTE, FORK, KernelRefusal, assemble, lacking
 
 LONGEST_REPLY = 2**20
 _SPENT = 3

@@ -8,11 +8,10 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-from runners.sandbox.filters import ARCHITECTURES, SystemCalls
 
 _NO_NEW_PRIVILEGES, _DEATH_SIGNAL, _DUMPABLE = 38, 1, 4
 _SET_FILTER, _IS_AVAILABLE, _ALL_THREADS = 1, 2, 1
@@ -166,3 +165,139 @@ def _exactly(result: int) -> None:
     # A filter that another thread cannot take is answered with that thread's number.
     if _checked(result):
         raise OSError(errno.EBUSY, "another thread has filters of its own")
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCondition:
+    """A condition on argument number `argument` of a call.
+
+    The argument is one of `values`, if there are any, and has none of the bits of `without`.
+    """
+
+    argument: int
+    values: tuple[int, ...] = ()
+    without: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCalls:
+    """A processor as the kernel tells filters of it, and its system calls; what it does not have is left out."""
+
+    audit: int
+    numbers: dict[str, int]
+
+
+_TMPFILE = 0o20000000
+_CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
+_READS_TERMINAL, _FIONCLEX, _FIOCLEX = 0x5401, 0x5450, 0x5451
+_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
+# SIGCHLD | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID: what fork() asks for. No thread, no namespace.
+_FORK = 0x01200011
+# FUTEX_WAKE, REQUEUE, CMP_REQUEUE and WAKE_OP, plain and private: a process of one thread has nobody to wait for.
+_WAKES = tuple(wake | private for wake in (1, 3, 4, 5) for private in (0, 128))
+
+COMPUTE: dict[str, FilterCondition | None] = {
+    # memory
+    **dict.fromkeys(("brk", "mmap", "mprotect", "munmap", "mremap", "madvise")),
+    # files that are open, and the opening of others to read
+    **dict.fromkeys(("read", "pread64", "readv", "write", "writev", "lseek", "close", "dup", "getdents64")),
+    "openat": FilterCondition(2, without=_CHANGES),
+    "open": FilterCondition(1, without=_CHANGES),
+    "fcntl": FilterCondition(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),
+    "ioctl": FilterCondition(1, (_READS_TERMINAL, _FIONCLEX, _FIOCLEX)),
+    **dict.fromkeys(("stat", "lstat", "fstat", "newfstatat", "statx", "access", "faccessat", "faccessat2")),
+    **dict.fromkeys(("readlink", "readlinkat", "getcwd")),
+    # signals of its own, time, chance
+    **dict.fromkeys(("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall")),
+    **dict.fromkeys(("getitimer", "setitimer", "time", "gettimeofday", "clock_gettime", "clock_getres")),
+    **dict.fromkeys(("times", "getrusage", "getrandom")),
+    # what it is and where it runs; limits of its own, which can be lowered
+    **dict.fromkeys(("getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getrlimit")),
+    **dict.fromkeys(("uname", "sysinfo", "sched_getaffinity", "sched_yield", "rseq")),
+    "futex": FilterCondition(1, _WAKES),
+    **dict.fromkeys(("set_robust_list", "arch_prctl", "exit", "exit_group")),
+    "prlimit64": FilterCondition(0, (0,)),
+}
+"""The calls of a process that computes, reads permitted files and answers over a pipe; none sleeps or waits for a lock."""
+
+FORK: dict[str, FilterCondition | None] = {
+    **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "wait4", "pipe2", "dup2", "dup3", "close_range")),
+    **dict.fromkeys(("prctl", "seccomp", "landlock_restrict_self", "fork")),
+    "clone": FilterCondition(0, (_FORK,)),
+    "futex": None,
+}
+"""The further calls of a process that starts copies of itself, locks them and waits for them."""
+
+_X86_64 = dict(  # noqa: C408
+    read=0, write=1, open=2, close=3, stat=4, fstat=5, lstat=6, poll=7, lseek=8, mmap=9, mprotect=10, munmap=11,
+    brk=12, rt_sigaction=13, rt_sigprocmask=14, rt_sigreturn=15, ioctl=16, pread64=17, readv=19, writev=20, access=21,
+    select=23, sched_yield=24, mremap=25, madvise=28, dup=32, dup2=33, getitimer=36, setitimer=38, getpid=39, clone=56,
+    fork=57, exit=60, wait4=61, uname=63, fcntl=72, getcwd=79, readlink=89, gettimeofday=96, getrlimit=97, getrusage=98,
+    sysinfo=99, times=100, getuid=102, getgid=104, geteuid=107, getegid=108, getppid=110, sigaltstack=131, prctl=157,
+    arch_prctl=158, gettid=186, time=201, futex=202, sched_getaffinity=204, getdents64=217, restart_syscall=219,
+    clock_gettime=228, clock_getres=229, exit_group=231, openat=257, newfstatat=262, readlinkat=267, faccessat=269,
+    pselect6=270, ppoll=271, set_robust_list=273, dup3=292, pipe2=293, prlimit64=302, seccomp=317, getrandom=318,
+    statx=332, rseq=334, close_range=436, faccessat2=439, landlock_create_ruleset=444, landlock_add_rule=445,
+    landlock_restrict_self=446,
+)  # fmt: skip
+_AARCH64 = dict(  # noqa: C408
+    getcwd=17, dup=23, dup3=24, fcntl=25, ioctl=29, faccessat=48, openat=56, close=57, pipe2=59, getdents64=61, lseek=62,
+    read=63, write=64, readv=65, writev=66, pread64=67, pselect6=72, ppoll=73, readlinkat=78, newfstatat=79, fstat=80,
+    exit=93, exit_group=94, futex=98, set_robust_list=99, getitimer=102, setitimer=103, clock_gettime=113,
+    clock_getres=114, sched_getaffinity=123, sched_yield=124, restart_syscall=128, sigaltstack=132, rt_sigaction=134,
+    rt_sigprocmask=135, rt_sigreturn=139, times=153, uname=160, getrlimit=163, getrusage=165, prctl=167,
+    gettimeofday=169, getpid=172, getppid=173, getuid=174, geteuid=175, getgid=176, getegid=177, gettid=178,
+    sysinfo=179, brk=214, munmap=215, mremap=216, clone=220, mmap=222, mprotect=226, madvise=233, wait4=260,
+    prlimit64=261, seccomp=277, getrandom=278, statx=291, rseq=293, close_range=436, faccessat2=439,
+    landlock_create_ruleset=444, landlock_add_rule=445, landlock_restrict_self=446,
+)  # fmt: skip
+
+ARCHITECTURES = {
+    "x86_64": SystemCalls(0xC000003E, _X86_64),
+    "aarch64": SystemCalls(0xC00000B7, _AARCH64),
+}
+"""Architectures by the machine's name as `uname -m` gives it."""
+
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+REFUSE = 0x00050000 | errno.EPERM
+# Offsets in `struct seccomp_data`.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_X32 = 0x40000000
+
+
+def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition | None]) -> bytes:
+    """Return the filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
+    program = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, architecture.audit, 1, 0),
+        _step(_RETURN, KILL),
+        _step(_LOAD, _NUMBER),
+        # Numbers from here on are x86-64's second set of the same calls.
+        _step(_AT_LEAST, _X32, 0, 1),
+        _step(_RETURN, REFUSE),
+    ]
+    for name, condition in permitted.items():
+        number = architecture.numbers.get(name)
+        if number is not None:
+            body = _body(condition)
+            program += [_step(_EQUAL, number, 0, len(body)), *body]
+    program.append(_step(_RETURN, REFUSE))
+    return b"".join(program)
+
+
+def _body(condition: FilterCondition | None) -> list[bytes]:
+    """Return the checks that follow the number of a permitted call; only the lower half of an argument counts."""
+    if condition is None:
+        return [_step(_RETURN, ALLOW)]
+    checks = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
+    if condition.without:
+        checks += [_step(_ANY_BIT, condition.without, 0, 1), _step(_RETURN, REFUSE)]
+    for value in condition.values:
+        checks += [_step(_EQUAL, value, 0, 1), _step(_RETURN, ALLOW)]
+    return [*checks, _step(_RETURN, REFUSE if condition.values else ALLOW)]
+
+
+def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, operand)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from reodsl import machine
 from reodsl.cli.doctor import fit
 from reodsl.diagnostics import Problem, problem, warning
-from reodsl.machine import Measures
 from reodsl.plan.registry import Machine, MachinePart, Registry
+from reodsl.price import machine
+from reodsl.price.machine import Measures
 from runners.engine.sglang.settings import REMEDY
 from runners.execute import check as checking
 from runners.execute.placement import RayNode

@@ -18,7 +18,7 @@ from reodsl.store import runs
 from reodsl.store.live import Teller, add_step
 from reodsl.store.store import Store
 from runners.data import load
-from runners.execute.local import Local
+from runners.execute import Local
 from tests.bad_input.commands import FROM_FOLDER, SPEC
 from tests.cli.json_document import Mismatch, Shape, compare, read_document, unseen
 

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import render
-from reodsl.doubts.answers import find_unanswered, unlearnt, warn_unanswered_step
+from reodsl.doubts import find_unanswered, unlearnt, warn_unanswered_step
 from reodsl.graph.task import Graph, Task
 
 BOXED = {"verifier": "math", "answer": [{"kind": "boxed"}], "tolerance": 1e-4}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.render import render
-from reodsl.doubts.left_out import left_out_counts, list_left_out, report_left_out
+from reodsl.doubts import left_out_counts, list_left_out, report_left_out
 from reodsl.graph.task import Graph, Task
 
 

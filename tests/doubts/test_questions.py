@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.doubts.questions import chats, doubtful, marks_left, overlaps
+from reodsl.doubts import chats, doubtful, marks_left, overlaps
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Marks

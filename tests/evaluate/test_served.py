@@ -15,7 +15,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
-from reodsl.doubts.answers import find_inexact
+from reodsl.doubts import find_inexact
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Graph
 from reodsl.ir.model import Folder, Served

@@ -15,9 +15,8 @@ from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, RunResults
 from reodsl.store.live import mark_kept, read_kept
 from runners import execute as module
-from runners.execute import cluster
+from runners.execute import Local, cluster
 from runners.execute.cluster import NODE_WAIT, RayCluster
-from runners.execute.local import Local
 from runners.execute.perform import Order, Outcome
 from runners.execute.placement import RayNode
 from runners.execute.schedule import schedule

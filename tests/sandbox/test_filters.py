@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sandbox.filters import ALLOW, ARCHITECTURES, COMPUTE, FORK, KILL, REFUSE, assemble
+from runners.sandbox.kernel import ALLOW, ARCHITECTURES, COMPUTE, FORK, KILL, REFUSE, assemble
 
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
