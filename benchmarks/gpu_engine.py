@@ -28,8 +28,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, TokenSampling
 from runners.engine.sglang import weights
-from runners.models.architecture import build
-from runners.models.folder import save
+from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.agreement import agreement
 from runners.train.batch import TrainBatch

@@ -30,8 +30,7 @@ from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, ForcedTokens, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
-from runners.models.architecture import build
-from runners.models.folder import save
+from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 
 FORCING = (5, 6, 7)

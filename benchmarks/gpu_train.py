@@ -25,7 +25,7 @@ from torch.nn.attention import current_flash_attention_impl
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
-from runners.models.architecture import build
+from runners.models.folder import build
 from runners.train.batch import TrainBatch
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers

@@ -14,10 +14,10 @@ from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.draws import purpose
-from runners.models.architecture import build
 from runners.models.bounds import check_architecture
 from runners.models.folder import (
     LoadedModel,
+    build,
     chooses_code,
     load_config,
     load_generation,

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from reodsl.diagnostics import fold
-from reodsl.diagnostics.markdown import code, document, table
+from reodsl.diagnostics.render import code, document, table
 from reodsl.diff.compare import METRICS, ChangedSetting, Compared, Diff, Metrics, Same
 from reodsl.ir.reward_text import ABSENT, value_text
 

@@ -20,16 +20,20 @@ from reodsl.ir.data import (
     Data,
     File,
     Final,
+    FoldTask,
+    FoldTraces,
     Generated,
     HubData,
     Judge,
     LastNumber,
     Marks,
     PackageData,
+    Programs,
     Python,
     Regex,
     Tests,
     Tools,
+    TraceStyle,
     Whole,
 )
 from reodsl.ir.expression import Constant
@@ -58,7 +62,6 @@ from reodsl.ir.reward import (
 )
 from reodsl.ir.setting import written_fields
 from reodsl.ir.study import Benchmark, Suite
-from reodsl.ir.task import FoldTask, FoldTraces, Programs, TraceStyle
 from reodsl.ir.training import (
     AdamGroup,
     Advantage,

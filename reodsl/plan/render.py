@@ -13,7 +13,7 @@ from typing import Any
 
 from reodsl.diagnostics import fold, listed, misread, problem
 from reodsl.diagnostics.excerpt import visible
-from reodsl.diagnostics.markdown import code, document, table
+from reodsl.diagnostics.render import code, document, table
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin

@@ -17,8 +17,7 @@ from reodsl.ir.expression import METRIC, STEP, TRACK, Constant, History, Variabl
 from reodsl.ir.reward import ResponseGroup, Reward
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
-from runners.rewards.on_arrays import summarise
-from runners.rewards.vectorise import measure_each
+from runners.rewards.vectorise import measure_each, summarise
 
 COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
 """The columns that a track may look at."""

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reodsl.diagnostics.excerpt import visible
-from reodsl.diagnostics.markdown import MOST, code, document, table
+from reodsl.diagnostics.render import MOST, code, document, table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 HOSTILE = [

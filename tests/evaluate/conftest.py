@@ -11,8 +11,7 @@ import pytest
 
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.task import Kind, Task
-from runners.models.architecture import build
-from runners.models.folder import save
+from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from tests.devices.fixture import plain_cpu as plain_cpu
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from reodsl.ir.expression import FUNCTIONS, Function
-from runners.rewards import arithmetic, on_arrays
+from runners.rewards import arithmetic, vectorise
 
 
 def test_every_table_has_every_function() -> None:
     names = {*get_args(Function)}
     assert FUNCTIONS.keys() == names
     assert arithmetic.FUNCTIONS.keys() == names
-    assert on_arrays.FUNCTIONS.keys() == names
+    assert vectorise.FUNCTIONS.keys() == names
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

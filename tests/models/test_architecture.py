@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.models.architecture import build
+from runners.models.folder import build
 
 MINIATURE: dict[str, Any] = {
     "family": "qwen3",

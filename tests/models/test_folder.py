@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJConfig
 
 from reodsl.diagnostics import Problem
-from runners.models.architecture import build
-from runners.models.folder import load, load_generation, load_model, outline, save
+from runners.models.folder import build, load, load_generation, load_model, outline, save
 from runners.models.tensors import read_state
 from runners.models.tokenizer import word_tokenizer
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reodsl.ir.model import Architecture, WordTokenizer
-from runners.models.architecture import build
 from runners.models.bounds import check_architecture
+from runners.models.folder import build
 
 WORDS = WordTokenizer(words=("a", "<eos>", "<pad>"), eos="<eos>", pad="<pad>")
 SIZES = {"hidden": 16, "layers": 1, "heads": 4, "kv_heads": 2, "head_dim": 6, "intermediate": 24}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from runners.models.architecture import build
+from runners.models.folder import build
 
 
 def small_model(family: str = "qwen3", *, tied: bool = True, vocab: int = 23, seed: int = 0) -> Any:

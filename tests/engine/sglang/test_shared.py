@@ -14,8 +14,7 @@ from reodsl.graph.task import Task
 from runners.engine.sglang.hosts import end_servers, keep_servers
 from runners.engine.sglang.server import Server
 from runners.evaluate import run
-from runners.models.architecture import build
-from runners.models.folder import save
+from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from tests.evaluate.conftest import WORDS, payload
 
