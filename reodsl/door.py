@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
+from reodsl.diagnostics.model import missing_extra
 from reodsl.diagnostics.render import render
-from reodsl.extras import missing_extra
 from reodsl.interrupts import insist_on_interrupts
 
 if TYPE_CHECKING:

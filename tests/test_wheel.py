@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from reodsl.extras import EXTRAS, missing_extra
+from reodsl.diagnostics.model import EXTRAS, missing_extra
 from tests.bad_input.commands import SPEC
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ import click
 import reodsl
 from reodsl.cli import stopping
 from reodsl.diagnostics import Problem, error, first_line
-from reodsl.extras import missing_extra
+from reodsl.diagnostics.model import missing_extra
 
 _GROUPS = {
     "Start": ("new", "check", "fmt", "reward", "budgets", "explain", "doctor", "lsp"),

@@ -196,9 +196,9 @@ def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Codes of diagnostics, in either case."""
-    from reodsl.diagnostics import pages
+    from reodsl.diagnostics.render import codes
 
-    return [CompletionItem(code) for code in pages.codes() if code.startswith(incomplete.upper())]
+    return [CompletionItem(code) for code in codes() if code.startswith(incomplete.upper())]
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -21,7 +21,7 @@ from reodsl.cli.options import (
 )
 from reodsl.cli.output import has_error, print_json, print_text, show
 from reodsl.diagnostics import Diagnostic, listed, problem
-from reodsl.diagnostics.pages import codes, page
+from reodsl.diagnostics.render import codes, page
 from reodsl.graph.task import Graph
 from reodsl.store.files import replacing
 from reodsl.syntax import read_source, source_from_bytes

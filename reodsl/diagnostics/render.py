@@ -5,7 +5,11 @@ In Markdown names and values that somebody else chose are no markup, and the siz
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics.excerpt import Excerpt, visible
@@ -182,3 +186,31 @@ def document(blocks: Iterable[Sequence[str]]) -> str:
         if room < 0:
             return "\n".join([*lines[:at], "", f"{len(lines) - at} more lines are too long for this page."])
     return "\n".join(lines)
+
+
+_CODE = re.compile(r"[EWN][0-9]{4}")
+
+
+@cache
+def codes() -> tuple[str, ...]:
+    """List the codes that have a page, sorted."""
+    names = (entry.name for entry in files("reodsl.diagnostics").joinpath("pages").iterdir())
+    return tuple(sorted(name[:-3] for name in names if name.endswith(".md") and _CODE.fullmatch(name[:-3])))
+
+
+def page(code: str) -> str:
+    """Read the page of a code, as Markdown. Raises KeyError for what is not in `codes()`."""
+    if code not in codes():
+        raise KeyError(code)
+    return files("reodsl.diagnostics").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+
+
+def find_page(code: str) -> Path | None:
+    """Return the file of a code's page, if it has one."""
+    path = Path(str(files("reodsl.diagnostics"))) / "pages" / f"{code}.md"
+    return path.resolve() if code in codes() else None
+
+
+def title(code: str) -> str:
+    """Read the title of a page."""
+    return page(code).split("\n", 1)[0].removeprefix("# ").strip()

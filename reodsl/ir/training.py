@@ -143,6 +143,32 @@ class Optimizer(IR):
         Block("rest"), "AdamW for embeddings, norms and biases, with `muon`", default=None
     )
 
+    def rate_factor(self, step: int, steps: int) -> float:
+        """Return what the learning rate is multiplied with at `step` (from 0) of `steps`."""
+        warmup = self.warmup_steps or warmup_steps(self.warmup_share, steps)
+        decay_from = self.decay_from if self.decay == "linear" else None
+        return learning_rate_factor(step, steps, warmup, decay_from)
+
+
+def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float | None) -> float:
+    """Return what the learning rate is multiplied with at `step` (from 0) of `steps`.
+
+    The warm-up is a number of steps, rises linearly and is whole at its last step. The linear decay begins at the share
+    `decay_from` of the steps and would reach 0 one step after the end; None is a constant rate.
+    """
+    factor = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
+    if decay_from is not None:
+        start = decay_from * steps
+        if step > start:
+            factor *= max(0.0, (steps - step) / (steps - start))
+    return factor
+
+
+def warmup_steps(share: float, steps: int) -> int:
+    """Return the steps of a warm-up that is a share of all steps, rounded down: 29% of 100 are 29."""
+    # Rounded first: 29% of 100 steps is a little under 29 in binary.
+    return int(round(share * steps, 6))
+
 
 @kind("lora", form="block")
 class Lora(IR):

@@ -22,7 +22,7 @@ from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
-from reodsl.diagnostics.pages import find_page
+from reodsl.diagnostics.render import find_page
 from reodsl.lsp.analysis import (
     Analysis,
     Finding,

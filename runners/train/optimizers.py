@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
-from reodsl.numbers import learning_rate
 from runners.train.sharding import local, whole, wrap_rows
 
 
@@ -98,13 +97,6 @@ def _orthogonalize(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
 def _copy_for(weight: Tensor) -> Tensor:
     """Make room on the host for a weight, which a GPU reaches without a detour."""
     return torch.empty(weight.shape, dtype=weight.dtype, device="cpu", pin_memory=weight.is_cuda)
-
-
-def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
-    """Return what the learning rate is multiplied with at `step` (from 0) of `steps`."""
-    warmup = settings.warmup_steps or learning_rate.warmup_steps(settings.warmup_share, steps)
-    decay_from = settings.decay_from if settings.decay == "linear" else None
-    return learning_rate.learning_rate_factor(step, steps, warmup, decay_from)
 
 
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:

@@ -45,7 +45,6 @@ from runners.train.launch import train_together
 from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
-    learning_rate_factor,
     load_optimizer_state,
     set_learning_rate,
     whole_optimizer_state,
@@ -195,7 +194,7 @@ def _run(
         begin_steps(job.work, standing.rows)
     while standing.steps < stage.steps and not _has_levelled(stage.plateau, standing.rows):
         number = standing.steps
-        factor = learning_rate_factor(number, stage.steps, stage.optim)
+        factor = stage.optim.rate_factor(number, stage.steps)
         set_learning_rate(learner.optimizers, factor)
         began = time.perf_counter()
         try:

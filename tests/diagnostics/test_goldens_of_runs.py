@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
-from reodsl.diagnostics.pages import codes
-from reodsl.diagnostics.render import render
+from reodsl.diagnostics.render import codes, render
 from reodsl.ir.data import Columns, Data, DataSource, File, FoldTask, FoldTraces, Generated, PackageData
 from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.ir.reward import OracleBudgets, ResponseGroup, Reward, RewardedResponse

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import reodsl
-from reodsl.diagnostics.pages import codes, page, title
+from reodsl.diagnostics.render import codes, page, title
 from reodsl.language import check_file
 
 ROOT = Path(reodsl.__file__).parents[1]

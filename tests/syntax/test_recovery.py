@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.model import Diagnostic
-from reodsl.diagnostics.pages import codes, page
-from reodsl.diagnostics.render import render
+from reodsl.diagnostics.render import codes, page, render
 from reodsl.syntax import Source, mistakes, parse, parse_expression
 
 MISTAKES = {

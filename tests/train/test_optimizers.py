@@ -7,7 +7,6 @@ from reodsl.ir.training import AdamGroup, Optimizer
 from runners.train.optimizers import (
     HostOptimizer,
     build_optimizers,
-    learning_rate_factor,
     load_optimizer_state,
     moments_to_come,
     optimizer_state,
@@ -23,19 +22,19 @@ def settings(**changes):
 
 def test_learning_rate_curve():
     curve = settings(warmup_steps=4, decay="linear", decay_from=0.5)
-    factors = [learning_rate_factor(step, 10, curve) for step in range(10)]
+    factors = [curve.rate_factor(step, 10) for step in range(10)]
     assert factors == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
-    assert learning_rate_factor(0, 10, settings()) == 1
-    assert [learning_rate_factor(s, 4, settings(decay="linear")) for s in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert settings().rate_factor(0, 10) == 1
+    assert [settings(decay="linear").rate_factor(s, 4) for s in range(4)] == [1, 0.75, 0.5, 0.25]
 
 
 def test_a_share_of_warm_up_is_of_the_steps_that_are_taken():
     curve = settings(warmup_share=0.29)
-    assert [learning_rate_factor(step, 100, curve) for step in (0, 28, 29)] == pytest.approx([1 / 29, 1, 1])
-    assert learning_rate_factor(27, 100, curve) < 1
+    assert [curve.rate_factor(step, 100) for step in (0, 28, 29)] == pytest.approx([1 / 29, 1, 1])
+    assert curve.rate_factor(27, 100) < 1
     # Rounded down, so that the paper's 0.1% is none of 999 steps.
-    assert learning_rate_factor(0, 999, settings(warmup_share=0.001)) == 1
-    assert learning_rate_factor(0, 2000, settings(warmup_share=0.001)) == 0.5
+    assert settings(warmup_share=0.001).rate_factor(0, 999) == 1
+    assert settings(warmup_share=0.001).rate_factor(0, 2000) == 0.5
 
 
 def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import Constant, ForcedAnswer, FunctionCall, Given, History
+from reodsl.ir.training import learning_rate_factor, warmup_steps
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
@@ -52,7 +53,6 @@ from reodsl.language.values import (
     plain,
     write_value,
 )
-from reodsl.numbers.learning_rate import learning_rate_factor, warmup_steps
 
 ASKED = ("wording", "wordings", "reference", "reference_samples")
 """The settings of suites that say how questions are asked."""
