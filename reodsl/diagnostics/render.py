@@ -1,6 +1,7 @@
 """Render diagnostics as text or as plain data for `--json`, sorted and without repetitions, and tables as Markdown.
 
-In Markdown names and values that somebody else chose are no markup, and the size is bounded.
+A code's page says what it means, with a wrong example and a right one. In Markdown names and values that somebody else chose
+are no markup, and the size is bounded.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Kind:
 
     `form`: `declared` (`suite s { … }`), `block` inside another, or `call` (`hub("…")`, whose leading arguments
     are `positional`). `parents` are the kinds it can be amended from; `children` the declarations it may hold.
-    `partial` ones may leave required settings open, to be given where they are used.
+    `partial` ones may leave required settings open, to be given where they are used. `cls` is the class that is one.
     """
 
     name: str
@@ -192,6 +192,7 @@ class Kind:
     children: tuple[str, ...] = ()
     partial: bool = False
     example: str = field(default="")
+    cls: Any = None
 
 
 def setting(
@@ -268,7 +269,7 @@ def kind(
             for each, inner in fields.items():
                 written = inner.example.replace(f"{each} = ", f"{each}: ", 1)
                 fields[each] = replace(inner, example=written)
-        declared = Kind(name, doc, fields, form, positional, parents, children, example=example)
+        declared = Kind(name, doc, fields, form, positional, parents, children, example=example, cls=cls)
         cls.__kind__ = declared  # type: ignore[attr-defined]
         return cls
 

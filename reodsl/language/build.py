@@ -8,46 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from reodsl.ir import IR, canonical
-from reodsl.ir.cluster import Cluster, Hardware
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import (
-    After,
     Boxed,
     Code,
-    Columns,
     Data,
     File,
     Final,
-    FoldTask,
     FoldTraces,
     Generated,
     HubData,
-    Judge,
     LastNumber,
-    Marks,
     PackageData,
-    Programs,
-    Python,
-    Regex,
-    Tests,
-    Tools,
     TraceStyle,
     Whole,
 )
 from reodsl.ir.expression import Constant
+from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import (
-    Architecture,
-    Dimensions,
-    Folder,
-    Forcing,
     Hub,
     Model,
     Package,
-    Prompt,
-    Served,
-    WordTokenizer,
 )
 from reodsl.ir.reward import (
     Budgets,
@@ -61,9 +46,8 @@ from reodsl.ir.reward import (
     Steps,
 )
 from reodsl.ir.setting import written_fields
-from reodsl.ir.study import Benchmark, Suite
+from reodsl.ir.study import Suite
 from reodsl.ir.training import (
-    AdamGroup,
     Advantage,
     Batch,
     Dpo,
@@ -73,11 +57,7 @@ from reodsl.ir.training import (
     FromResults,
     FromTraining,
     Ipo,
-    Lora,
-    Loss,
     Method,
-    Monitor,
-    MovingAverage,
     Optimizer,
     Plateau,
     Pool,
@@ -254,46 +234,16 @@ def optimizer(record: Record) -> Optimizer:
 
 
 BUILDERS: dict[str, Callable[[Record], IR]] = {
-    **{
-        kind: lambda record, cls=cls: build(cls, record)  # type: ignore[misc]
-        for kind, cls in {
-            "after": After,
-            "architecture": Architecture,
-            "benchmark": Benchmark,
-            "cluster": Cluster,
-            "columns": Columns,
-            "dimensions": Dimensions,
-            "folder": Folder,
-            "forcing": Forcing,
-            "hardware": Hardware,
-            "hub": Hub,
-            "judge": Judge,
-            "loss": Loss,
-            "lora": Lora,
-            "marks": Marks,
-            "model": Model,
-            "monitor": Monitor,
-            "package": Package,
-            "programs": Programs,
-            "prompt": Prompt,
-            "python": Python,
-            "regex": Regex,
-            "rest": AdamGroup,
-            "served": Served,
-            "task": FoldTask,
-            "teacher_follows": MovingAverage,
-            "tests": Tests,
-            "tools": Tools,
-            "tokenizer": WordTokenizer,
-        }.items()
-    },
+    **{kind.name: partial(build, kind.cls) for kind in KINDS.values() if kind.cls is not None},
     "condition": lambda record: record.expression,  # type: ignore[attr-defined]
     "data": data,
+    "hub": partial(build, Hub),
     "optim": optimizer,
+    "package": partial(build, Package),
     "traces": fold_traces,
     "wording": wording,
 }
-"""The functions that build a record which is the value of a setting, by its kind."""
+"""The functions that build a record which is the value of a setting, by its kind: most by the class of that."""
 
 
 SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {

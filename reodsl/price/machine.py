@@ -1,4 +1,7 @@
-"""Machines as pricing sees them: from a cluster's declaration to devices, rates and memory."""
+"""Machines as pricing sees them: from a cluster's declaration to devices, rates and memory.
+
+Of this machine: its cores, memory and free disk, as far as the process may use them.
+"""
 
 from __future__ import annotations
 

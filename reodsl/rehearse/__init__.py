@@ -1,4 +1,7 @@
-"""A dress rehearsal: a spec made small, and what it cannot show."""
+"""A dress rehearsal: a spec made small, and what it cannot show.
+
+Which parts of a run on a cluster it has reached is said by what its processes have noted.
+"""
 
 from __future__ import annotations
 

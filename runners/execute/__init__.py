@@ -64,7 +64,10 @@ def execute(run: Execution) -> RunResults:
 
 
 class Local:
-    """A backend with one slot: an order is done when its outcome is waited for."""
+    """This process as a backend, for debugging and for machines where Ray is too heavy.
+
+    It has one slot: an order is done when its outcome is waited for.
+    """
 
     slots = 1
 

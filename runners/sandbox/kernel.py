@@ -1,4 +1,9 @@
-"""Confine a process by ctypes: Landlock, seccomp, a parent's end, and what of these is missing."""
+"""Confine a process by ctypes: Landlock, seccomp, a parent's end, and what of these is missing.
+
+A seccomp filter is assembled from an architecture's system calls and those that computing takes, with their conditions.
+Whatever is not permitted fails with EPERM, as a call without the rights to it does; a process of another architecture is
+killed. Numbers are those of `asm/unistd_64.h` (x86-64) and `asm-generic/unistd.h` (aarch64).
+"""
 
 from __future__ import annotations
 
