@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Span
 from reodsl.syntax import tree
@@ -16,6 +16,7 @@ from reodsl.syntax.source import Source
 WIDTH = 120
 
 _Part = TypeVar("_Part", bound=tree.Node)
+_Args = ParamSpec("_Args")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,123 +179,110 @@ def needs_brackets(expr: tree.Expr) -> bool:
     return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
 
 
+class SeveralLines(Exception):
+    """Something cannot stand on one line: a comment or a block over lines forbids it."""
+
+
 class Flat:
-    """Write expressions on one line, each once; None where a comment or a block over lines forbids it."""
+    """Write expressions on one line, each once, or raise `SeveralLines`."""
 
     def __init__(self, comments: Attached) -> None:
         self.comments = comments
         self.known: dict[int, str | None] = {}
 
-    def expr(self, expr: tree.Expr, level: int = CHOICE) -> str | None:
+    def expr(self, expr: tree.Expr, level: int = CHOICE) -> str:
         """Return an expression where something binding as `level` is wanted."""
-        key = id(expr)
-        if key not in self.known:
-            self.known[key] = self._expr(expr)
-        text = self.known[key]
-        return f"({text})" if text is not None and binding(expr) < level else text
+        text = self._once(self._expr, expr)
+        return f"({text})" if binding(expr) < level else text
 
-    def _expr(self, expr: tree.Expr) -> str | None:
+    def block(self, block: tree.BraceBlock) -> str:
+        """Format `{ a = 1, b = 2 }`, if it was written on one line."""
+        return self._once(self._block, block)
+
+    def _once(self, write: Callable[[_Part], str], node: _Part) -> str:
+        if id(node) not in self.known:
+            self.known[id(node)] = on_one_line(write, node)
+        text = self.known[id(node)]
+        if text is None:
+            raise SeveralLines
+        return text
+
+    def _list(self, container: Container, parts: Sequence[_Part], write: Callable[[_Part], str]) -> str:
+        if self.comments.inside(container, parts):
+            raise SeveralLines
+        return ", ".join(map(write, parts))
+
+    def _expr(self, expr: tree.Expr) -> str:
         match expr:
             case tree.Call(function=function, args=args):
-                head = self.expr(function, POSTFIX)
-                inner = self._list(map(self.arg, args))
-                blocked = self.comments.inside(expr, args)
-                return None if head is None or inner is None or blocked else f"{head}({inner})"
+                return f"{self.expr(function, POSTFIX)}({self._list(expr, args, self.arg)})"
             case tree.ListExpr(items=items):
-                inner = self._list(map(self.expr, items))
-                return None if inner is None or self.comments.inside(expr, items) else f"[{inner}]"
+                return f"[{self._list(expr, items, self.expr)}]"
             case tree.Amend(base=base, block=block):
-                head, inner = self.expr(base, POSTFIX), self.block(block)
-                return None if head is None or inner is None else f"{head} {inner}"
-        words = []
-        for part in operation_parts(expr):
-            word = part if isinstance(part, str) else self.expr(*part)
-            if word is None:
-                return None
-            words.append(word)
-        return "".join(words)
+                return f"{self.expr(base, POSTFIX)} {self.block(block)}"
+        return "".join(part if isinstance(part, str) else self.expr(*part) for part in operation_parts(expr))
 
-    def _list(self, texts: Iterable[str | None]) -> str | None:
-        words = list(texts)
-        return None if None in words else ", ".join(text for text in words if text is not None)
-
-    def arg(self, arg: tree.Arg) -> str | None:
+    def arg(self, arg: tree.Arg) -> str:
         """Format `value`, `name: value`, `var in over` or `expr for var in over if condition`."""
-        words: list[str | None]
         match arg.value:
             case tree.Binding(var=var, over=over):
-                words = [f"{var.name} in ", self.expr(over, RANGE)]
+                return f"{var.name} in {self.expr(over, RANGE)}"
             case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
-                words = [self.expr(expr), f" for {var.name} in ", self.expr(over, OR)]
-                if condition is not None:
-                    words += [" if ", self.expr(condition, OR)]
+                kept = "" if condition is None else f" if {self.expr(condition, OR)}"
+                return f"{self.expr(expr)} for {var.name} in {self.expr(over, OR)}{kept}"
             case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
-                words = ["(", self.expr(arg.value), ")"]  # else it would read as a binding
+                return f"({self.expr(arg.value)})"  # else it would read as a binding
             case value:
-                words = ["" if arg.name is None else f"{arg.name.name}: ", self.expr(value)]
-        return None if None in words else "".join(word for word in words if word is not None)
+                return ("" if arg.name is None else f"{arg.name.name}: ") + self.expr(value)
 
-    def args(self, node: tree.Nested) -> str | None:
+    def args(self, node: tree.Nested) -> str:
         """Return `(a, b)` of a nested block; empty without arguments."""
-        inner = self._list(map(self.arg, node.args))
-        if inner is None or self.comments.inside(node, node.args):
-            return None
+        inner = self._list(node, node.args, self.arg)
         return f"({inner})" if node.args else ""
 
-    def params(self, decl: tree.Decl) -> str | None:
+    def params(self, decl: tree.Decl) -> str:
         """Return `(a: int, b: number = 1 in 0..2)` of a declaration; empty without parameters."""
-        if decl.params is None:
-            return ""
-        inner = self._list(map(self.param, decl.params))
-        return None if inner is None or self.comments.inside(decl, decl.params) else f"({inner})"
+        return "" if decl.params is None else f"({self._list(decl, decl.params, self.param)})"
 
-    def param(self, param: tree.Param | tree.ParamDecl) -> str | None:
+    def param(self, param: tree.Param | tree.ParamDecl) -> str:
         """Format `name: type = default in lower..upper`."""
-        words: list[str | None] = [f"{param.name.name}: {type_text(param.type)}"]
-        if param.default is not None:
-            words += [" = ", self.expr(param.default, SUM)]
-        if param.range is not None:
-            words += [" in ", self.expr(param.range)]
-        return None if None in words else "".join(word for word in words if word is not None)
+        default = "" if param.default is None else f" = {self.expr(param.default, SUM)}"
+        bounds = "" if param.range is None else f" in {self.expr(param.range)}"
+        return f"{param.name.name}: {type_text(param.type)}{default}{bounds}"
 
-    def block(self, block: tree.BraceBlock) -> str | None:
-        """Format `{ a = 1, b = 2 }`, if it was written on one line."""
-        key = id(block)
-        if key not in self.known:
-            self.known[key] = self._block(block)
-        return self.known[key]
-
-    def _block(self, block: tree.BraceBlock) -> str | None:
-        span = block.span
-        if span.line != span.end_line or block.doc is not None or self.comments.inside(block, block.items):
-            return None
-        inner = self._list(map(self._item, block.items))
-        if inner is None or "\n" in inner:
-            return None
+    def _block(self, block: tree.BraceBlock) -> str:
+        if block.span.line != block.span.end_line or block.doc is not None:
+            raise SeveralLines
+        inner = self._list(block, block.items, self._item)
+        if "\n" in inner:
+            raise SeveralLines
         return f"{{ {inner} }}" if inner else "{}"
 
-    def _item(self, item: tree.BlockItem) -> str | None:
-        words: list[str | None]
+    def _item(self, item: tree.BlockItem) -> str:
         match item:
             case tree.Assignment(name=name, op=op, value=value, doc=None):
-                words = [f"{name.name} {op} ", self.expr(value)]
+                return f"{name.name} {op} {self.expr(value)}"
             case tree.Let(value=value):
-                words = [f"let {_let_head(item)} = ", self.expr(value)]
+                return f"let {_let_head(item)} = {self.expr(value)}"
             case tree.Dense(var=var, over=over, body=body):
-                words = [f"dense {var.name} in ", self.expr(over), ": ", self.expr(body)]
+                return f"dense {var.name} in {self.expr(over)}: {self.expr(body)}"
             case tree.Nested(name=name, block=block):
-                words = [name.name, self.args(item), " ", self.block(block)]
+                return f"{name.name}{self.args(item)} {self.block(block)}"
             case tree.Decl(value=None, block=tree.BraceBlock() as block):
-                words = [f"{item.kind.name} {item.name.name}", self.params(item), " ", self.block(block)]
+                return f"{item.kind.name} {item.name.name}{self.params(item)} {self.block(block)}"
             case tree.Decl(value=value, doc=None) if value is not None:
-                words = [f"{item.kind.name} {item.name.name}", self.params(item), " = ", self.expr(value)]
-            case tree.ExprStatement(expr=expr) if needs_brackets(expr):
-                words = ["(", self.expr(expr), ")"]
+                return f"{item.kind.name} {item.name.name}{self.params(item)} = {self.expr(value)}"
             case tree.ExprStatement(expr=expr):
-                words = [self.expr(expr)]
-            case _:
-                return None
-        return None if None in words else "".join(word for word in words if word is not None)
+                return f"({self.expr(expr)})" if needs_brackets(expr) else self.expr(expr)
+        raise SeveralLines
+
+
+def on_one_line(write: Callable[_Args, str], *args: _Args.args, **named: _Args.kwargs) -> str | None:
+    """Return what `write` makes of something; None if that takes more than one line."""
+    try:
+        return write(*args, **named)
+    except SeveralLines:
+        return None
 
 
 def _let_head(item: tree.Let) -> str:
@@ -495,7 +483,7 @@ class Layout:
             case tree.Nested(name=name, args=args, block=block):
                 lines = [TextLine(indent, name.name)]
                 if args:
-                    lines = self._bracketed(lines, self.flat.args(item), item, args, self._arg)
+                    lines = self._bracketed(lines, on_one_line(self.flat.args, item), item, args, self._arg)
                 return self._with_block(lines, block, "item")
             case tree.ExprStatement(expr=expr):
                 return self._statement(expr, indent)
@@ -503,7 +491,8 @@ class Layout:
     def _decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
         lines = [TextLine(indent, f"{decl.kind.name} {decl.name.name}")]
         if decl.params is not None:
-            lines = self._bracketed(lines, self.flat.params(decl), decl, decl.params, self._parameter)
+            text = on_one_line(self.flat.params, decl)
+            lines = self._bracketed(lines, text, decl, decl.params, self._parameter)
         if decl.block is not None:
             return self._with_block(lines, decl.block, "decl {")
         if decl.value is None:
@@ -550,7 +539,7 @@ class Layout:
 
     def block(self, block: tree.BraceBlock, indent: int, room: int) -> list[TextLine]:
         """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
-        text = self.flat.block(block)
+        text = on_one_line(self.flat.block, block)
         if text is not None and len(text) <= room:
             return [TextLine(indent, text)]
         lines = [TextLine(indent, "{"), *self._items(block, indent + 1), TextLine(indent, "}")]
@@ -563,7 +552,7 @@ class Layout:
 
     def _value(self, value: tree.Expr, indent: int, column: int) -> list[TextLine]:
         """Lay out an expression in an item from `column` on; a long chain of operators is broken in ( )."""
-        text, room = self.flat.expr(value), self.width - column
+        text, room = on_one_line(self.flat.expr, value), self.width - column
         links = chain_parts(value) if text is None or not _fits(text, room) else []
         if len(links) < 2:
             return self.expr(value, CHOICE, indent, room)
@@ -576,7 +565,7 @@ class Layout:
 
     def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[TextLine]:
         """Format an expression that binds at least as `level`; calls and lists are broken if `room` is short."""
-        text = self.flat.expr(expr, level)
+        text = on_one_line(self.flat.expr, expr, level)
         if text is not None and _fits(text, room):
             return [TextLine(indent, text)]
         match expr:
