@@ -6,8 +6,9 @@ from pathlib import Path
 
 from reodsl.ir import Spec
 from reodsl.ir.base import digest, values_of
-from reodsl.ir.data import Data, DataSource, File, FoldTask, FoldTraces, Generated, HubData, TraceStyle
+from reodsl.ir.data import Data, DataSource, File, Generated, HubData
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.rehearse.shrink import StandIn, StandIns, name_data
 from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import source_problems

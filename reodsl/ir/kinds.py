@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reodsl.ir import cluster, data, model, study, training, wording
+from reodsl.ir import cluster, data, model, study, task, training, wording
 from reodsl.ir.setting import Kind, kinds_in
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for module in (training, model, wording, data, study, cluster)
+    for module in (training, model, wording, data, task, study, cluster)
     for kind in kinds_in(module)
 }
 

@@ -13,20 +13,7 @@ from typing import Any, TypeVar
 
 from reodsl.ir import IR, canonical
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import (
-    Boxed,
-    Code,
-    Data,
-    File,
-    Final,
-    FoldTraces,
-    Generated,
-    HubData,
-    LastNumber,
-    PackageData,
-    TraceStyle,
-    Whole,
-)
+from reodsl.ir.data import Boxed, Code, Data, File, Final, Generated, HubData, LastNumber, PackageData, Whole
 from reodsl.ir.expression import Constant
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import (
@@ -47,6 +34,7 @@ from reodsl.ir.reward import (
 )
 from reodsl.ir.setting import written_fields
 from reodsl.ir.study import Suite
+from reodsl.ir.task import FoldTraces, TraceStyle
 from reodsl.ir.training import (
     Advantage,
     Batch,

@@ -13,7 +13,7 @@ from functools import lru_cache
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.data import FoldTask
+from reodsl.ir.task import FoldTask
 from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
 

@@ -19,11 +19,11 @@ from reodsl.ir.data import (
     HubData,
     Marks,
     PackageData,
-    Programs,
     Python,
     Tests,
     normal_question,
 )
+from reodsl.ir.task import Programs
 from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.files import (
     count_rows,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.ir.data import Programs, normal_question
+from reodsl.ir.data import normal_question
+from reodsl.ir.task import Programs
 from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
 from runners.programs.tests import Unreadable, read_tests

@@ -7,7 +7,7 @@ import json
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.ir.data import FoldTask, FoldTraces, TraceStyle
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from runners.data.draws import Split, Stream, split_of
 from runners.data.fold import (
     Chain,

@@ -8,17 +8,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import (
-    Columns,
-    Data,
-    DataSource,
-    File,
-    FoldTask,
-    FoldTraces,
-    Generated,
-    HubData,
-    PackageData,
-)
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data, source_problems
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())

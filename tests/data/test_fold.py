@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import FoldTask
+from reodsl.ir.task import FoldTask
 from runners.data.draws import Stream, split_of
 from runners.data.fold import distinct_questions, generate_questions
 from runners.data.table import question_id

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import Chance, Columns, Data, File, Generated, Programs
+from reodsl.ir.data import Chance, Columns, Data, File, Generated
 from reodsl.ir.data import Tests as ByTests
+from reodsl.ir.task import Programs
 from runners.data.draws import split_of
 from runners.data.files import read_questions
 from runners.data.load import load_data

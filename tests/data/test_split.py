@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from reodsl.ir.data import FoldTask, FoldTraces, PackageData
+from reodsl.ir.data import PackageData
+from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.draws import split_of
 from runners.data.fold import generate_questions
 from runners.data.package import bare_question, read_package

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import FoldTask, FoldTraces
+from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.draws import split_of
 from runners.data.traces import generate_traces
 

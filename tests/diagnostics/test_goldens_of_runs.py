@@ -12,9 +12,10 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.diagnostics.render import codes, render
-from reodsl.ir.data import Columns, Data, DataSource, File, FoldTask, FoldTraces, Generated, PackageData
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
 from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.ir.reward import OracleBudgets, ResponseGroup, Reward, RewardedResponse
+from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
 from runners.models.bounds import check_architecture

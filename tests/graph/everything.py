@@ -25,7 +25,6 @@ from reodsl.ir.data import (
     Judge,
     LastNumber,
     PackageData,
-    Programs,
     Python,
     Regex,
     Tools,
@@ -47,6 +46,7 @@ from reodsl.ir.reward import (
     Steps,
 )
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite, Table
+from reodsl.ir.task import Programs
 from reodsl.ir.training import (
     Dpo,
     Experiment,

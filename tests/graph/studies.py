@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from reodsl.ir import Spec
-from reodsl.ir.data import Data, File, FoldTask, Generated
+from reodsl.ir.data import Data, File, Generated
 from reodsl.ir.expression import Correct
 from reodsl.ir.model import Architecture, Folder, Forcing, Model, WordTokenizer
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
+from reodsl.ir.task import FoldTask
 from reodsl.ir.training import (
     Experiment,
     FromModel,

@@ -15,8 +15,9 @@ import torch
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Kind, Task
 from reodsl.ir.base import IR
-from reodsl.ir.data import Data, FoldTask, FoldTraces, Generated, TraceStyle
+from reodsl.ir.data import Data, Generated
 from reodsl.ir.model import Architecture, Forcing, Model, Prompt, WordTokenizer
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Optimizer, Sft, Stage
 from runners import prepare
 from runners.train.run import train
