@@ -225,11 +225,7 @@ class Fit:
 
 
 def fit(
-    path: Path,
-    registry: Registry | None,
-    measures: Measures,
-    machine: Machine,
-    store_dir: Path | None = None,
+    path: Path, registry: Registry | None, measures: Measures, machine: Machine, store_dir: Path | None = None
 ) -> Fit:
     """Return what a spec lacks on `machine`, and start nothing.
 

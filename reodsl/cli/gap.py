@@ -182,7 +182,7 @@ Examples:
   reodsl frontier base.json budget_4k.json --base Qwen/Qwen3-4B -o edge.json
   reodsl frontier results.csv --of base --of vanilla --to 16K --base Qwen/Qwen3-4B -o edge.json
   reodsl frontier results.parquet --json
-""",
+"""
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CURVES...")
 @click.option(
@@ -243,12 +243,7 @@ def frontier_command(
         ]
         kind = common_kind(edge.curves.items())
         print_json(
-            {
-                "frontier": curves_data(edge.curves),
-                "kind": kind,
-                "base": list(bases),
-                "winners": winners,
-            }
+            {"frontier": curves_data(edge.curves), "kind": kind, "base": list(bases), "winners": winners}
         )
         return
     for benchmark, curve in edge.curves.items():

@@ -148,11 +148,7 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
 
 
 def sample_group(
-    reward: Reward,
-    path: Path,
-    step: int | None,
-    question: str | None,
-    given: Sequence[str],
+    reward: Reward, path: Path, step: int | None, question: str | None, given: Sequence[str]
 ) -> Asked:
     """Return the responses to one question in one step of a table of rollouts. Raises E0124 where they are not there."""
     import polars as pl
@@ -161,10 +157,9 @@ def sample_group(
         table = pl.scan_parquet(path, glob=False)
         steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
         step = step if step is not None else steps[-1] if steps else 0
-        rows = table.filter(pl.col("step") == step).collect()
-        metrics = path.with_name("metrics.parquet")
-        beside = pl.scan_parquet(metrics, glob=False) if metrics.is_file() else pl.LazyFrame({"step": [0]})
-        noted = beside.filter(pl.col("step") == step).collect().to_dicts()
+        at, metrics = pl.col("step") == step, path.with_name("metrics.parquet")
+        rows = table.filter(at).collect()
+        noted = pl.read_parquet(metrics, glob=False).filter(at).to_dicts() if metrics.is_file() else []
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _refuse(
             f"the responses cannot be read: {str(error).splitlines()[0]}", None, str(path)

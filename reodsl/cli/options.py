@@ -177,9 +177,7 @@ def no_store(folders: list[Path]) -> Problem:
     """Return the diagnostic for a store that is not there, or not the only one."""
     if len(folders) > 1:
         return problem(
-            "E0953",
-            f"there are several stores: {', '.join(map(str, folders))}",
-            help="name one: --store DIR",
+            "E0953", f"there are several stores: {', '.join(map(str, folders))}", help="name one: --store DIR"
         )
     return problem(
         "E0953",

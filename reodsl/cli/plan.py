@@ -32,7 +32,7 @@ Examples:
   reodsl plan specs/quickstart.reo --json
   reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/TOOLS.md)
   reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
-""",
+"""
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options
@@ -41,12 +41,7 @@ Examples:
 @click.option(
     "--markdown", is_flag=True, help="Print the plan as Markdown, for a page such as a pull request's."
 )
-@click.option(
-    "--out",
-    type=Place(),
-    metavar="FILE",
-    help="Save the plan, to be run with `reodsl run FILE`.",
-)
+@click.option("--out", type=Place(), metavar="FILE", help="Save the plan, to be run with `reodsl run FILE`.")
 def plan_command(
     spec: str,
     sets: tuple[str, ...],

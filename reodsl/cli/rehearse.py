@@ -44,7 +44,7 @@ Examples:
   reodsl rehearse specs/qwen3_4b_reo_exp.reo --address local   (on Ray, with nodes and GPUs that are only declared)
   reodsl rehearse specs/qwen3_4b_reo_exp.reo --real --address auto   (the cluster and the weights of the spec)
   reodsl rehearse specs/quickstart.reo --out /tmp/rehearsed   (keeps its report)
-""",
+"""
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options

@@ -23,7 +23,7 @@ Examples:
   reodsl report 20260101T120000               a run by the start of its name; see `reodsl ls`
   reodsl report quickstart --out /tmp/shown   somewhere else
   reodsl report quickstart mine --compare     the arms of two runs on one page
-""",
+"""
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
 @known_store_option

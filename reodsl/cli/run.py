@@ -40,7 +40,7 @@ Examples:
   reodsl run plan.json                               (a plan saved by `reodsl plan --out`)
   reodsl run specs/qwen3_4b.reo --fetch              (gets models and data sets that are missing)
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
-""",
+"""
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options

@@ -41,7 +41,7 @@ Examples:
   reodsl fetch specs/qwen3_4b_reo_exp.reo --dry-run   says what is missing and how large it is
   reodsl fetch specs/qwen3_4b_reo_exp.reo             gets it, and goes on where it was cut off
   reodsl fetch specs/qwen3_4b_reo_exp.reo --update    also gets what has moved on since
-""",
+"""
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options
@@ -213,20 +213,10 @@ Examples:
     "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
 )
 @known_store_option
-@click.option(
-    "--out",
-    type=Place(),
-    metavar="DIR",
-    help="Where to put them. Default: exports/inspect.",
-)
+@click.option("--out", type=Place(), metavar="DIR", help="Where to put them. Default: exports/inspect.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
 def export_command(
-    run: str,
-    to: str,
-    arms: tuple[str, ...],
-    store_dir: Path | None,
-    out: Path | None,
-    as_json: bool,
+    run: str, to: str, arms: tuple[str, ...], store_dir: Path | None, out: Path | None, as_json: bool
 ) -> None:
     """Write a run's evaluations as logs of inspect_ai.
 

@@ -34,7 +34,7 @@ Examples:
   reodsl check specs/quickstart.reo
   reodsl check specs --json
   reodsl check specs/qwen3_4b_reo_exp.reo --set n=10
-""",
+"""
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=complete_files)
 @set_option
@@ -75,7 +75,7 @@ Examples:
   reodsl fmt specs/quickstart.reo
   reodsl fmt --check specs
   reodsl fmt - < draft.reo
-""",
+"""
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=complete_files)
 @click.option("--check", is_flag=True, help="Write nothing; exit 2 and name the files that would change.")
@@ -154,7 +154,7 @@ def replace(path: Path, text: str) -> None:
 Examples:
   reodsl graph specs/quickstart.reo
   reodsl graph specs/quickstart.reo --dot | dot -Tsvg > graph.svg
-""",
+"""
 )
 @click.argument("spec", shell_complete=complete_files)
 @set_option
@@ -222,7 +222,7 @@ Examples:
   reodsl budgets 'linear(to: 32K tokens, n: 5)' --frontier std.paper.qwen3_4b
   reodsl budgets 'greedy(std.paper.qwen3_4b, to: 32K tokens, n: 5)' --json
   reodsl budgets '[1K tokens, 4K tokens, 16K tokens, 32K tokens]'
-""",
+"""
 )
 @click.argument("expression")
 @click.option(
@@ -266,7 +266,7 @@ def budgets_command(expression: str, frontier: str | None, as_json: bool) -> Non
 Examples:
   reodsl explain E0402
   reodsl explain
-""",
+"""
 )
 @click.argument("code", required=False, shell_complete=complete_codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")

@@ -71,6 +71,26 @@ def test_a_value_in_another_form_leads_to_one_that_is_whole(
         assert [each.code for each in errors(amended(kl + advice))] == ["E0214"]
 
 
+@pytest.mark.parametrize(
+    ("body", "says", "helps"),
+    [
+        (
+            "let c = 3\nmean(c * prob(t) for t in y)",
+            "in this statistic over tokens",
+            "it knows its tokens, tracks and numbers that are written out",
+        ),
+        ("mean(prob(t) for t in truth)", "`mean` runs over", "write `for t in truth(y)`"),
+        ("let c = 3\nc * mean(prob(t) for t in b)", "`mean` runs over", "`group` is"),
+    ],
+)
+def test_what_a_statistic_over_tokens_knows_is_said(
+    errors: Callable[[str], list[Diagnostic]], body: str, says: str, helps: str
+) -> None:
+    (found,) = errors(f"{HEAD}{MINE}reward r {{\n{body}\n}}\n")
+    assert says in found.message
+    assert str(found.help).startswith(helps)
+
+
 def test_a_method_in_the_place_of_a_block_leads_to_its_settings(
     errors: Callable[[str], list[Diagnostic]],
 ) -> None:

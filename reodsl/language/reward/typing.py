@@ -233,7 +233,11 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
         )
     if declared is None and name not in body.scope.module.imports:
-        place, near = "reward", suggest(name, [*env.names(), *FUNCTIONS], "there is")
+        place, near = (
+            ("statistic over tokens", "it knows its tokens, tracks and numbers that are written out")
+            if env.token
+            else ("reward", suggest(name, [*env.names(), *FUNCTIONS], "there is"))
+        )
         if body.track is not None:
             place = "statistic over `batch`" if body.track == BATCH else _place(body).removeprefix("a ")
             steps = (
@@ -975,6 +979,9 @@ def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
         helps = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
         helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
+    helps = (
+        "write `for t in truth(y)`: it stands in a response" if at == tree.Name("truth", at.span) else helps
+    )
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
