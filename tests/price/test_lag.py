@@ -18,6 +18,7 @@ from reodsl.price.memory import Sizes, from_dimensions
 from reodsl.price.rollout import Lengths, Load, segment_seconds
 from runners.engine.protocol import Request
 from runners.engine.sglang.engine import _places
+from tests.language.test_changes import experiment
 
 FLAGSHIP = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 TASK = "qwen3_4b_reo_exp.train.s1"
@@ -222,3 +223,26 @@ def test_areals_gain_comes_out_of_drawn_lengths(name: str) -> None:
     hours = areal(name)
     assert hours[0] / hours[1] == pytest.approx(in_turn / beside, rel=0.25)
     assert hours == pytest.approx((in_turn, beside), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("reward", "beside"),
+    [
+        ("mean(prob(t) for t in y)", True),
+        ("mean(entropy(t) for t in y)", False),
+        ("mean(prob(t) for t in truth(y))", False),
+        ("mean(prob(t, under: teacher) for t in y)", False),
+    ],
+)
+def test_trainers_that_are_asked_about_tokens_do_not_learn_beside(
+    tmp_path: Path, reward: str, beside: bool
+) -> None:
+    """What the engine knows of its own tokens is asked of no trainer."""
+    path = tmp_path / "spec.reo"
+    text = FLAGSHIP.read_text().replace(CLUSTER, BESIDE)
+    path.write_text(f"{text}\nreward likely {{ {reward} }}\n")
+    spec = compile_file(path, amends={"qwen3_4b_reo_exp.reward": "likely"}).spec
+    assert spec is not None
+    assert (price(lower(spec), spec).tasks[TASK].overlapped_seconds > 0) == beside
+    stage = experiment(spec, TASK.partition(".")[0]).stages[0]
+    assert stage.method.asks_trainers is not beside
