@@ -46,6 +46,20 @@ def test_a_reward_is_written_as_it_was_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_start_without_its_unit_is_told_at_the_start(tmp_path: Path) -> None:
+    path, value = (
+        tmp_path / "own.reo",
+        "max(0.9 * a + 0.1 * mean(len(z) for z in monitor), 1 token, start: START)",
+    )
+    path.write_text(f"reward r {{\n track a = {value.replace('START', '8')}\n correct(y) * a / len(y)\n}}\n")
+    (error,) = (each for each in check_file(path).diagnostics if each.severity == "error")
+    assert error.help == "give it its unit: `start: 8 tokens`"
+    path.write_text(path.read_text().replace("start: 8", "start: 8 tokens"))
+    assert not [
+        each for each in check_file(path).diagnostics if each.severity == "error" and each.code != "E0215"
+    ]
+
+
 def test_a_track_reads_a_metric_above_it(tmp_path: Path) -> None:
     track = "track slow = max(slow + 0.1 * spread, 0, start: 1)"
     text = TEXT.replace("  track warm", f"  metric spread = solved(y)\n  {track}\n  track warm")
@@ -73,6 +87,7 @@ def test_the_formatter_knows_tracks() -> None:
         ("track a = clip(a, 0, 1, start: 0, start: 1)", "E0310"),
         ("track a = clip(a, 0, 1, start: len(y))", "E0301"),
         ("track a = max(1 / a, 0, start: 1)", "E0307"),
+        ("track a = max(0.9 * a + mean(len(z) for z in monitor), 1 token, start: 8)", "E0302"),
         ("let a = clip(correct(y), 0, 1, start: 0)", "E0310"),
         ("track a = mean(correct(z) for z in group)", "E0301"),
         ("track a = mean(correct(z) for z in ref)", "E0301"),

@@ -361,15 +361,9 @@ def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> 
     read = {each.name: each for each in walk(written) if isinstance(each, tree.Name)}
     known = {each: value for each, value in logged.items() if each not in body.env.values}
     if not starts or not isinstance(written, tree.Call):
-        for each in known.keys() & read.keys() - {name}:
+        for each in (each for each in read if each in known and each != name):
             helps = f"bound the whole, and say what it is then: `max({each}, LOW, start: 0)`"
-            fail(
-                body,
-                "E0320",
-                f"the metric `{each}` has no value before the first step",
-                read[each],
-                helps,
-            )
+            fail(body, "E0320", f"the metric `{each}` has no value before the first step", read[each], helps)
         return type_expression(body, written), None
     at = starts[0]
     if not read.keys() & {name, *known}:
@@ -382,12 +376,19 @@ def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> 
     start = type_expression(body, at.value)
     moved = replace(written, args=tuple(arg for arg in written.args if arg is not at))
 
-    def type_from(low: float, high: float, ctx: Context) -> Typed:
-        before = Typed(Variable(name=f"{TRACK}{name}"), start.unit, low, high)
+    def type_from(low: float, high: float, ctx: Context, unit: Dimension = start.unit) -> Typed:
+        before = Typed(Variable(name=f"{TRACK}{name}"), unit, low, high)
         env = replace(body.env, values={**body.env.values, **known, name: before})
         return type_expression(replace(body, ctx=ctx, env=env), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
+    if widest is None and start.unit == PLAIN and start.constant:
+        inner = attempt(partial(type_from, -INF, INF, body.ctx.trial(), TOKENS))
+        if inner is not None and inner.unit == TOKENS:
+            helps = f"give it its unit: `start: {start.low:g} tokens`"
+            fail(
+                body, "E0302", f"the track `{name}` is in tokens, and its start is a plain number", at, helps
+            )
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
     check_unit(body, start, value, at.span, moved.span, "`start`")
