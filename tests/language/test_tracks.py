@@ -124,7 +124,11 @@ def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> No
     [
         ("metric b = correct(y)", "b + 1", "E0320"),
         ("metric b = len(y)", "max(b, 0, start: 0)", "E0302"),
-        ("let b = 1", "max(b, 0, start: 0)", "E0310"),
+        ("let b = 1", "max(b, 0, start: 0)", "E0201"),
+        ("track b = max(b + 1, 0, start: 0)", "max(b, 0, start: 0)", "E0310"),
+        ("track ab = max(ab + 1, 0, start: 0)", "max(ab, 0, start: 0)", "E0310"),
+        ("metric b = correct(y)\n let f(c) = b + c", "max(f(a), 0, start: 0)", "E0201"),
+        ("let f(c) = b + c", "max(f(a), 0, start: 0)", "E0201"),
         ("metric b = len(y)\n metric b = len(y)", "step / 1 step", "E0208"),
     ],
 )
@@ -134,6 +138,14 @@ def test_a_track_reads_metrics_above_it_with_a_start(
     path = tmp_path / "own.reo"
     path.write_text(f"reward r {{\n {above}\n track a = {value}\n correct(y) * a\n}}\n")
     assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+
+
+@pytest.mark.parametrize("name", ["mean", "z", "step", "steps", "max"])
+def test_a_metric_leaves_other_meanings_of_its_name_to_a_track(tmp_path: Path, name: str) -> None:
+    usual = "max(1, mean(len(z) for z in steps(3 steps), empty: 9 tokens) / 9 tokens + step / 1 step"
+    tracks = f"track usual = {usual})\n  track slow = {usual} + slow, start: 1)"
+    text = f"reward r {{\n  metric {name} = correct(y)\n  {tracks}\n  correct(y) * usual * slow\n}}\n"
+    assert "metric." not in str(chosen(tmp_path / "own.reo", text).tracks)
 
 
 @pytest.mark.parametrize("value", ["step / 1 step", "min(warm + 0.1, 1, start: 0)"])

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, warning
-from reodsl.ir.base import IR, Node, parts_of
+from reodsl.ir.base import IR, Node, parts_of, values_of
 from reodsl.ir.expression import (
     METRIC,
     READINGS,
@@ -72,7 +72,7 @@ class TypedReward:
 
     Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
     where the parameter that this comes from was not given. `cuts` are where it cuts responses. `ends` are the places of its
-    values, of which there should be one, and `values` what may be constant. `logged` are its metrics at the step before.
+    values, of which there should be one, and `values` what may be constant.
     """
 
     split: Record | None
@@ -81,7 +81,6 @@ class TypedReward:
     lets: list[NamedValue] = field(default_factory=list)
     tracks: list[Track] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
-    logged: dict[str, Typed] = field(default_factory=dict)
     outcome: Expression | None = None
     dense: Expression | None = None
     parts: tuple[Part, ...] = ()
@@ -329,7 +328,7 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         env.broken.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
     inner = replace(body, env=env.before_responses(), track=name)
-    value, start = attempt(partial(_type_track, inner, item.value, so_far.logged)) or (None, None)
+    value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     if value is None:
         env.broken.add(name)
@@ -351,26 +350,16 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         raise Failed
 
 
-def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> tuple[Typed, Typed | None]:
+def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     """Return the number that a track is, and what it is at first where it reads a step before. Raises `Failed`.
 
-    Its range is what its bounds leave of any number before: no value before lies outside. `logged` are the metrics above it.
+    Its range is what its bounds leave of any number before: no value before lies outside.
     """
     name = str(body.track)
     starts = [arg for arg in written.args if is_start(arg)] if isinstance(written, tree.Call) else []
-    read = {each.name: each for each in walk(written) if isinstance(each, tree.Name)}
-    known = {each: value for each, value in logged.items() if each not in body.env.values}
     if not starts or not isinstance(written, tree.Call):
-        for each in (each for each in read if each in known and each != name):
-            helps = f"bound the whole, and say what it is then: `max({each}, LOW, start: 0)`"
-            fail(body, "E0320", f"the metric `{each}` has no value before the first step", read[each], helps)
         return type_expression(body, written), None
     at = starts[0]
-    if not read.keys() & {name, *known}:
-        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
-        fail(
-            body, "E0310", f"the track `{name}` reads nothing of the step before, and has a start", at, helps
-        )
     if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "a track has one start", starts[-1], "write `start: 0`")
     start = type_expression(body, at.value)
@@ -378,8 +367,7 @@ def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> 
 
     def type_from(low: float, high: float, ctx: Context, unit: Dimension = start.unit) -> Typed:
         before = Typed(Variable(name=f"{TRACK}{name}"), unit, low, high)
-        env = replace(body.env, values={**body.env.values, **known, name: before})
-        return type_expression(replace(body, ctx=ctx, env=env), moved)
+        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
     if widest is None and start.unit == PLAIN and start.constant:
@@ -392,6 +380,12 @@ def _type_track(body: Body, written: tree.Expr, logged: Mapping[str, Typed]) -> 
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
     check_unit(body, start, value, at.span, moved.span, "`start`")
+    read = {each.name for each in values_of(value.data, Variable)}
+    if TRACK + name not in read and not any(each.startswith(METRIC) for each in read):
+        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
+        fail(
+            body, "E0310", f"the track `{name}` reads nothing of the step before, and has a start", at, helps
+        )
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
@@ -402,11 +396,11 @@ def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
         body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
     value = attempt(partial(type_expression, body, item.value))
-    if name in so_far.logged:
+    if name in body.logged:
         _report_duplicate(body.ctx, item.name)
     elif value is not None:
         so_far.metrics.append(Metric.model_construct(name=name, value=value.data))
-        so_far.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
+        body.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
         return
     raise Failed
 

@@ -246,7 +246,8 @@ class Body:
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
     body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
     and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
-    the places at which responses are cut. `terms` are the first of the user's functions.
+    the places at which responses are cut. `terms` are the first of the user's functions. `logged` are the metrics above, as
+    a track with a start reads them.
     """
 
     ctx: Context
@@ -267,6 +268,7 @@ class Body:
     tracked: str | None = None
     splits: Splits = field(default_factory=Splits)
     terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
+    logged: dict[str, Typed] = field(default_factory=dict)
 
     def within(self, env: RewardNames, facts: Mapping[Expression, Room] | None = None) -> Body:
         """Return the same reward with other names, and perhaps other facts; its uses and cuts are shared."""
@@ -287,6 +289,7 @@ class Body:
             tracked=self.tracked,
             splits=self.splits,
             terms=self.terms,
+            logged=self.logged,
         )
 
 

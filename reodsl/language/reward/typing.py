@@ -201,6 +201,11 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         )
     if body.track not in (None, BATCH) and name == STEP and not body.measures:
         return Typed(Variable(name=STEP), STEPS, 0.0, INF)
+    if body.track is not None and name in body.logged and not env.inside:
+        if body.track in env.values:
+            return body.logged[name]
+        helps = f"bound the whole, and say what it is then: `max({name}, LOW, start: 0)`"
+        fail(body, "E0320", f"the metric `{name}` has no value before the first step", expr, helps)
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
         hint = {each: f"mean(len(z) for z in {each})" for each in ("group", BATCH, "ref")} | {"x": "x.budget"}
         fail(
@@ -378,9 +383,10 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
     try:
         return type_expression(inner, function.value)
     except Failed:
-        # A wrong function is one error, however often it is called.
-        outer.functions.pop(function.name, None)
-        outer.broken.add(function.name)
+        # A wrong function is one error, however often it is called. A trial has told of none.
+        if not body.ctx.trying:
+            outer.functions.pop(function.name, None)
+            outer.broken.add(function.name)
         raise
 
 
