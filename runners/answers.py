@@ -49,7 +49,7 @@ def tokens_of_thinking(
         return 0
     offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
     place = offsets.text.find(thinking.close)
-    return None if place < 0 else offsets.reaching(place + len(thinking.close))
+    return None if place < 0 else offsets.holding(place + len(thinking.close))
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
@@ -85,7 +85,7 @@ def bare_answers(
     changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
     for end, answer in answer_changes(readers, offsets.text, thinking):
-        place = offsets.reaching(end)
+        place = offsets.holding(end)
         # Answers that end within one token leave the last of them.
         while changes and changes[-1][0] == place:
             changes.pop()
@@ -104,4 +104,4 @@ def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int
     if start < 0:
         return None
     count = offsets.reaching(start + 1) - 1
-    return count, offsets.reaching(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start]
+    return count, offsets.holding(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start]

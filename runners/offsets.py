@@ -46,6 +46,14 @@ class Offsets:
             high = firsts[block + 1] if block + 1 < len(firsts) else high
         return low + bisect_left(range(low, high), characters, key=lambda count: len(self.prefix(count)))
 
+    def holding(self, characters: int) -> int:
+        """Return the fewest tokens whose text has so many characters whole: the last one may be spread over several."""
+        last, counts = slice(characters - 1, characters), range(self.reaching(characters), len(self._tokens))
+        return next(
+            (n for n in counts if self.prefix(n)[last] not in {"", _BROKEN} - {self.text[last]}),
+            len(self._tokens),
+        )
+
     @cached_property
     def _blocks(self) -> tuple[list[int], list[int]] | None:
         """The first token of each block, and the characters before it; None where the decoder does not go on so."""

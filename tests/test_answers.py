@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.answers import find_answer
+from reodsl.ir.data import After, Boxed, LastNumber, Whole
+from runners.answers import bare_answers, find_answer
 from runners.verify import readers as answers
 from runners.verify.readers import box_ends
 
@@ -80,3 +81,22 @@ def test_where_an_answer_is_in_tokens(pieces, answer, found):
         find_answer(range(len(pieces)), lambda tokens: "".join(pieces[each] for each in tokens), answer)
         == found
     )
+
+
+@pytest.mark.parametrize(
+    ("reader", "pieces", "answer", "place", "found"),
+    [
+        (Boxed(), (b"so ", b"\\boxed{3", b"\xcf", b"\x80", b"}"), "3\u03c0", 5, (1, 4, "\\boxed{")),
+        (LastNumber(), (b"so ", b"3", b"\xcf", b"\x80", b" yes"), "3\u03c0", 4, (1, 4, "")),
+        (After(marker="#"), (b"# ", b"\xe2", b"\x88", b"\x9a", b"\n"), "\u221a", 4, (1, 4, "")),
+        (Whole(), (b"so ", b"\xe2\x88", b"\x9a"), "so \u221a", 3, (0, 3, "")),
+    ],
+)
+def test_an_answer_ends_where_its_last_character_is_whole(reader, pieces, answer, place, found):
+    """Tokens are bytes, and a character may be spread over several."""
+
+    def decode(tokens):
+        return b"".join(pieces[each] for each in tokens).decode(errors="replace")
+
+    assert bare_answers(range(len(pieces)), decode, None, (reader,))[-1] == (place, answer)
+    assert find_answer(range(place), decode, answer) == found

@@ -56,6 +56,11 @@ def test_prefixes_and_places_are_those_of_decoding_each(
                     f"{characters} characters at {place}, and they are reached at {reached[0]}"
                 )
 
+    whole = Offsets(tokens, decode)
+    for characters in range(len(whole.text) + 1):
+        held = [count for count, text in enumerate(texts) if text.startswith(whole.text[:characters])]
+        assert whole.holding(characters) == held[0]
+
 
 def test_many_answers_in_a_long_response_cost_little_more_than_reading_it() -> None:
     """Sixty boxes among 16,000 words; a search over whole prefixes would decode 900 of them."""

@@ -53,8 +53,10 @@ def track_values(
                 continue
             numbers |= {name: value for name, value in before.items() if name.startswith(METRIC)}
             numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
-            read = {each.name for each in values_of(track.value, Variable)}
-            if any(name.startswith(METRIC) for name in read - numbers.keys()):
+            if any(
+                each.name.startswith(METRIC) and each.name not in numbers
+                for each in values_of(track.value, Variable)
+            ):
                 values[track.name] = before.get(track.name, start)
                 continue
 

@@ -333,12 +333,8 @@ PHASES: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
     """Return the columns of `rollouts.parquet` and of `monitor.parquet`; with what a reward reads once all is graded."""
-    read = {each.field for each in values_of(method.reward, Given)}
-    return (
-        ROLLOUTS
-        | (PHASES if method.counts_thinking else {})
-        | {name: pl.Boolean for name in GRADED if name in read}
-    )
+    graded = {each.field: pl.Boolean for each in values_of(method.reward, Given) if each.field in GRADED}
+    return ROLLOUTS | (PHASES if method.counts_thinking else {}) | graded
 
 
 def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:

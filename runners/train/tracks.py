@@ -78,8 +78,9 @@ class Tracks:
             self.keep(number, step)
         metrics = [*rows[-1:], *(step.metrics for step in waiting.values())]
         if metrics:
-            names = [track.name for track in self.method.reward.tracks]
-            self.last = {name: metrics[-1][f"{PREFIX}{name}"] for name in names} | _read_metrics(metrics[-1])
+            self.last = {
+                each.name: metrics[-1][f"{PREFIX}{each.name}"] for each in self.method.reward.tracks
+            } | _read_metrics(metrics[-1])
 
     def keep(self, number: int, step: StepData) -> None:
         """Keep the rollouts and metrics of a step, and drop rollouts that no track looks at any more."""

@@ -382,9 +382,12 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     check_unit(body, start, value, at.span, moved.span, "`start`")
     read = {each.name for each in values_of(value.data, Variable)}
     if TRACK + name not in read and not any(each.startswith(METRIC) for each in read):
-        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
         fail(
-            body, "E0310", f"the track `{name}` reads nothing of the step before, and has a start", at, helps
+            body,
+            "E0310",
+            f"the track `{name}` reads nothing of the step before, and has a start",
+            at,
+            f"read `{name}`, its value at the step before, or a metric above it, or take `start` out",
         )
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
