@@ -89,6 +89,8 @@ def test_where_an_answer_is_in_tokens(pieces, answer, found):
         (Boxed(), (b"so ", b"\\boxed{3", b"\xcf", b"\x80", b"}"), "3\u03c0", 5, (1, 4, "\\boxed{")),
         (LastNumber(), (b"so ", b"3", b"\xcf", b"\x80", b" yes"), "3\u03c0", 4, (1, 4, "")),
         (After(marker="#"), (b"# ", b"\xe2", b"\x88", b"\x9a", b"\n"), "\u221a", 4, (1, 4, "")),
+        # What several boxes are joined to stands in none.
+        (Boxed(), (b"\\boxed{1} ", b"and ", b"\\boxed{2}"), "1, 2", 3, None),
         (Whole(), (b"so ", b"\xe2\x88", b"\x9a"), "so \u221a", 3, (0, 3, "")),
     ],
 )

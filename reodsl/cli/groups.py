@@ -185,7 +185,7 @@ def sample_group(
             {
                 name: float(row[name])
                 for name in ("mode", "budget", "thinking", "answered")
-                if row.get(name) is not None
+                if isinstance(row.get(name), int | float)
             }
             | {"ended": float(row["finish"] == "stop")}
             | {name: values[i] for name, values in numbers.items()},

@@ -65,7 +65,7 @@ REWARD_WORDS = (
     ),
     (
         "`mean(logprob(t, under: teacher) for t in answer(y), empty: 0)`",
-        "over the tokens that hold a part of the response's own answer",
+        "over the tokens that hold a part of the response's own answer; there are none where it has several boxes",
     ),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
     (

@@ -219,6 +219,10 @@ def test_a_past_run_tells_which_responses_have_an_answer(said: Said) -> None:
     Path("box.reo").write_text("reward r { correct(y) + 0.1 * answered(y) }\n")
     found = json.loads(said("box.reo", "--run", "rollouts.parquet", "--json"))
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [0, 0.1]
+    # A table may be anybody's.
+    for other in (pl.lit("yes").alias("answered"), pl.lit(None).alias("answered")):
+        pl.read_parquet("rollouts.parquet").with_columns(other).write_parquet("rollouts.parquet")
+        assert "reads `answered(y)`" in said("box.reo", "--run", "rollouts.parquet", code=1)
     pl.read_parquet("rollouts.parquet").drop("answered").write_parquet("rollouts.parquet")
     assert "reads `answered(y)`" in said("box.reo", "--run", "rollouts.parquet", code=1)
 

@@ -483,7 +483,7 @@ def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path
     """Of the right ones 0.8 and 0.4 have a mean of 0.6; a wrong one gets nothing however likely, nor does it count."""
     rule = library("grpo_care(margin: 0.1, form: 0)", tmp_path)
     assert [expression_text(node) for node in rule.tokens] == [
-        "mean(logprob(t, under: teacher) for t in answer(y), empty: 0)"
+        "mean(logprob(t, under: teacher) for t in answer(y), empty: -100)"
     ]
     logs = [(math.log(each),) for each in (0.8, 0.4, 0.99, 0.55)]
     told = asked(rule, *logs[:3], right=(True, True, False))
@@ -500,6 +500,8 @@ def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path
         ((0.999, 0.951), [2.5, 2.5]),
         ((0.95, 0.931), [2.5, 2.5]),
         ((0.95, 0.929), [2.5, 2]),
+        # What no token of an answer was found for, because it has several boxes, is not the most likely one.
+        ((0.6, math.exp(rule.tokens[0].empty.value)), [2.5, 2]),
     ):
         told = asked(rule, *((math.log(each),) for each in likely), right=(True, True))
         assert outcomes(rule, told) == pytest.approx(found)
