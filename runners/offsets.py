@@ -49,10 +49,8 @@ class Offsets:
     def holding(self, characters: int) -> int:
         """Return the fewest tokens whose text has so many characters whole: the last one may be spread over several."""
         last, counts = slice(characters - 1, characters), range(self.reaching(characters), len(self._tokens))
-        return next(
-            (n for n in counts if self.prefix(n)[last] not in {"", _BROKEN} - {self.text[last]}),
-            len(self._tokens),
-        )
+        parts = {"", _BROKEN} - {self.text[last]}
+        return next((n for n in counts if self.prefix(n)[last] not in parts), len(self._tokens))
 
     @cached_property
     def _blocks(self) -> tuple[list[int], list[int]] | None:

@@ -194,12 +194,9 @@ def sample_group(
         for i, row in enumerate(chosen.iter_rows(named=True))
     )
     # A step from 1 is sampled when those before it are done, and the training noted its tracks.
-    pairs = [(each.name, row.get(f"track_{each.name}")) for row in noted for each in reward.tracks]
-    tracks = {
-        STEP: float(step - 1),
-        **{name: each for name, each in pairs if isinstance(each, float)},
-        **tracks,
-    }
+    known = {each.name: noted[0].get(f"track_{each.name}") for each in reward.tracks if noted}
+    tracks = {name: value for name, value in known.items() if isinstance(value, float)} | tracks
+    tracks = {STEP: float(step - 1), **tracks}
     question = chosen["question"][0]
     mine = table.filter((pl.col("question") == question) & (pl.col("step") < step)).sort(
         "step", maintain_order=True

@@ -53,10 +53,8 @@ def track_values(
                 continue
             numbers |= {name: value for name, value in before.items() if name.startswith(METRIC)}
             numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
-            if any(
-                each.name.startswith(METRIC) and each.name not in numbers
-                for each in values_of(track.value, Variable)
-            ):
+            read = {each.name for each in values_of(track.value, Variable)}
+            if any(name.startswith(METRIC) for name in read - numbers.keys()):
                 values[track.name] = before.get(track.name, start)
                 continue
 

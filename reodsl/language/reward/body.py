@@ -193,8 +193,7 @@ def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
     """Require that no place of a cut depends on an answer. Raises `Failed`."""
     graded = set[str]()
     for let in lets:
-        if _is_graded(let.value, graded):
-            graded.add(let.name)
+        graded |= {let.name} if _is_graded(let.value, graded) else set()
     for place, span in body.cuts:
         if _is_graded(place.data, graded):
             body.ctx.fail(
@@ -344,8 +343,7 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
     env.values[name] = Typed(
         Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition
     )
-    begun = start.data if start is not None else None
-    so_far.tracks.append(Track.model_construct(name=name, value=value.data, start=begun))
+    so_far.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
     if not free:
         raise Failed
 
@@ -380,15 +378,10 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
     check_unit(body, start, value, at.span, moved.span, "`start`")
-    read = {each.name for each in values_of(value.data, Variable)}
-    if TRACK + name not in read and not any(each.startswith(METRIC) for each in read):
-        fail(
-            body,
-            "E0310",
-            f"the track `{name}` reads nothing of the step before, and has a start",
-            at,
-            f"read `{name}`, its value at the step before, or a metric above it, or take `start` out",
-        )
+    read = [each.name for each in values_of(value.data, Variable)]
+    if not any(each == TRACK + name or each.startswith(METRIC) for each in read):
+        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
+        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", at, helps)
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 

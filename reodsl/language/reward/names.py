@@ -246,8 +246,7 @@ class Body:
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
     body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
     and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
-    the places at which responses are cut. `terms` are the first of the user's functions. `logged` are the metrics above, as
-    a track with a start reads them.
+    the places at which responses are cut. `terms` are the first of the user's functions, and `logged` the metrics above.
     """
 
     ctx: Context

@@ -190,27 +190,21 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             expr,
             f"ask a model about it: `prob({name})`",
         )
-    if body.track is not None and name == body.track:
+    if body.track is not None and (
+        name == body.track or (name in body.logged and name != STEP and not env.inside)
+    ):
+        if body.track in env.values:
+            return body.logged[name]
         env.broken.add(name)
         fail(
             body,
             "E0320",
-            f"the track `{name}` reads itself, and has no start",
+            f"the track `{body.track}` reads the step before, and has no start",
             expr,
             f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
         )
     if body.track not in (None, BATCH) and name == STEP and not body.measures:
         return Typed(Variable(name=STEP), STEPS, 0.0, INF)
-    if body.track is not None and name in body.logged and not env.inside:
-        if body.track not in env.values:
-            fail(
-                body,
-                "E0320",
-                f"the metric `{name}` has no value before the first step",
-                expr,
-                f"bound the whole, and say what it is then: `max({name}, LOW, start: 0)`",
-            )
-        return body.logged[name]
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
         hint = {each: f"mean(len(z) for z in {each})" for each in ("group", BATCH, "ref")} | {"x": "x.budget"}
         fail(
