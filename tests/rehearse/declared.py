@@ -37,7 +37,9 @@ def evaluate(job: Job) -> None:
 
 
 def _on_processors(job: Job) -> None:
-    load(REGISTRY.runners[job.task.kind])(replace(job, resources=replace(job.resources, device="cpu")))
+    # A process beside GPUs has one core of its bundle, however many threads it has.
+    resources = replace(job.resources, device="cpu", threads=1)
+    load(REGISTRY.runners[job.task.kind])(replace(job, resources=resources))
 
 
 def registry() -> Registry:
