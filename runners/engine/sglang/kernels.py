@@ -39,7 +39,7 @@ def toolkit(python: Path) -> dict[str, str]:
     found = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(homes[-1]))
     found["PATH"] = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
     if os.access(kept := python.parent.parent / "kernels", os.W_OK):
-        found["SGLANG_JIT_CACHE_DIR"] = str(kept)
+        found["SGLANG_JIT_CACHE_DIR"] = os.environ.get("SGLANG_JIT_CACHE_DIR", str(kept))
     return found
 
 

@@ -113,6 +113,8 @@ def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_ha
     kept = python.parent.parent / "kernels"
     kept.mkdir()
     assert kernels.toolkit(python) == {**found, "SGLANG_JIT_CACHE_DIR": str(kept)}
+    monkeypatch.setenv("SGLANG_JIT_CACHE_DIR", str(tmp_path / "own"))
+    assert kernels.toolkit(python)["SGLANG_JIT_CACHE_DIR"] == str(tmp_path / "own")
     monkeypatch.setattr(os, "access", lambda path, how: Path(path) != kept)
     assert kernels.toolkit(python) == found
 
