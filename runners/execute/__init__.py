@@ -12,7 +12,7 @@ from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, RunResults
 from runners.execute.check import gpus, shown_gpus
-from runners.execute.perform import ENVIRONMENT, Order, Outcome, perform
+from runners.execute.perform import ENVIRONMENT, Order, Outcome, perform_order
 from runners.execute.placement import bundles, declared_nodes, lacking, resources_of, threads_beside
 from runners.execute.schedule import Backend, schedule
 
@@ -93,7 +93,7 @@ class Local:
         self._prepare(order)
         given = threads_beside(order.resources, [(len(os.sched_getaffinity(0)), shown_gpus())])
         order = replace(order, resources=given)
-        return [(name, perform(order, lambda progress: self.emit(Event("progress", name, progress))))]
+        return [(name, perform_order(order, lambda progress: self.emit(Event("progress", name, progress))))]
 
     def stop(self) -> None:
         """End the servers that stayed for a next task."""

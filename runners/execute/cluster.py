@@ -15,7 +15,7 @@ from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import answers, ended_processes, import_ray, nodes, start_ray
-from runners.execute.perform import Order, Outcome, perform
+from runners.execute.perform import Order, Outcome, perform_order
 from runners.execute.placement import Bundle, bundles, cores_of, lacking, threads_beside
 from runners.execute.probes import STORE, ask_nodes, diagnose
 
@@ -209,8 +209,8 @@ class RayCluster:
 
 
 def perform_remotely(order: Order) -> Outcome:
-    """Run `perform` in a Ray worker. Its progress is written beside the results, for the driver to read."""
-    return perform(order, lambda progress: None)
+    """Run `perform_order` in a Ray worker. Its progress is written beside the results, for the driver to read."""
+    return perform_order(order, lambda progress: None)
 
 
 def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:

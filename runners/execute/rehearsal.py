@@ -14,7 +14,7 @@ from reodsl.graph.job import Progress
 from reodsl.store.live import HOLD, LOSE, note, read_live, read_notes, take
 from runners.execute.cluster import RayCluster
 from runners.execute.instance import import_ray
-from runners.execute.perform import Order, Outcome, perform
+from runners.execute.perform import Order, Outcome, perform_order
 from runners.execute.placement import RayNode, bundles
 
 _HELD = 60.0
@@ -129,10 +129,10 @@ def _await(number: str, alive: bool) -> None:
 
 
 def perform_and_note(order: Order) -> Outcome:
-    """Run `perform` in a Ray worker, after noting where its processes are; a training waits at its last step if it is to."""
+    """Run `perform_order` in a Ray worker, after noting where its processes are; a training may wait at its last step."""
     notes = order.resources.notes
     if notes is None:
-        return perform(order, lambda progress: None)
+        return perform_order(order, lambda progress: None)
     _note_place(order, notes)
 
     def hold(progress: Progress) -> None:
@@ -145,7 +145,7 @@ def perform_and_note(order: Order) -> Outcome:
                 break
             time.sleep(0.05)
 
-    return perform(order, hold)
+    return perform_order(order, hold)
 
 
 def _note_place(order: Order, notes: Path) -> None:

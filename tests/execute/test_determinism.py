@@ -17,7 +17,7 @@ from reodsl.store.store import Store
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.execute.perform import Order, perform
+from runners.execute.perform import Order, perform_order
 
 KEY = "a" * 64
 RUNNER = f"{__name__}:attempt"
@@ -65,9 +65,9 @@ def test_a_resumed_task_says_how_exactly_each_attempt_drew(
         return Order(task, RUNNER, KEY, {"payload": {}}, {}, store.root, tmp_path, resources)
 
     with pytest.raises(KeyboardInterrupt):
-        perform(order("exact"), lambda _: None)
+        perform_order(order("exact"), lambda _: None)
     assert store.get(KEY) is None
-    assert perform(order(second), lambda _: None).status == "done"
+    assert perform_order(order(second), lambda _: None).status == "done"
     result = read_origin(store.path(KEY))
     assert (result.versions["determinism"], result.versions["sglang"]) == (words, "0.5.9")
     material: Any = SimpleNamespace(artifacts={"train:a@1": result})

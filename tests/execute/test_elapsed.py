@@ -14,7 +14,7 @@ from reodsl.plan.verdict import Keys
 from reodsl.price.prices import simulate_elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store
-from runners.execute.perform import Order, Outcome, perform
+from runners.execute.perform import Order, Outcome, perform_order
 
 
 class Clock:
@@ -31,7 +31,7 @@ class Clock:
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         self.now, name, order = first = min(self.flying, key=lambda each: each[:2])
         self.flying.remove(first)
-        return [(name, perform(order, lambda progress: None))]
+        return [(name, perform_order(order, lambda progress: None))]
 
     def stop(self) -> None:
         pass

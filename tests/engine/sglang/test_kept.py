@@ -228,7 +228,7 @@ def test_a_run_ends_the_servers_that_it_kept(
         host.stop()
         return Outcome("done")
 
-    monkeypatch.setattr("runners.execute.perform", serving)
+    monkeypatch.setattr("runners.execute.perform_order", serving)
     backend = Local(lambda event: None)
     try:
         for resources in (SERVED, Resources(), SERVED):
@@ -249,7 +249,7 @@ def test_a_run_ends_the_servers_that_it_kept(
 def test_memory_of_gpus_is_given_back_to_a_task_that_asks_no_server(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runners.execute.perform", lambda *_: Outcome("done"))
+    monkeypatch.setattr("runners.execute.perform_order", lambda *_: Outcome("done"))
     backend = Local(lambda event: None)
 
     def run(resources: Resources) -> None:
