@@ -46,6 +46,16 @@ def test_a_reward_is_written_as_it_was_read(tmp_path: Path) -> None:
     ]
 
 
+def test_each_track_without_a_start_is_told_of_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.reo"
+    tracks = "track a = 0.9 * a + 0.1 * b + c\n track d = b + c\n"
+    path.write_text(
+        f"reward r {{\n metric b = correct(y)\n metric c = correct(y)\n {tracks} correct(y) * a * d\n}}\n"
+    )
+    told = [(each.code, each.labels[0].span.line) for each in check_file(path).diagnostics]
+    assert told == [("E0320", 4), ("E0320", 5)]
+
+
 def test_a_start_without_its_unit_is_told_at_the_start(tmp_path: Path) -> None:
     path, value = (
         tmp_path / "own.reo",

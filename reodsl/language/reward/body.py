@@ -326,7 +326,7 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
         env.broken.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
-    inner = replace(body, env=env.before_responses(), track=name)
+    inner = replace(body, env=replace(env.before_responses(), broken={*env.broken}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     if value is None:

@@ -195,7 +195,8 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     ):
         if body.track in env.values:
             return body.logged[name]
-        env.broken.add(name)
+        # One mistake, however many of them the track reads.
+        env.broken.update((body.track, *body.logged))
         fail(
             body,
             "E0320",
