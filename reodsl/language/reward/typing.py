@@ -195,8 +195,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     ):
         if body.track in env.values:
             return body.logged[name]
-        # One mistake, however many of them the track reads.
-        env.broken.update((body.track, *body.logged))
+        env.broken.update((body.track, *body.logged))  # One mistake, however many a track reads.
         fail(
             body,
             "E0320",
