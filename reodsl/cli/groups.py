@@ -83,7 +83,7 @@ class _Verdicts(dict[int, bool]):
 class Asked:
     """A group, the splits of each response, and the cuts that a reward asked for and nobody gave, by kind of answer.
 
-    Sampled responses are of a `step`, which has groups to so many `questions`.
+    Sampled responses are of a `step`, which has groups to so many `questions`. `noted` tracks are as the run had them.
     """
 
     group: ResponseGroup
@@ -91,6 +91,7 @@ class Asked:
     missing: Mapping[str, set[int]]
     step: int | None = None
     questions: int = 1
+    noted: frozenset[str] = frozenset()
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
@@ -195,8 +196,8 @@ def sample_group(
     )
     # A step from 1 is sampled when those before it are done, and the training noted its tracks.
     known = {each.name: noted[0].get(f"track_{each.name}") for each in reward.tracks if noted}
-    tracks = {name: value for name, value in known.items() if isinstance(value, float)} | tracks
-    tracks = {STEP: float(step - 1), **tracks}
+    of_run = {name: value for name, value in known.items() if isinstance(value, float) and name not in tracks}
+    tracks = {STEP: float(step - 1), **of_run, **tracks}
     question = chosen["question"][0]
     mine = table.filter((pl.col("question") == question) & (pl.col("step") < step)).sort(
         "step", maintain_order=True
@@ -204,7 +205,7 @@ def sample_group(
     before = mine.select("tokens", "correct").collect().rows() if reward.remembers else []
     history = tuple(RewardedResponse(tokens, right) for tokens, right in before[-MEMORY:])
     group = ResponseGroup(question, rollouts, (), tracks, history=history)
-    return Asked(group, ((),) * len(rollouts), missing, step, len(groups))
+    return Asked(group, ((),) * len(rollouts), missing, step, len(groups), frozenset(of_run))
 
 
 def find_table(run: str, task: str | None, experiment: str | None, store_dir: Path | None) -> Path:

@@ -228,7 +228,7 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
     given = asked.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
     lines = [
-        f"track {each.name} = {given[each.name]:g}, as {'given' if asked.step is None else 'the run had it, or as given'}"
+        f"track {each.name} = {given[each.name]:g}, as {'the run had it' if each.name in asked.noted else 'given'}"
         if each.name in given
         else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
         for each, value in zip(reward.tracks, every[0].tracks, strict=True)

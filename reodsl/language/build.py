@@ -16,11 +16,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Boxed, Code, Data, File, Final, Generated, HubData, LastNumber, PackageData, Whole
 from reodsl.ir.expression import Constant
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.model import (
-    Hub,
-    Model,
-    Package,
-)
+from reodsl.ir.model import Hub, Model, Package
 from reodsl.ir.reward import (
     Budgets,
     DenseReward,

@@ -140,8 +140,10 @@ def inputs_of(
     """Return responses as arrays, with the numbers that an expression asks of an evaluation."""
     # Of results from elsewhere it may only be known which responses are right.
     answered = part["correct"] | (part["answer"].fill_null("") != "")
-    told = {"ended": part["finish"] != "length", "answered": answered}
-    given = {name: each.to_numpy().astype(float).reshape(shape) for name, each in told.items()}
+    given = {
+        name: each.to_numpy().astype(float).reshape(shape)
+        for name, each in (("ended", part["finish"] != "length"), ("answered", answered))
+    }
     correct = part["correct"].to_numpy().reshape(shape)
     for field in {each.field for each in walk(node) if isinstance(each, Given)} - given.keys():
         answers = part["answer"].to_list()

@@ -151,7 +151,7 @@ def prefer_newest_flash(device: torch.device) -> None:
     for name, (package, runs_on) in NEWEST.items():
         try:
             there = name in list_flash_attention_impls() and importlib.util.find_spec(package) is not None
-        except ModuleNotFoundError:  # The package around it.
+        except ModuleNotFoundError:  # The package around it is missing too.
             continue
         if not there or major not in runs_on:
             continue

@@ -332,7 +332,7 @@ PHASES: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
 
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
-    """Return the columns of `rollouts.parquet` and of `monitor.parquet`; with what a reward reads once all is graded."""
+    """Return the columns of `rollouts.parquet`. A reward that reads whether there is an answer adds one."""
     graded = {each.field: pl.Boolean for each in values_of(method.reward, Given) if each.field in GRADED}
     return ROLLOUTS | (PHASES if method.counts_thinking else {}) | graded
 

@@ -201,7 +201,8 @@ def test_a_past_run_tells_what_its_tracks_were(said: Said) -> None:
     assert price() == pytest.approx(0.1)
     pl.DataFrame({"step": [1, 2], "track_price": [0.1, 0.75]}).write_parquet("metrics.parquet")
     assert price() == 0.75
-    assert "track price = 0.75, as the run had it, or as given" in said(*past)
+    assert "track price = 0.75, as the run had it\n" in said(*past)
+    assert "track price = 0.5, as given\n" in said(*past, "--given", "price=0.5")
     assert price("--given", "price=0.5") == 0.5
     pl.DataFrame({"step": [1, 2], "track_price": ["a", "b"]}).write_parquet("metrics.parquet")
     assert price() == pytest.approx(0.1)

@@ -53,10 +53,7 @@ NEEDS = {
     ),
     "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
     "rollout.caches": ("cluster = std.clusters.h100_1x8", "is of servers on GPUs, and none sample here"),
-    "resample": (
-        "reward = outcome",
-        "replaces questions whose responses earn the same, and nothing is earned",
-    ),
+    "resample": ("reward = outcome", "replaces questions with equal rewards, and nothing is earned"),
     "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
 }
 """Needs of some settings of a loss and of advantages, each with its reason."""

@@ -193,7 +193,8 @@ def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
     """Require that no place of a cut depends on an answer. Raises `Failed`."""
     graded = set[str]()
     for let in lets:
-        graded |= {let.name} if _is_graded(let.value, graded) else set()
+        if _is_graded(let.value, graded):
+            graded.add(let.name)
     for place, span in body.cuts:
         if _is_graded(place.data, graded):
             body.ctx.fail(
@@ -206,7 +207,7 @@ def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
 
 
 def _is_graded(value: IR | Node, graded: Container[str], known: frozenset[str] = frozenset()) -> bool:
-    """Return whether a value, which may name `graded` lets, depends on an answer of a step; `known` ones were before it."""
+    """Return whether a value depends on an answer of the step: on a `graded` let, or on a response that is not `known`."""
     match value:
         case ForcedAnswer() | Bare() | Own() | TokenRun():
             return True
@@ -349,7 +350,7 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
 
 
 def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
-    """Return the number that a track is, and what it is at first where it reads a step before. Raises `Failed`.
+    """Return the number that a track is, and what it is at first where it reads the step before. Raises `Failed`.
 
     Its range is what its bounds leave of any number before: no value before lies outside.
     """
@@ -371,9 +372,12 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
     if widest is None and start.unit == PLAIN and start.constant:
         inner = attempt(partial(type_from, -INF, INF, body.ctx.trial(), TOKENS))
         if inner is not None and inner.unit == TOKENS:
-            helps = f"give it its unit: `start: {start.low:g} tokens`"
             fail(
-                body, "E0302", f"the track `{name}` is in tokens, and its start is a plain number", at, helps
+                body,
+                "E0302",
+                f"the track `{name}` is in tokens, and its start is a plain number",
+                at,
+                f"give it its unit: `start: {start.low:g} tokens`",
             )
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
