@@ -226,7 +226,7 @@ def find_table(run: str, task: str | None, experiment: str | None, store_dir: Pa
         raise _refuse(
             f"the run has responses of {len(tables)} trainings"
             + (f", and none of `{task}`" if task is not None else ""),
-            f"name one with --task: {', '.join(tables) or 'none'}",
+            f"name one with --task: {', '.join(tables)}" if tables else "run it until a training has ended",
             record.name,
         )
     return tables[named[0]]

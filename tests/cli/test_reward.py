@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
+from reodsl.cli import groups
+from reodsl.diagnostics import Problem
 from runners.train.gather import ROLLOUTS
 from tests.called import SPECS, call
 
@@ -208,6 +211,16 @@ def test_a_past_run_tells_what_its_tracks_were(said: Said) -> None:
     assert price() == pytest.approx(0.1)
     Path("metrics.parquet").write_bytes(b"no table")
     assert "cannot be read" in said(*past, code=1)
+
+
+def test_a_run_whose_trainings_have_not_ended_says_what_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SimpleNamespace(name="begun", tasks={})
+    for name, found in (("existing_store", None), ("records", [run]), ("pick", run)):
+        monkeypatch.setattr(groups, name, lambda *_, found=found: found)
+    with pytest.raises(Problem) as caught:
+        groups.find_table("begun", None, None, None)
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.help) == ("E0124", "run it until a training has ended")
 
 
 def test_a_past_run_tells_which_responses_have_an_answer(said: Said) -> None:
