@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.payload import (
+    Known,
     Payload,
     budgets_payload,
     data_payload,
@@ -68,7 +68,7 @@ class _Lowering:
         # Payloads that many arms share, and digests of what they identify, by the identity of the dictionary.
         self.payloads: dict[tuple[object, ...], Payload] = {}
         self.digests: dict[int, str] = {}
-        self.known: dict[int, Any] = {}
+        self.known: Known = {}
 
     def run(self, spec: Spec) -> Graph:
         report: dict[str, str] = {}

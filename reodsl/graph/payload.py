@@ -32,8 +32,8 @@ Payload = dict[str, Any]
 _NO_SOURCE = {"kind": "folder", "path": ""}
 
 
-Known = dict[int, Any]
-"""Payloads of values that outlive it, by the numbers of the values: arms by the thousand share most of their settings."""
+Known = dict[int, tuple[Any, Any]]
+"""Values, kept so that no others get their numbers, and their payloads, which arms by the thousand share."""
 
 
 def anonymous(value: Any, known: Known | None = None) -> Any:
@@ -44,10 +44,10 @@ def anonymous(value: Any, known: Known | None = None) -> Any:
     names = names_of(type(value))
     if names is not None:
         if known is not None and id(value) in known:
-            return known[id(value)]
+            return known[id(value)][1]
         blank = canonical(value) if isinstance(value, Node) else _blank(value, known)
         if known is not None:
-            known[id(value)] = blank
+            known[id(value)] = value, blank
         return blank
     if isinstance(value, (list, tuple)):
         return [anonymous(item, known) for item in value]

@@ -131,6 +131,20 @@ def test_payloads_that_share_their_parts_leave_each_other_alone() -> None:
     assert '"frontier":"edge"' in canonical_json(graph["report"].payload)
 
 
+def test_experiments_with_one_teacher_train_each_by_its_own_method() -> None:
+    def taught(clip: float) -> Stage:
+        stage = make.ppo(make.outcome())
+        method = stage.method.model_copy(update={"teacher": make.end(make.base()), "clip_high": clip})
+        return stage.model_copy(update={"method": method})
+
+    clips = [0.2 + n / 100 for n in range(8)]
+    arms = [make.arm(f"a{n}", make.trained(f"e{n}", taught(clip))) for n, clip in enumerate(clips)]
+    graph = lower(make.spec(*arms))
+    trained = [graph[f"e{n}.train.s1"].payload["stage"]["method"] for n in range(len(clips))]
+    assert [each["clip_high"] for each in trained] == clips
+    assert not any("teacher" in each for each in trained)
+
+
 def test_names_leave_no_trace_in_what_is_computed() -> None:
     def payloads(experiment: str, reward: str, stage: str) -> list[str]:
         arm = make.trained(experiment, make.ppo(make.outcome(reward), stage))
