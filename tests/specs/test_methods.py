@@ -343,6 +343,36 @@ def test_leash_prices_tokens_past_the_target(tmp_path: Path) -> None:
     assert outcomes(rule, replace(asked, tracks={"price": 0.9})) == pytest.approx([1, 1 - 0.9 * 1.5, -1])
 
 
+def test_laconic_prices_tokens_past_the_budget_and_being_cut_off(tmp_path: Path) -> None:
+    """Liu et al. 2026: r - min(lambda max(0, L / B - 1), cap), lambda + eta (mean L / B - 1) in [0, ceiling], from 0.
+
+    Their code takes 0.1 more from a response as long as the limit.
+    """
+    rule = library("laconic(budget: 20 tokens, rate: 0.1)", tmp_path)
+    values, price = track_values(rule, 0, [], None), 0.0
+    for step, lengths in enumerate(((30, 50), (21, 23), (9, 10), (4, 90), (90, 90)), 1):
+        verdicts, ends = [length % 2 == 0 for length in lengths], [length < 90 for length in lengths]
+        asked = ResponseGroup(
+            "q",
+            tuple(
+                RewardedResponse(length, right, given={"ended": float(ended)})
+                for length, right, ended in zip(lengths, verdicts, ends, strict=True)
+            ),
+            tracks=values,
+        )
+        assert outcomes(rule, asked) == pytest.approx(
+            [
+                right - min(price * max(0, (length - 20) / 20), 0.4) - 0.1 * (not ended)
+                for length, right, ended in zip(lengths, verdicts, ends, strict=True)
+            ]
+        )
+        rows = {"rollout": [0, 1], "tokens": list(lengths), "correct": verdicts, "mode": None, "budget": None}
+        values = track_values(rule, step, [pl.DataFrame(rows)], None, before=values)
+        price = min(max(price + 0.1 * (sum(lengths) / 2 / 20 - 1), 0), 0.1)
+        assert values == {"price": pytest.approx(price)}
+    assert price == 0.1
+
+
 def test_a_dlp_prices_tokens_while_accuracy_is_above_the_reference(tmp_path: Path) -> None:
     """Su and Cardie 2025: I(right) - lambda len(y), and lambda + eta (accuracy - reference), not below 0."""
     rule, asked = library("a_dlp(reference: 0.6, rate: 0.01)", tmp_path), group((10, True), (50, False))
