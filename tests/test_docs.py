@@ -55,6 +55,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_in_a_line_is_a_line(page: Path) -> None:
+    # Two in a row are an empty text in a table.
+    for code in re.findall(r"`([^`]+)`", BLOCK.sub("", page.read_text()).replace("``", "")):
+        assert code.count("\n") <= 1, f"{page.name} has a file in a sentence: {code[:80]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_exist(page: Path) -> None:
     context = click.Context(cli)
     known = set(cli.list_commands(context))
