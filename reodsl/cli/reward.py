@@ -210,7 +210,9 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
         head += [(name, _number(value)) for kind in ("lets", "metrics") for name, value in each[kind].items()]
         if reward.parts:
             head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(each["parts"], 1)]
-            ends = {"advantage": each["response_advantage"], "of a prefix": each["prefix_advantage"]}
+            ends = {"advantage": each["response_advantage"]}
+            if any(part.on != "response" for part in reward.parts):
+                ends["of a prefix"] = each["prefix_advantage"]
             if any(part.on in ("thinking", "solution") for part in reward.parts):
                 ends["of its thinking"], ends["of its solution"] = (
                     each["thinking_advantage"],
@@ -290,10 +292,12 @@ def _rule(facts: dict[str, Any], reward: Reward) -> str:
     ]
     if reward.dense is not None:
         words.append(f"credit {rule['credit']}")
-    if rule["batch"] and not reward.parts:
+    known = all(part.on == "response" for part in reward.parts)
+    if rule["batch"] and known:
         words.append("then z-scored over this group's tokens, where training takes those of the whole step")
-    # Parts are not normalised over the batch here, which is what a bound would come after.
-    if rule["bound"] is not None and not (rule["batch"] and reward.parts):
+    elif rule["batch"]:
+        words.append("before training z-scores them over the step's tokens")
+    if rule["bound"] is not None and (known or not rule["batch"]):
         words.append(f"cut at -{rule['bound']:g} and {rule['bound']:g}")
     if facts["experiment"] is None:
         words.append("the default settings; name an experiment for its own")

@@ -204,8 +204,8 @@ def try_reward(
     `places` are each response's splits in tokens; none for a reward without.
 
     A track is found from this group alone, unless the group has its value; no step is done, unless it says so. One that
-    reads itself is one step past its start then. `batch` normalises over this group alone. The advantages of parts are
-    three: of a prefix, of the thinking, and of the rest.
+    reads itself is one step past its start then. `batch` normalises over this group alone, unless parts are of some tokens,
+    whose number is not known. The advantages of parts are three: of a prefix, of the thinking, and of the rest.
     """
     size = len(group.rollouts)
     if reward.tracks:
@@ -225,12 +225,14 @@ def try_reward(
                 normalised_parts(rewards, reward.parts, rule), reward.parts, rule
             )
             tokens = np.zeros(advantages.shape, dtype=np.int64)
+            if all(part.on == "response" for part in reward.parts):
+                tokens[:, :, 2] = length
         elif reward.dense is not None:
             advantages, tokens = advantages_of(rewards, *pad_places([splits]), length, rule)
         else:
             present = np.ones(rewards.shape, dtype=np.bool_)
             advantages, tokens = advantages_of(rewards, length[:, :, None], present, length, rule)
-        if not reward.parts:
+        if tokens.any():
             advantages = over_batch(advantages, tokens, rule)
         if rule.own is not None:
             # No Python of the user's is run here.

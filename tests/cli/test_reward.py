@@ -122,6 +122,28 @@ def test_no_option_is_read_and_passed_over(
     assert said_of_it in capsys.readouterr().err
 
 
+def test_parts_are_normalised_over_the_batch_where_all_tokens_earn_them(said: Said) -> None:
+    """Both responses have z-scores 1 and -1 of each part; over 10 tokens of 2 and 20 of -2 their mean is -2/3."""
+    parts = "reward both {{ z(correct(y)) + z(len(y) <= 10 tokens{on}) }}\n"
+    made = (
+        "from std.runs_miniature import vanilla\n"
+        "experiment it = vanilla { reward = both, advantage { batch = true }, batch { rollouts = 2 } }\n"
+    )
+    Path("own.reo").write_text(made + parts.format(on=""))
+    found = json.loads(said("own.reo", "it", *HAND, "--json"))["responses"]
+    deviation = ((10 * (2 + 2 / 3) ** 2 + 20 * (-2 + 2 / 3) ** 2) / 30) ** 0.5
+    assert [each["response_advantage"] for each in found] == pytest.approx(
+        [(2 + 2 / 3) / deviation, (-2 + 2 / 3) / deviation]
+    )
+    assert "of a prefix" not in said("own.reo", "it", *HAND)
+    Path("own.reo").write_text(made + parts.format(on=", on: prefix"))
+    shown = said("own.reo", "it", *HAND)
+    assert "of a prefix" in shown
+    assert shown.endswith(
+        "z-scored over the group (population deviation), before training z-scores them over the step's tokens\n"
+    )
+
+
 def test_reference_and_splits_are_given(said: Said) -> None:
     harmonizing = "std.rewards.length_harmonizing(gamma: 2)"
     write_group(reference=[{"length": 30, "correct": True}, {"length": 50, "correct": False}])
