@@ -335,6 +335,14 @@ class Loss(IR):
         default=0.5,
         later=True,
     )
+    skew: float = setting(
+        Num(low=0, high=1, below=True),
+        "with `reverse` or `forward`, the share of the first distribution that is mixed into the second: KL(p, skew p +"
+        " (1 - skew) q) in the place of KL(p, q) (DistiLLM: Ko et al. 2024)",
+        "skew = 0.1",
+        default=0.0,
+        later=True,
+    )
     entropy_share: float = setting(
         UTILISED,
         "share of a minibatch's tokens, those with the most entropy, that the bonus counts",

@@ -20,7 +20,11 @@ class Wording(IR):
 
     presentation = frozenset({"name"})
     name: str = ""
-    question: str = setting(Text(), "the text around `{question}`", default="{question}")
+    question: str = setting(
+        Text(),
+        "the text around `{question}`; in a `teacher_wording` `{answer}` is the reference answer, the first of several",
+        default="{question}",
+    )
     system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
     prefix: str = setting(Text(nonempty=False), "what the response is made to begin with", default="")
     budget: ClassVar[Any] = setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ from reodsl.ir.wording import Wording
 from runners.draws import purpose
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 from runners.rewards.interpret import measure
+from runners.verify import SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,8 @@ class Wordings:
         wording makes the prompt too long.
         """
         if self.teacher is not None:
-            prompt, _ = rendered(self.prompt, self.teacher, question.text, self.tokenizer, question.meta)
+            words, text = told(self.teacher, question)
+            prompt, _ = rendered(self.prompt, words, text, self.tokenizer, question.meta)
             self._require_short(len(prompt), question, "the teacher's wording")
             question = replace(question, asked=prompt)
         if not self.wordings:
@@ -281,6 +284,18 @@ def with_budget(wording: Wording, budget: int | None) -> Wording:
     texts = {"question": wording.question, "system": wording.system, "prefix": wording.prefix}
     done = {name: text.replace("{budget}", str(budget)) if text else text for name, text in texts.items()}
     return wording.model_copy(update=done)
+
+
+def told(wording: Wording, question: AskedQuestion) -> tuple[Wording, str]:
+    """Return the wording, and the text that it asks: the question, or also its answer where the wording tells that.
+
+    The answer is the first of several. Neither text is read for a place of the other.
+    """
+    if "{answer}" not in wording.question:
+        return wording, question.text
+    known = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
+    text = re.sub("{question}|{answer}", lambda place: known[place[0]], wording.question)
+    return wording.model_copy(update={"question": "{question}"}), text
 
 
 def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:

@@ -153,21 +153,26 @@ def find_own_answer(one: GradedRollout, grader: Grader) -> tuple[int, int, str] 
 def require_truths(
     questions: Sequence[AskedQuestion], method: Ppo, tokenizer: object, longest: int, context: int
 ) -> None:
-    """Raise E0941 where a question has no reference answer that a reward reads, or one that does not fit.
+    """Raise E0941 where a question has no answer that a reward reads or a teacher is told, or a read one does not fit.
 
     A prompt and a response have `longest` tokens at most.
     """
-    if not any(node.truth for node in method.reward.tokens):
+    reads = any(node.truth for node in method.reward.tokens)
+    if not reads and (method.teacher_wording is None or "{answer}" not in method.teacher_wording.question):
         return
     truths = [question.gold.split(SEPARATOR)[0] for question in questions]
     missing = [question.id for question, truth in zip(questions, truths, strict=True) if not truth.strip()]
     if missing:
         raise problem(
             "E0941",
-            f"the reward reads the reference answers of questions, and {len(missing)} of {len(questions)} have none",
+            f"the {'reward reads' if reads else 'teacher is told'} the reference answers of questions, and {len(missing)} of"
+            f" {len(questions)} have none",
             where=f"question {missing[0]}",
-            help='name the column that has them, as in `columns: columns(answer: "answer")`, or ask about tokens of `y`',
+            help='name the column that has them, as in `columns: columns(answer: "answer")`, or '
+            + ("ask about tokens of `y`" if reads else "take `{answer}` out of the wording"),
         )
+    if not reads:
+        return
     assert method.forcing is not None
     counts = [len(each) for each in encode_all(tokenizer, truths)]
     most = max(counts)

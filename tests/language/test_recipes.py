@@ -176,6 +176,8 @@ from std.models import qwen3_8b
 model behind = qwen3_4b { source = served("m", address: "http://127.0.0.1:1/v1", tokenizer: hub("m")) }
 model short  = qwen3_8b { context = 16K tokens }
 wording concise { question = "{question} Be concise." }
+wording knowing { question = "{question} The answer is {answer}." }
+data programs { source = file("programs.jsonl"), verifier = tests() }
 reward unsure { correct(y) - mean(entropy(t, under: teacher) for t in y) }
 reward likely { correct(y) + mean(prob(t, under: teacher) for t in y) }
 wording within  { question = "{question} Think for {budget} tokens.", budget = [100 tokens] }
@@ -191,6 +193,12 @@ experiment alone = ppo {
         (("teacher = qwen3_8b", "kl = 1"), []),
         (("teacher = mine", "kl = 1", "loss { estimator = reverse }"), []),
         (("teacher_wording = concise", "kl = 1", "loss { estimator = jsd, jsd_beta = 0.1 }"), []),
+        (("teacher_wording = knowing", "kl = 1", "loss { estimator = reverse, skew = 0.1 }"), []),
+        (("teacher_wording = knowing", "kl = 1", "data = programs"), ["E0511"]),
+        (("rollout { wordings = [knowing] }",), ["E0512"]),
+        (("eval = math_reg { wording = knowing }",), ["E0512"]),
+        (("kl = 1", "loss { estimator = k3, skew = 0.1 }"), ["E0521"]),
+        (("kl = 1", "loss { estimator = forward, skew = 1 }"), ["E0303"]),
         (("teacher = qwen3_8b",), ["E0521"]),
         (("teacher_wording = concise",), ["E0521"]),
         (("kl = 1", "loss { estimator = reverse, jsd_beta = 0.1 }"), ["E0521"]),

@@ -20,7 +20,7 @@ from tests.rewards.reward_groups import arrays
 
 GROUPS, ROLLOUTS, LONGEST = 12, 6, 128
 SELECTED = {"shortest", "two_modes", "shortest_against_longest", "dast", "dast_by_margin"}
-TAUGHT = {"opd", "gkd", "opsdc"}
+TAUGHT = {"opd", "gkd", "opsdc", "opsd"}
 """Methods without a reward: they learn from a teacher."""
 REWARDED = [method for method in MODELS["miniature"].methods if method not in SELECTED | TAUGHT]
 

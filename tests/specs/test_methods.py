@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.reward_text import expression_text
@@ -507,6 +508,31 @@ def test_rent_pays_confidence(tmp_path: Path) -> None:
     rule = library("rent()", tmp_path)
     assert [expression_text(node) for node in rule.tokens] == ["mean(entropy(t) for t in y)"]
     assert outcomes(rule, asked(rule, (0.5,), (2.0,), right=(True, False))) == [-0.5, -2]
+
+
+def test_drpo_has_the_gradient_of_its_authors_loss(tmp_path: Path) -> None:
+    """Li et al. 2025: the weighted mean of right scores less tau log sum e^(s/tau) of wrong ones."""
+    rule, lengths = (
+        library("drpo(longest: 100 tokens, lambda: 0.5, tau: 0.25)", tmp_path),
+        (20, 60, 90, 40, 70),
+    )
+    right, scores = (True, True, False, False, False), (-0.2, -0.5, -0.1, -0.9, -0.4)
+    told = asked(rule, *((each,) for each in scores), right=right)
+    told = replace(
+        told,
+        rollouts=tuple(
+            replace(each, length=n, tokens={node: {n: found[9]} for node, found in each.tokens.items()})
+            for each, n in zip(told.rollouts, lengths, strict=True)
+        ),
+    )
+    s = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    weights = torch.tensor([math.exp((1 - n / 100) / 0.5) for n in lengths[:2]])
+    objective = (weights * s[:2]).sum() / weights.sum() - 0.25 * (s[2:] / 0.25).logsumexp(0)
+    objective.backward()
+    # A response's score is the mean over its tokens, and a step's loss is a mean over the question's five responses.
+    assert [each / 5 for each in outcomes(rule, told)] == pytest.approx(s.grad.tolist())
+    alike = replace(told, rollouts=tuple(replace(each, correct=True) for each in told.rollouts))
+    assert outcomes(rule, alike) == [0] * 5
 
 
 def test_grpo_care_pays_right_answers_that_their_reasoning_makes_likely(tmp_path: Path) -> None:

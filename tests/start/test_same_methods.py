@@ -64,7 +64,7 @@ WITHOUT_SPEC = {
 OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler", "elastic"}
 ALONE = {
     "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "laconic", "a_dlp", "hapo", "pass_at_k",
-    "rlpr", "rent", "grpo_care", "saber", "jet", "opd", "gkd", "opsdc", *OF_SETTINGS
+    "rlpr", "rent", "grpo_care", "saber", "jet", "opd", "gkd", "opsdc", "opsd", "drpo", *OF_SETTINGS
 }  # fmt: skip
 """Methods that the table lacks: each has a spec of its own."""
 LEFT_OPEN = {"name", "doc", "start", "expected_length", "importance_cap"}

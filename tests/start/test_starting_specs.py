@@ -16,7 +16,7 @@ from reodsl.syntax.formatter import format_source
 
 OF_SETTINGS = ("vanilla", "token_budgets", "gspo", "cispo", "dr_grpo", "dler", "elastic")
 """Methods that train by the outcome, and by settings of their own."""
-TAUGHT = ("opd", "gkd", "opsdc")
+TAUGHT = ("opd", "gkd", "opsdc", "opsd")
 """Methods that learn from a teacher, and from no reward."""
 LIBRARY = Path(__file__).resolve().parents[2] / "stdlib"
 CHOICES = [(method, model) for model, each in MODELS.items() for method in each.methods]

@@ -28,12 +28,14 @@ from runners.rollout.questions import (
     choose_wording,
     longest_prefix,
     place_wordings,
+    told,
 )
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.update import Learner
+from runners.verify import SEPARATOR
 from tests.train.models import small_model
 from tests.train.test_update import (
     QUESTIONS,
@@ -57,6 +59,16 @@ def ask(*wordings, step=0, at=0, **changes):
     """The question as each of four rollouts is asked it."""
     asking = Wordings(Prompt(template="{question}"), TOKENIZER, 1, wordings, **changes)
     return asking.ask(QUESTION, step, at, 4)
+
+
+def test_a_teacher_is_told_the_first_answer_and_the_policy_is_not():
+    """Neither text is read for a place of the other."""
+    teacher = Wording(question="{answer} within {question} go")
+    asking = Wordings(Prompt(template="now {question}"), TOKENIZER, 1, (Wording(),), teacher=teacher)
+    one = asking.ask(replace(QUESTION, gold=f"7{SEPARATOR}8"), 0, 0, 1)[0]
+    assert (words(one.asked), words(one.prompt)) == ("now 7 within q ? go", "now q ?")
+    odd = AskedQuestion("odd", "go {answer}", "{question} 9")
+    assert told(teacher, odd) == (Wording(), "{question} 9 within go {answer} go")
 
 
 SHORT, LONG = ({"lengths": lengths, "correct": (1.0, 0.0)} for lengths in ((2.0, 5.0), (6.0, 9.0)))

@@ -14,6 +14,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.expression import AnswerRun, Constant, Infix, TokenRun, Variable
 from reodsl.ir.reward import Metric, Reward
 from reodsl.ir.training import Lora
+from reodsl.ir.wording import Wording
 from runners.engine.protocol import Generation, Inserted
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import GradedRollout, Rollout
@@ -27,7 +28,7 @@ from runners.verify import Claim, Verdict
 from tests.train.conftest import FORCING, Stopped
 from tests.train.models import small_model
 from tests.train.test_rollouts import STOP, TOKENIZER, ScriptedEngine, ids, sampler
-from tests.train.test_train import ppo, same
+from tests.train.test_train import OUTCOME, ppo, same
 
 TEACHER = "(t, under: teacher)"
 TEXTS = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 8 } a", "wait wait b"]
@@ -251,6 +252,11 @@ def test_a_question_without_an_answer_ends_the_stage_before_it_samples(bench, re
     with pytest.raises(Problem) as caught:
         bench.train(asking(), "refused", start="base", data="unanswered")
     refusal("train/E0941.txt", caught.value)
+    stage = ppo(OUTCOME, steps=1)
+    taught = {"kl": 1.0, "teacher_wording": Wording(question="{answer} {question}")}
+    stage = stage.model_copy(update={"method": stage.method.model_copy(update=taught)})
+    with pytest.raises(Problem, match="the teacher is told the reference answers of questions, and 1 of"):
+        bench.train(stage, "refused_teacher", start="base", data="unanswered")
 
 
 def test_a_reference_answer_past_the_context_is_told_before_a_step(bench, refusal, monkeypatch):

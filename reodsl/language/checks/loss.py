@@ -28,6 +28,10 @@ NEEDS = {
     ),
     "loss.estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
     "loss.jsd_beta": ("loss { estimator = jsd }", "is of GKD's mixture, and the divergence is another one"),
+    "loss.skew": (
+        "loss { estimator = reverse }",
+        "is of KL over the vocabulary, and the divergence is another one",
+    ),
     "loss.top_k": (
         "loss { estimator = reverse }",
         "is of whole distributions, and sampled tokens are compared",
@@ -96,6 +100,7 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         "loss.estimator": diverges,
         **dict.fromkeys(("teacher", "teacher_wording", "teacher_on", "teacher_follows"), taught),
         "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
+        "loss.skew": stage["loss.estimator"].word in ("reverse", "forward"),
         "loss.top_k": stage["loss.estimator"].word in WHOLE,
         "loss.ending_tokens": "rollout.solution" in stage,
         "loss.entropy_share": bool(stage.record.data("entropy")),

@@ -171,6 +171,7 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         return
     for wording in list_wordings(stage.pool):
         yield from _unlike(wording, "a pool asks every question alike", WITHOUT)
+        yield from _telling(wording)
     yield from _small(stage, data, stage.pool, selection)
 
 
@@ -293,14 +294,31 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     data = find_questions(stage.record.sub("data"))
     bare = _drawn(data)
     verifier = data.sub("verifier") if data is not None else None
-    if "truth" in uses and data is not None and verifier is not None and verifier.kind == "tests":
-        yield reward.error(
-            "E0511",
-            "the reward reads reference answers, and the questions have programs that judge in their place",
+    taught, judged = stage["teacher_wording"], verifier is not None and verifier.kind == "tests"
+    for wanted, who_reads, does, shown, instead in (
+        (
+            "truth" in uses,
+            reward,
+            "the reward reads",
             "reads `truth(…)`",
-            View(data)["verifier"].label("judged by programs"),
-            help="ask about tokens of the response, `mean(prob(t) for t in y)`, or train on questions that have answers",
-        )
+            "ask about tokens of the response, `mean(prob(t) for t in y)`",
+        ),
+        (
+            _tells(stage.record.sub("teacher_wording")),
+            taught,
+            "the teacher is told",
+            "holds `{answer}`",
+            "take `{answer}` out",
+        ),
+    ):
+        if wanted and judged and data is not None:
+            yield who_reads.error(
+                "E0511",
+                f"{does} reference answers, and the questions have programs that judge in their place",
+                shown,
+                View(data)["verifier"].label("judged by programs"),
+                help=f"{instead}, or train on questions that have answers",
+            )
     if "mode" in uses and not wordings:
         yield reward.error(
             "E0511",
@@ -358,6 +376,7 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
     if wording is not None:
         helps = f"name it in a list that ends in a wording for all others: `wordings = [{wording.name}, …]`"
         yield from _unlike(wording, "`wording` asks every question", helps)
+        yield from _telling(wording)
     named, conditions = case.evaluation["wordings"], list_conditions(wordings)
     yield from _check_suite_reference(case.evaluation, conditions)
     if not wordings:
@@ -367,6 +386,7 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
     for each in wordings:
         yield from _budgeted(each, "a suite draws none")
+        yield from _telling(each)
     if not any(map(is_selective, wordings)):
         helps = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
         yield named.error(
@@ -423,7 +443,9 @@ def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Ite
 
 @ppo_check
 def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0512: a teacher whose wording draws budgets."""
+    """Report E0512: a teacher whose wording draws budgets, and a policy that is told the answer."""
+    for each in list_wordings(stage.record.sub("rollout")):
+        yield from _telling(each)
     wording = stage.record.sub("teacher_wording")
     if wording is not None:
         yield from _unlike(wording, "a teacher is asked every question alike", WITHOUT)
@@ -442,6 +464,22 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
             wording.span,
             "holds `{budget}`",
             help="write the number out, as suites and pools want it; for training, add `budget = 100 tokens..4000 tokens`",
+        )
+
+
+def _tells(wording: Record | None) -> bool:
+    """Return whether a wording holds the question's reference answer."""
+    return wording is not None and "{answer}" in str(wording.data("question") or "")
+
+
+def _telling(wording: Record) -> Iterator[Diagnostic]:
+    """Report E0512: a wording that tells the answer to who has to find it."""
+    if _tells(wording):
+        yield View(wording)["question"].error(
+            "E0512",
+            f"`{wording.name}` tells the answer, and a teacher alone may know it",
+            "holds `{answer}`",
+            help="take `{answer}` out, and name a wording that has it as `teacher_wording`",
         )
 
 
