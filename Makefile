@@ -72,12 +72,12 @@ slow: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest tests/engine/sglang -m 'sglang and not heavy'
 
 # What computes, as on an older processor: a test may lean on no last bit, and on nothing that only some multiply. Where
-# the processor itself has no more, `make test slow` was that.
+# the processor itself has no more, `make test` was that.
 older: $(DEV)
 	@if $(BIN)/python -P -c 'import torch; raise SystemExit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 2 --dist worksteal \
-	    tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not heavy and not sglang'; \
-	else echo "This processor has AVX2 alone, as an older one has: \`make test slow\` computes the same."; fi
+	  ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 3 --dist worksteal \
+	    tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not slow and not heavy and not sglang'; \
+	else echo "This processor has AVX2 alone, as an older one has: \`make test\` computes the same."; fi
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.verify import Claim, PooledVerifier
-from tests.verify.recorded import recorded
+from tests.verify.recorded import KEPT, fingerprint, recorded
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,11 @@ def test_the_table_is_large_and_says_everything_once() -> None:
     said: dict[tuple[str, str], bool] = {}
     for row in every:
         assert said.setdefault((row.gold, row.text), row.right) == row.right, row
+
+
+def test_verdicts_that_are_kept_are_those_of_today_s_code() -> None:
+    """Others are asked for anew, which takes a minute; `pytest --update-goldens tests/verify` keeps them."""
+    assert {json.loads(path.read_text("utf-8"))["of"] for path in KEPT.glob("*.json")} == {fingerprint()}
 
 
 def test_right_answers_are_accepted_and_wrong_ones_are_not(request: pytest.FixtureRequest) -> None:
