@@ -154,16 +154,18 @@ def sample_group(
     """Return the responses to one question in one step of a table of rollouts. Raises E0124 where they are not there."""
     import polars as pl
 
+    read_from = path
     try:
         table = pl.scan_parquet(path, glob=False)
         steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
         step = step if step is not None else steps[-1] if steps else 0
-        at, metrics = pl.col("step") == step, path.with_name("metrics.parquet")
+        at = pl.col("step") == step
         rows = table.filter(at).collect()
-        noted = pl.read_parquet(metrics, glob=False).filter(at).to_dicts() if metrics.is_file() else []
+        read_from = path.with_name("metrics.parquet")
+        noted = pl.read_parquet(read_from, glob=False).filter(at).to_dicts() if read_from.is_file() else []
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _refuse(
-            f"the responses cannot be read: {str(error).splitlines()[0]}", None, str(path)
+            f"this table cannot be read: {str(error).splitlines()[0]}", None, str(read_from)
         ) from None
     if not rows.height:
         there = f"steps {steps[0]} to {steps[-1]} are there" if steps else "the training has no step yet"
@@ -177,23 +179,26 @@ def sample_group(
     chosen = groups[names.index(question) if question is not None else 0]
     missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
     numbers, tracks = _numbers(reward, given, chosen.height)
-    rollouts = tuple(
-        RewardedResponse(
-            row["tokens"],
-            row["correct"],
-            _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
-            _Verdicts(dict(zip(row["bare_cuts"], row["bare"], strict=True)), missing["bare"], since=True),
-            {
-                name: float(row[name])
-                for name in ("mode", "budget", "thinking", "answered")
-                if isinstance(row.get(name), int | float)
-            }
-            | {"ended": float(row["finish"] == "stop")}
-            | {name: values[i] for name, values in numbers.items()},
-            _tokens(reward, {name: values[i] for name, values in numbers.items()}),
+
+    def read(rows: pl.DataFrame, numbers: Mapping[str, Sequence[float]]) -> tuple[RewardedResponse, ...]:
+        return tuple(
+            RewardedResponse(
+                row["tokens"],
+                row["correct"],
+                _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
+                _Verdicts(dict(zip(row["bare_cuts"], row["bare"], strict=True)), missing["bare"], since=True),
+                {
+                    name: float(row[name])
+                    for name in ("mode", "budget", "thinking", "answered")
+                    if isinstance(row.get(name), int | float)
+                }
+                | {"ended": float(row["finish"] == "stop")}
+                | {name: values[i] for name, values in numbers.items()},
+                _tokens(reward, {name: values[i] for name, values in numbers.items()}),
+            )
+            for i, row in enumerate(rows.iter_rows(named=True))
         )
-        for i, row in enumerate(chosen.iter_rows(named=True))
-    )
+
     # A step from 1 is sampled when those before it are done, and the training noted its tracks.
     known = {each.name: noted[0].get(f"track_{each.name}") for each in reward.tracks if noted}
     of_run = {name: value for name, value in known.items() if isinstance(value, float) and name not in tracks}
@@ -204,14 +209,18 @@ def sample_group(
     )
     before = mine.select("tokens", "correct").collect().rows() if reward.remembers else []
     history = tuple(RewardedResponse(tokens, right) for tokens, right in before[-MEMORY:])
-    group = ResponseGroup(question, rollouts, (), tracks, history=history)
-    return Asked(group, ((),) * len(rollouts), missing, step, len(groups), frozenset(of_run))
+    # What is given is of this question's responses, and of no other's.
+    batch = () if numbers else tuple(ResponseGroup("", read(each, {})) for each in groups)
+    group = ResponseGroup(question, read(chosen, numbers), (), tracks, batch, history)
+    return Asked(group, ((),) * chosen.height, missing, step, len(groups), frozenset(of_run))
 
 
-def find_table(run: str, task: str | None, experiment: str | None, store_dir: Path | None) -> Path:
-    """Return the table of the responses of a run's training; `run` may be such a table. Raises E0124."""
+def find_table(
+    run: str, task: str | None, experiment: str | None, store_dir: Path | None
+) -> tuple[Path, str | None]:
+    """Return the table of the responses of a run's training, and its task; `run` may be such a table. Raises E0124."""
     if run.endswith(".parquet"):
-        return Path(run)
+        return Path(run), task
     store = existing_store(store_dir)
     record = pick(records(store), run)
     tables = {
@@ -229,7 +238,7 @@ def find_table(run: str, task: str | None, experiment: str | None, store_dir: Pa
             f"name one with --task: {', '.join(tables)}" if tables else "run it until a training has ended",
             record.name,
         )
-    return tables[named[0]]
+    return tables[named[0]], named[0]
 
 
 def list_places(reward: Reward, asked: Asked) -> list[tuple[int, ...]]:

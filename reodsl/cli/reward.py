@@ -100,10 +100,6 @@ def reward_command(
     settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
     the responses are made by hand with --length and --correct or in a file, or were sampled in a past run.
     """
-    chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
-    show(chosen.diagnostics, chosen.sources)
-    if chosen.reward is None or has_error(chosen.diagnostics):
-        raise SystemExit(1)
     sources = {"--length and --correct": length or correct, "--group": file, "--run": run}
     if len(named := [option for option, value in sources.items() if value]) > 1:
         raise problem("E0124", f"{' and '.join(named)} give two groups of responses", help="give one of them")
@@ -111,8 +107,15 @@ def reward_command(
         if value and run is None:
             message = f"{option} is of responses of a past run, and no run is named"
             raise problem("E0124", message, help=f"leave {option} out, or name a run: --run RUN")
-    if run is not None:
-        table = find_table(run, task, chosen.experiment, store_dir)
+    changes = assignments("--set", sets), assignments("--amend", amends)
+    chosen, table = choose_reward(spec, reward, *changes, task), None
+    if run is not None and chosen.reward is not None:
+        table, trained = find_table(run, task, chosen.experiment, store_dir)
+        chosen = chosen if trained == task else choose_reward(spec, reward, *changes, trained)
+    show(chosen.diagnostics, chosen.sources)
+    if chosen.reward is None or has_error(chosen.diagnostics):
+        raise SystemExit(1)
+    if table is not None:
         asked = sample_group(chosen.reward, table, step, question, given)
     else:
         described = read_file(file) if file is not None else read_options(length, correct)

@@ -57,12 +57,17 @@ class ChosenReward:
 
 
 def choose_reward(
-    path: str, wanted: str | None, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
+    path: str,
+    wanted: str | None,
+    sets: Mapping[str, str] = {},
+    amends: Mapping[str, str] = {},
+    task: str | None = None,
 ) -> ChosenReward:
     """Return the reward that `wanted` names in a spec: a reward, a call of one, an experiment, or a stage of one.
 
     Without `wanted` it is the only reward that the file declares, or that of its only experiment. An experiment brings
-    its settings of `advantage` and `credit`; else they are the defaults.
+    its settings of `advantage` and `credit`; else they are the defaults. Of several stages the one that a `task` trains
+    counts, or the last.
     """
     program = load(path, sets, amends)
     record: Record | None = None
@@ -76,7 +81,11 @@ def choose_reward(
     if isinstance(record, DeclaredExperiment | StageRef):
         experiment = record if isinstance(record, DeclaredExperiment) else record.of
         stages = complete_stages(ctx, experiment)
-        stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
+        tasks = [
+            f"{experiment.name}.train.{part.name or i}." if part else "" for i, (part, _) in enumerate(stages)
+        ]
+        last = next((i for i, each in enumerate(tasks) if each and (task or "").startswith(each)), -1)
+        stage = stages[record.position if isinstance(record, StageRef) else last][1] if stages else None
         rule = stage.sub("reward") if stage is not None else None
         if stage is not None and rule is None:
             ctx.report(_explain_none(f"`{experiment.name}` is trained without a reward", program))

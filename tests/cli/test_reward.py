@@ -231,8 +231,49 @@ def test_a_past_run_tells_what_its_tracks_were(said: Said) -> None:
     assert price("--given", "price=0.5") == 0.5
     pl.DataFrame({"step": [1, 2], "track_price": ["a", "b"]}).write_parquet("metrics.parquet")
     assert price() == pytest.approx(0.1)
+    pl.DataFrame({"at": [1, 2]}).write_parquet("metrics.parquet")
+    assert "--> metrics.parquet" in said(*past, code=1)
     Path("metrics.parquet").write_bytes(b"no table")
     assert "cannot be read" in said(*past, code=1)
+
+
+def test_a_past_run_has_the_whole_batch(said: Said) -> None:
+    rows = [
+        {"step": 1, "question": f"q{number // 2}", "rollout": number % 2, "tokens": 10 * (number + 1)}
+        | {"finish": "stop", "correct": True, "cuts": [], "forced": [], "bare_cuts": [], "bare": []}
+        for number in range(6)
+    ]
+    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
+    Path("over.reo").write_text(
+        "reward over { len(y) / 10 tokens * max(len(z) - min(len(w) for w in group) for z in batch) / 1K tokens"
+        " + max(len(z) for z in batch) / 1K tokens }"
+    )
+    found = json.loads(said("over.reo", "--run", "rollouts.parquet", "--question", "q1", "--json"))
+    rewards = [each["sections"][0]["reward"] for each in found["responses"]]
+    assert rewards == pytest.approx([(3 * 10 + 60) / 1024, (4 * 10 + 60) / 1024])
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"), [("first", "reward = correct(y)"), ("second", "reward = -len(y)")]
+)
+def test_a_past_run_is_tried_on_the_reward_of_its_stage(
+    stage: str, words: str, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the task is named, or is the only one whose training has ended."""
+    staged = (
+        "reward shorter { -len(y) / 1 token }\n"
+        "experiment staged = small { stage first { reward = outcome }, stage second { reward = shorter } }\n"
+    )
+    Path("staged.reo").write_text((SPECS / "quickstart.reo").read_text() + staged)
+    row = {"step": 1, "question": "q", "rollout": 0, "tokens": 10, "finish": "stop", "correct": True}
+    row |= {"cuts": [], "forced": [], "bare_cuts": [], "bare": []}
+    pl.DataFrame([row], schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
+    task = f"staged.train.{stage}.s1"
+    assert words in said("staged.reo", "staged", "--run", "rollouts.parquet", "--task", task)
+    run = SimpleNamespace(name="run", tasks={task: "."})
+    for name, found in (("existing_store", SimpleNamespace(path=Path)), ("records", [run]), ("pick", run)):
+        monkeypatch.setattr(groups, name, lambda *_, found=found: found)
+    assert words in said("staged.reo", "staged", "--run", "run")
 
 
 def test_a_run_whose_trainings_have_not_ended_says_what_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
