@@ -279,6 +279,11 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
         message["message"] = f"it takes more than {said['memory_mib']:g} MiB of memory"
     elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
         message["confined"] = True
+    elif (
+        isinstance(failure, ImportError)
+        and sys.modules.get(package := str(failure.name).partition(".")[0], sys) is None
+    ):
+        message |= {"message": f"`{package}` cannot be loaded in the sandbox", "confined": True}
     elif isinstance(failure, ImportError):
         message["missing"] = failure.name or ""
     return message
@@ -308,8 +313,13 @@ def main() -> None:
         # What cannot be loaded is told where the file is run, with its line.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             for name in packages_before(said):
-                with suppress(Exception, SystemExit):
+                try:
                     importlib.import_module(name)
+                except ImportError:
+                    continue
+                except (Exception, SystemExit):
+                    # Half a package makes nonsense of a second try.
+                    sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
         gc.freeze()

@@ -230,6 +230,16 @@ def test_a_file_does_nothing_as_it_is_loaded(made: Made) -> None:
         made("import os\nos.fork()\n\ndef check(answer):\n    return True\n").call(ROWS)
 
 
+@confined
+def test_a_package_that_cannot_be_loaded_is_named(made: Made) -> None:
+    """A file may hold a loss beside an advantage. Half of torch said nonsense of itself when it was imported again."""
+    with pytest.raises(Problem, match="`torch` cannot be loaded in the sandbox") as caught:
+        made("import torch.nn as nn\n\ndef advantage(group):\n    return [0.0, 0.0]\n", "advantage").call(
+            GROUPS
+        )
+    assert "it may compute" in str(caught.value.diagnostics[0].help)
+
+
 STUBBORN = """def check(answer):
     while True:
         try:
