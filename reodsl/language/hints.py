@@ -383,6 +383,10 @@ def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -
     return "import it: " + " or ".join(f"`from {module} import {name}`" for module in modules)
 
 
+def _is_block(type: object, kind: Kind) -> bool:
+    return isinstance(type, Block) and type.kind == kind.name
+
+
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     """Report a setting that a kind does not have: one level off, misspelt, or unknown."""
     word = name.name
@@ -394,7 +398,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     around = [
         each
         for each in KINDS.values()
-        if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
+        if any(_is_block(f.type, kind) for f in each.fields.values()) and word in each.fields
     ]
     above = _suggest_study(kind, word)
     if above is not None:
@@ -461,7 +465,7 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
 def _find_beside(kind: Kind, word: str) -> str | None:
     """Return the block beside one of this kind that has a setting of that name."""
     for parent in KINDS.values():
-        if any(field.type == Block(kind.name) for field in parent.fields.values()):
+        if any(_is_block(field.type, kind) for field in parent.fields.values()):
             for name, field in parent.fields.items():
                 if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields:
                     return name

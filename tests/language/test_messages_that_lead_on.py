@@ -79,7 +79,7 @@ def test_a_value_in_another_form_leads_to_one_that_is_whole(
             "in this statistic over tokens",
             "it knows its tokens, tracks and numbers that are written out",
         ),
-        ("mean(prob(t) for t in truth)", "`mean` runs over", "write `for t in truth(y)`"),
+        ("mean(prob(t) for t in truth)", "`mean` runs over", "write `… in truth(y)`"),
         ("let c = 3\nc * mean(prob(t) for t in b)", "`mean` runs over", "`group` is"),
     ],
 )
@@ -271,3 +271,72 @@ def test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0(
 ) -> None:
     (found,) = errors(amended("entropy = 0.01\n  optim { lr = 0 }"))
     assert (found.code, found.message) == ("E0303", "`lr` must be above 0 and at most 1")
+
+
+TRACKED = "clip(a, 0, 1, start: 0)"
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "helps"),
+    [
+        ("correct(y) - a\n  let a = 1", "`a` is named further down", "put its line above this one"),
+        (
+            f"metric m = correct(y) * a\n  track a = {TRACKED.replace('a,', 'a + m,')}\n  correct(y) - a",
+            "`a` is named further down",
+            "no two lines read each other",
+        ),
+        ("metric m = correct(y)\n  correct(y) - m", "`m` is a metric", "write `let m = …`"),
+        (
+            "track a = len(y)\n  correct(y) - a",
+            "not a response",
+            "name one: the variable of `… for z in steps(",
+        ),
+        (
+            "correct(y) + mean(len(y) for z in batch)",
+            "not a response",
+            "name one: the variable of `… for z in batch`",
+        ),
+        (
+            f"track step = {TRACKED.replace('a,', 'step,')}\n  correct(y) - step",
+            "`step` means",
+            "another name",
+        ),
+        (
+            "track a = mean(correct(z) for z in steps(0 steps), empty: 0)\n  correct(y) - a",
+            "1 or more",
+            "`for z in steps(20 steps)`",
+        ),
+        (
+            "correct(y) - mean(correct(z) for z in historry(x), empty: 0)",
+            "runs over",
+            "write `… in history(x)`",
+        ),
+        ("correct(y) - mean(prob(t) for t in truht(y))", "runs over", "write `… in truth(y)`"),
+        (f"treck a = {TRACKED}\n  correct(y) - a", "holds `let`s", "did you mean `track a = …`?"),
+        (
+            f"track a = {TRACKED.replace('start', 'strat')}\n  correct(y) - a",
+            "takes numbers",
+            "did you mean `start`?",
+        ),
+    ],
+)
+def test_a_slip_in_a_reward_is_one_message_that_leads_on(
+    errors: Callable[[str], list[Diagnostic]], body: str, message: str, helps: str
+) -> None:
+    (found,) = errors(f"{amended('reward = r')}reward r {{\n  {body}\n}}\n")
+    assert message in found.message
+    assert helps in str(found.help)
+
+
+@pytest.mark.parametrize("setting", ["importance_cap = 2", "kl = 1"])
+def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
+    errors: Callable[[str], list[Diagnostic]], setting: str
+) -> None:
+    (found,) = errors(amended(f"loss {{ {setting} }}"))
+    assert found.help == f"`{setting.split()[0]}` is a setting of the recipe around this block"
+
+
+def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], list[Diagnostic]]) -> None:
+    words = "wording free { }\nwording easy { when = x.level < 3 }\n"
+    (found,) = errors(words + amended("rollout { wordings = [free, easy] }"))
+    assert found.help == "give `free` a `when` of its own, or put it last"

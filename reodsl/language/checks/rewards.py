@@ -255,16 +255,6 @@ def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
     """Report E0511: questions that none of the wordings is for, or a wording that is for no question."""
-    last = wordings[-1]
-    if is_selective(last):
-        setting = "when" if last.get("when") is not None else "share"
-        yield named.error(
-            "E0511",
-            "a question that none of the wordings is for would not be asked",
-            "all are for some",
-            View(last)[setting].label(f"has a `{setting}`"),
-            help="end the list in a wording without `when` and `share`, which is for all others",
-        )
     taken = set()
     for wording in wordings[:-1]:
         condition = wording.sub("when")
@@ -285,6 +275,16 @@ def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnos
             return
         if wording.data("share") in (None, 1):
             taken.add(text)
+    last = wordings[-1]
+    if is_selective(last):
+        setting = "when" if last.get("when") is not None else "share"
+        yield named.error(
+            "E0511",
+            "a question that none of the wordings is for would not be asked",
+            "all are for some",
+            View(last)[setting].label(f"has a `{setting}`"),
+            help="end the list in a wording without `when` and `share`, which is for all others",
+        )
 
 
 @ppo_check

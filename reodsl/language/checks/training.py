@@ -414,9 +414,9 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
         most = parts * max(1, round(rollouts.number / parts))
         yield rollouts.error(
             "E0538",
-            f"{rollouts.number} rollouts are not whole responses and each of them cut at {parts - 1} shares",
+            f"{rollouts.number} rollouts are not whole responses and each of them cut {parts - 1} time{'s' * (parts > 2)}",
             "does not come out even",
-            shares.label(f"{parts - 1} shares"),
+            shares.label("cut here"),
             help=f"write `rollouts = {most}`, or another multiple of {parts}",
         )
     wordings = list_wordings(stage.record.sub("rollout"))

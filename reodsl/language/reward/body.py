@@ -14,6 +14,7 @@ from reodsl.ir.base import IR, Node, parts_of, values_of
 from reodsl.ir.expression import (
     METRIC,
     READINGS,
+    STEP,
     TRACK,
     Aggregate,
     Bare,
@@ -49,6 +50,7 @@ from reodsl.language.reward.names import (
 from reodsl.language.reward.operators import name_value
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
+from reodsl.language.suggest import nearest
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
 from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
@@ -160,7 +162,12 @@ def _type_body(
     ctx: Context, reward: Definition, env: RewardNames, scope: Scope, limits: ResponseLimits
 ) -> TypedReward:
     item = reward.item
-    body = Body(ctx, scope, env, limits=limits)
+    written = {
+        each.name.name: (each.kind.name if isinstance(each, tree.Decl) else "let", each.name.span)
+        for each in reward.body.items
+        if isinstance(each, (tree.Let, tree.Decl))
+    }
+    body = Body(ctx, scope, env, limits=limits, written=written)
     find_splits(body, reward.body)
     reading = TypedReward(body.splits.record, body.uses, body.cuts)
     for part in reward.body.items:
@@ -256,12 +263,12 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: b
                 helps = f"leave out `{name} =`: the value of a reward has no name"
             body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
         case _:
-            body.ctx.fail(
-                "E0313",
-                "a reward holds `let`s and one value",
-                item.span,
-                help="write `let NAME = …`, an expression, or `dense L in at: …`",
-            )
+            helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
+            if isinstance(item, tree.Decl):
+                body.env.broken.add(item.name.name)
+                meant = nearest(item.kind.name, ("let", "track", "metric"))
+                helps = f"did you mean `{meant} {item.name.name} = …`?" if meant else helps
+            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
 def _is_free(body: Body, name: tree.Ident, *taken: Container[str]) -> bool:
@@ -330,6 +337,7 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
     inner = replace(body, env=replace(env.before_responses(), broken={*env.broken}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
+    free = free and is_own_name(body.ctx, item.name, {STEP: "the number of steps that are done"})
     if value is None:
         env.broken.add(name)
         raise Failed
@@ -402,6 +410,7 @@ def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         so_far.metrics.append(Metric.model_construct(name=name, value=value.data))
         body.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
         return
+    body.env.broken.add(name)
     raise Failed
 
 
@@ -547,13 +556,13 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part
     return Part.model_construct(value=measured.data, weight=-weight if term.negative else weight, on=on)
 
 
-def is_own_name(ctx: Context, name: tree.Ident) -> bool:
-    """Return whether a let or a parameter has a name that means nothing else in a reward."""
-    if name.name not in TAKEN:
+def is_own_name(ctx: Context, name: tree.Ident, taken: Mapping[str, str] = TAKEN) -> bool:
+    """Return whether a let, a track or a parameter has a name that means nothing else in a reward."""
+    if name.name not in taken:
         return True
     ctx.error(
         "E0208",
-        f"`{name.name}` means {TAKEN[name.name]} here",
+        f"`{name.name}` means {taken[name.name]} here",
         name.span,
         "taken",
         help="give it another name",

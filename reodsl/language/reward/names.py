@@ -246,7 +246,8 @@ class Body:
     expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
     body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
     and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
-    the places at which responses are cut. `terms` are the first of the user's functions, and `logged` the metrics above.
+    the places at which responses are cut. `terms` are the first of the user's functions, `logged` the metrics above, and
+    `written` says of all lines' names what they are of, and where.
     """
 
     ctx: Context
@@ -268,6 +269,7 @@ class Body:
     splits: Splits = field(default_factory=Splits)
     terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
     logged: dict[str, Typed] = field(default_factory=dict)
+    written: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
 
     def within(self, env: RewardNames, facts: Mapping[Expression, Room] | None = None) -> Body:
         """Return the same reward with other names, and perhaps other facts; its uses and cuts are shared."""
@@ -289,6 +291,7 @@ class Body:
             splits=self.splits,
             terms=self.terms,
             logged=self.logged,
+            written=self.written,
         )
 
 

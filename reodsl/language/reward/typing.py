@@ -84,7 +84,7 @@ from reodsl.language.reward.places import (
     make_name,
     make_place,
 )
-from reodsl.language.suggest import suggest
+from reodsl.language.suggest import nearest, suggest
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.language.values import plain
 from reodsl.syntax import tree
@@ -237,6 +237,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
         )
     if declared is None and name not in body.scope.module.imports:
+        _refuse_order(body, expr)
         place, near = (
             ("statistic over tokens", "it knows its tokens, tracks and numbers that are written out")
             if env.token
@@ -258,6 +259,25 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         expr,
         "a reward uses numbers, its parameters and its responses",
     )
+
+
+def _refuse_order(body: Body, expr: tree.Name) -> None:
+    """Report E0201: a metric in a formula, or a name of a line further down. Raises `Failed` then."""
+    kind, at = body.written.get(expr.name, ("", expr.span))
+    if kind == "metric" and body.track is None:
+        message = f"`{expr.name}` is a metric, which is logged and not read here"
+        helps = (
+            f"write `let {expr.name} = …`; a track with a `start` reads a metric's mean at the step before"
+        )
+        fail(body, "E0201", message, expr, helps)
+    if (at.line, at.column) > (expr.span.line, expr.span.column) and (kind != "let" or body.track is None):
+        fail(
+            body,
+            "E0201",
+            f"`{expr.name}` is named further down",
+            expr,
+            "put its line above this one: no two lines read each other",
+        )
 
 
 def _type_choice(body: Body, expr: tree.IfElse) -> Typed:
@@ -403,9 +423,8 @@ def _find_response(body: Body, expr: tree.Expr) -> str:
     """Return the response that a name is of. Raises `Failed` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
-    one = (
-        "the variable of `… for z in arm`" if body.measures else "`y`, or the variable of `… for z in group`"
-    )
+    over = "arm" if body.measures else BATCH if body.track == BATCH else OVER_STEPS if body.track else "group"
+    one = "`y`, or " * ("y" in body.env.responses) + f"the variable of `… for z in {over}`"
     fail(body, "E0301", "this is not a response", expr, f"name one: {one}")
 
 
@@ -704,15 +723,18 @@ def is_start(arg: tree.Arg) -> bool:
 
 def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     values: list[tuple[tree.Expr, Typed | None]] = []
-    for arg in expr.args:
+    # Names come last: what is wrong with them is told before what they are missed for.
+    for arg in reversed(expr.args):
         if is_start(arg):
             if body.track in body.env.broken:
                 raise Failed
             helps = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
             fail(body, "E0310", "only a track has a start, in its outermost call", arg, helps)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
-        values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
+            meant = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
+            helps = "did you mean `start`?" if meant else f"write `{name}(…)` with values alone"
+            fail(body, "E0310", f"`{name}` takes numbers", arg, helps)
+        values.insert(0, (arg.value, attempt(partial(type_expression, body, arg.value))))
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
@@ -901,6 +923,8 @@ def _read_window(body: Body, over: tree.Expr) -> int:
                 return int(value.low)
             if value.unit == STEPS and value.open:
                 return 1
+            message = "`steps(…)` takes a whole number of steps, 1 or more"
+            fail(body, "E0301", message, count, f"write `for z in {OVER_STEPS}`")
     fail(
         body,
         "E0301",
@@ -984,9 +1008,9 @@ def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
         helps = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
         helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
-    helps = (
-        "write `for t in truth(y)`: it stands in a response" if at == tree.Name("truth", at.span) else helps
-    )
+    forms = {"group": "group", BATCH: BATCH, "history": HISTORY, "truth": "truth(y)", "answer": "answer(y)"}
+    if isinstance(called, tree.Name) and (meant := nearest(called.name, forms)) is not None:
+        helps = f"write `… in {forms[meant]}`"
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
