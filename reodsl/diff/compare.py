@@ -40,7 +40,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sect
 
     With `cluster`, the study's, they include what each experiment trains on.
     """
-    return {**_start(arm.checkpoint, staged, cluster), "eval": canonical(arm.suite)}
+    return {**_start(arm.checkpoint, staged, cluster), "eval": plain(arm.suite)}
 
 
 def has_own_cluster(arm: Arm) -> bool:

@@ -212,6 +212,16 @@ def test_a_setting_that_only_one_side_has_is_absent_on_the_other() -> None:
     assert settings(diff(one, two))["reward.at.budgets"] == ([4, 8], ABSENT)
 
 
+def test_a_condition_of_an_evaluation_is_told_as_it_is_written() -> None:
+    path, condition = (
+        ROOT / "specs" / "miniature" / "saber.reo",
+        "mean(thinking(z) for z in ref) <= {} tokens",
+    )
+    changed = compiled(path, amends={"fast_think.when": condition.format(32)})
+    found = settings(diff(compiled(path), changed))
+    assert found["eval.wordings[0].when"] == (condition.format(33), condition.format(32))
+
+
 def test_a_changed_cluster_of_one_arm_is_told_there_and_changes_no_work() -> None:
     lab = Cluster(name="lab", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     half = lab.model_copy(update={"name": "half", "nodes": 1})
