@@ -108,15 +108,13 @@ def _name(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span 
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
     assigned = any(token.type in ASSIGNS for token in here.before)
     itself = local is not None and local.span.line == word.span.line and assigned
-    if (
-        local is not None
-        and local.what == "variable"
-        and here.after is not None
-        and here.after.type == "LPAR"
-    ):
+    called = here.after is not None and here.after.type == "LPAR"
+    if local is not None and local.what == "variable" and called:
         local = None  # a variable is not called: `z(…)` is a part of a reward
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
         return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
+    if called and here.frame.body and word.text in FUNCTIONS:
+        return _explain_in_reward(word.text)  # Whatever of the file is called like it.
     declared = _explain_declared(analysis, main, word.text) if main is not None else None
     if declared is not None:
         return declared

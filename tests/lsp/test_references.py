@@ -66,6 +66,19 @@ def test_renaming_changes_every_file_and_they_still_mean_the_same(files: tuple[P
     assert [each.code for each in analyse(user, texts).findings] == before
 
 
+def test_a_word_of_rewards_is_not_renamed_with_a_declaration_of_its_name(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.reo"
+    text = (
+        'forcing answer { text = "so", answer_tokens = 1 tokens }\n'
+        "reward own { mean(prob(t) for t in answer(y), empty: 0) + correct(answer(y[:4 tokens])) }\n"
+        "recipe r { forcing = answer }\n"
+    )
+    spec.write_text(text)
+    found = references(analyse(spec, {}), {}, *at(text, "answer {"))
+    assert [(each.span.line, each.span.column) for each in found] == [(1, 9), (3, 22)]
+    assert references(analyse(spec, {}), {}, *at(text, "answer(y)")) == ()
+
+
 @pytest.mark.parametrize(
     ("new", "words"),
     [
