@@ -56,6 +56,9 @@ class RayCluster:
         self.heard, self.ended = time.monotonic(), False
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
+        # CUDA stays with a process's first GPU, and keeps memory there. Ray sees to that by itself for functions whose
+        # decorator has GPUs, and not for those that get them at a call.
+        self.remote_on_gpu = ray.remote(max_retries=0, max_calls=1)(perform_remotely)
         if address:
             self._ask_nodes()
 
@@ -80,7 +83,8 @@ class RayCluster:
         if len(wanted) > 1 or wanted[0].gpus > options["num_gpus"]:
             options["scheduling_strategy"] = self._room(order, wanted)
         given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
-        self.flying[self.remote.options(**options).remote(replace(order, resources=given))] = order
+        remote = self.remote_on_gpu if options["num_gpus"] else self.remote
+        self.flying[remote.options(**options).remote(replace(order, resources=given))] = order
 
     def _wait_for_nodes(self, order: Order, lack: Diagnostic) -> None:
         """Let an order wait for nodes, or refuse it where the time for that is set to none."""

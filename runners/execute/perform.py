@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import sys
@@ -253,6 +254,8 @@ def give_back_freed() -> None:
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
+        # A sharded model refers to itself, and would stay there until Python happens to look for such rings.
+        gc.collect()
         torch.cuda.empty_cache()
     try:
         trim = ctypes.CDLL(None).malloc_trim

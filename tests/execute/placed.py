@@ -1,8 +1,9 @@
-"""A toy that tells where Ray put it: its node, and the bundles that were kept for it."""
+"""A toy that tells where Ray put it: its node and process, and the bundles that were kept for it."""
 
 from __future__ import annotations
 
 import json
+import os
 
 import ray
 from ray.util import get_current_placement_group
@@ -19,6 +20,7 @@ def placed(job: Job) -> None:
         "node": ray.get_runtime_context().get_node_id(),
         "bundles": [] if group is None else group.bundle_specs,
         "gpus": len(ray.get_gpu_ids()),
+        "process": os.getpid(),
     }
     with (job.folder / "places.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")

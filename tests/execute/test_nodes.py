@@ -152,6 +152,40 @@ def test_tasks_are_placed_by_the_cluster_and_go_on_elsewhere_when_a_node_is_gone
         assert elsewhere.get(key).digest == bench.store.get(key).digest  # type: ignore[union-attr]
 
 
+AFTER = """
+import sys
+from pathlib import Path
+from tests.execute.bench import Bench
+from tests.graph import studies as make
+from tests.execute import toys
+from reodsl.ir.cluster import Cluster
+from reodsl.plan.registry import Machine
+from runners.execute.instance import import_ray
+toys.RUNNERS["train"] = "tests.execute.placed:placed"
+made = import_ray().init("local", num_cpus=2, num_gpus=1, include_dashboard=False, object_store_memory=80_000_000)
+spec = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()), start=make.end(make.base()))))
+one = Cluster(name="one", nodes=1, gpus_per_node=1, gpu="H200", memory_gib=141)
+spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": one})})
+assert not Bench(Path(sys.argv[1]), Machine(address=made.address_info["gcs_address"])).run(spec).failed
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_had_a_gpu_does_no_other_task(tmp_path: Path) -> None:
+    """CUDA stays with the GPU that a process began with, whichever Ray gives it next, and keeps memory of it."""
+    out = subprocess.run(
+        [sys.executable, "-c", AFTER, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+    )
+    assert out.returncode == 0, out.stderr[-3000:]
+    lines = [json.loads(line) for line in (tmp_path / "places.jsonl").read_text().splitlines()]
+    assert [line["gpus"] for line in lines] == [1, 1]
+    assert len({line["process"] for line in lines}) == 2
+
+
 PROTECTED = """
 import json, os, subprocess, sys
 from pathlib import Path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,27 @@ def test_a_gpu_tells_its_name_and_what_tensors_had(monkeypatch: pytest.MonkeyPat
     assert clock.peak_memory("cuda") == 0
     monkeypatch.delitem(sys.modules, "torch")
     assert (perform.device_model("cuda"), clock.peak_memory("cuda")) == ("", None)
+
+
+def test_a_gpu_has_nothing_of_a_task_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FSDP2's models refer to themselves: one stays until Python collects it."""
+
+    class Ring:
+        def __init__(self) -> None:
+            self.myself = self
+
+    class Cuda(_Gpu):
+        def empty_cache(self) -> None:
+            freed.append(model() is None)
+
+    freed = list[bool]()
+    monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda()})())
+    gc.disable()
+    model = weakref.ref(Ring())
+    assert model() is not None
+    perform.give_back_freed()
+    gc.enable()
+    assert freed == [True]
 
 
 def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:
