@@ -15,7 +15,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.store.consent import ADDRESS, list_addresses
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lost, Refused
-from runners.engine.sglang.server import Address, Host, cuts_itself, room_in
+from runners.engine.sglang.server import Address, Host, add_settings, cuts_itself
 from runners.engine.sglang.settings import KEY, LAUNCHER, MARGIN, Settings
 
 _PATIENCE = 30.0
@@ -121,8 +121,7 @@ class GivenServer(Host):
             weights.from_disk(ours.model, [self.address], 0)
         except (Lost, Refused) as fault:
             raise _unusable(self.address, str(fault)) from fault
-        version = str(settings.get("version", ""))
-        return replace(self.address, version=version, cuts=True, room=room_in(settings))
+        return replace(add_settings(self.address, settings), cuts=True)
 
     @property
     def alive(self) -> bool:

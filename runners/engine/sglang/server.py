@@ -21,7 +21,7 @@ from humanize import naturalsize
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
-from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.settings import CHANNELS, Settings
 from runners.meeting import GLOO, LOOPBACK, interface
 from runners.scratch import Scratch
 
@@ -137,7 +137,7 @@ class Address:
     """A server's address, the key that it asks for, and its version of SGLang.
 
     `cuts` says that it cuts responses itself, as those do that this project's launcher started. `room` is how many tokens
-    its caches hold, 0 where it does not say.
+    its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where NCCL chooses.
     """
 
     url: str
@@ -145,6 +145,7 @@ class Address:
     version: str = ""
     cuts: bool = False
     room: int = 0
+    channels: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -230,8 +231,7 @@ class Server(Host):
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                version, room = ask_version(address)
-                self.address = replace(address, version=version, cuts=cuts_itself(address), room=room)
+                self.address = replace(read_settings(address), cuts=cuts_itself(address))
                 return self.address
             status = self.process.poll() if self.process else None
             self.kill()
@@ -357,21 +357,28 @@ def choose_meeting(folder: Path, port: int, reach: str | None) -> dict[str, str]
     return chosen | {_MEETING: f"file://{folder}/meeting", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
 
 
-def ask_version(address: Address) -> tuple[str, int]:
-    """Return the version of SGLang that answers there, and the tokens that its caches hold; nothing if it reports none."""
+def read_settings(address: Address) -> Address:
+    """Return the address with what the server there reports of itself; as it is if it reports nothing."""
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
         ).json()
-        return str(answer["version"]), room_in(answer)
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return "", 0
+    except (httpx.HTTPError, ValueError):
+        return address
+    return add_settings(address, answer) if isinstance(answer, dict) else address
 
 
-def room_in(settings: Mapping[str, Any]) -> int:
-    """Return the tokens that a server's caches hold, by its own settings; 0 if it does not report them."""
-    room = settings.get("max_total_num_tokens")
-    return room if isinstance(room, int) else 0
+def add_settings(address: Address, settings: Mapping[str, Any]) -> Address:
+    """Return the address with what a server's own settings say of its version, caches and groups."""
+    room, wide = settings.get("max_total_num_tokens"), settings.get("tp_size", 1)
+    # A group whose processes take unlike numbers of channels never ends its first broadcast.
+    held = settings.get("enable_deterministic_inference") and isinstance(wide, int) and wide > 1
+    return replace(
+        address,
+        version=str(settings.get("version", "")),
+        room=room if isinstance(room, int) else 0,
+        channels=CHANNELS if held else 0,
+    )
 
 
 def cuts_itself(address: Address) -> bool:

@@ -83,6 +83,8 @@ KEY = "REODSL_SGLANG_KEY"
 NOTES = "REODSL_NOTES"
 """The environment variable in which a stand-in finds the folder of a rehearsal's notes."""
 
+CHANNELS = 8
+"""NCCL's channels in exact servers of several GPUs, of which SGLang holds the number: it decides the order of sums."""
 MARGIN = 8
 """Tokens of context that SGLang keeps for itself."""
 _LEAST = 0.01
@@ -198,6 +200,7 @@ class Settings:
             KEY: key,
             "HF_HUB_OFFLINE": "1",
             "REODSL_SGLANG_DETERMINISM": self.determinism,
+            "SGLANG_DETERMINISTIC_NCCL_NCHANNELS": str(CHANNELS),
             "TOKENIZERS_PARALLELISM": "false",
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
             **nccl_settings(base),

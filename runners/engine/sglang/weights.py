@@ -12,9 +12,11 @@ import json
 import shutil
 import socket
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -255,30 +257,43 @@ def send(state: State, servers: Sequence[Address], ranks: int, version: int, asi
 class _Own:
     """Rank 0 of a group beside the trainer's own; torch has no public call for one."""
 
-    def __init__(self, backend: str, store: Any, world: int, name: str) -> None:
+    def __init__(self, backend: str, store: Any, world: int, name: str, channels: int = 0) -> None:
+        """`channels` are those that NCCL takes in the others' processes, 0 where it chooses in all."""
         from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
 
         make: Any = _new_process_group_helper
         self._store, prefixed = store, PrefixStore(name, store)
         # NCCL's own watch ends the whole process, so this class has to notice first.
-        timeout = 2 * _JOIN if backend == "nccl" else _JOIN
-        self._group, _ = make(world, 0, [], Backend(backend), prefixed, group_name=name, timeout=timeout)
+        given: dict[str, Any] = {"group_name": name, "timeout": 2 * _JOIN if backend == "nccl" else _JOIN}
+        if backend == "nccl" and channels:
+            given["backend_options"] = options = dist.ProcessGroupNCCL.Options()
+            options.config.min_ctas = options.config.max_ctas = channels
+            options._timeout = given["timeout"]
+        self._group, _ = make(world, 0, [], Backend(backend), prefixed, **given)
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
         self._left, self._nccl = False, backend == "nccl"
 
     def send(self, tensor: torch.Tensor) -> None:
         """Send a tensor to all others. Where one does not take it in time the others, who wait for it, are let go."""
-        options = dist.BroadcastOptions()
+        options, begun = dist.BroadcastOptions(), Future[Any]()
         options.rootRank = 0
+
+        def begin() -> None:
+            try:
+                begun.set_result(self._group.broadcast([tensor], options))
+            except BaseException as fault:
+                begun.set_exception(fault)
+
         try:
-            work = self._group.broadcast([tensor], options)
             until = time.monotonic() + _JOIN.total_seconds()
-            # NCCL's `wait` returns at once, whoever has died.
-            while not work.is_completed():
+            # With the first tensor NCCL lets all connect, and waits without an end for one that died or had no room.
+            threading.Thread(target=begin, daemon=True).start()
+            # Its `wait` returns at once, whoever has died.
+            while not (begun.done() and begun.result().is_completed()):
                 if time.monotonic() > until:
                     raise RuntimeError(f"weights were not taken within {_JOIN.total_seconds():g} seconds")
                 time.sleep(_GLANCE)
-            work.wait()
+            begun.result().wait()
         except RuntimeError:
             self.leave(broken=True)
             raise
@@ -314,7 +329,8 @@ def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> It
         def join() -> None:
             set_nccl()
             with gloo_at(_seen_at(lines.servers[0])):
-                joined.append(_Own(backend, SharedFile(file, world, _JOIN), world, name))
+                store, channels = SharedFile(file, world, _JOIN), lines.servers[0].channels
+                joined.append(_Own(backend, store, world, name, channels))
 
         try:
             call_all([partial(lines.ask, "/init_weights_update_group", messages), join])

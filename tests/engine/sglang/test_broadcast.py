@@ -20,7 +20,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines, Refused
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.server import Address, add_settings
+from runners.engine.sglang.settings import CHANNELS, Settings, find_interpreter
 from runners.engine.sglang.weights import Arriving, _group, _Own, send, update
 from runners.meeting import SharedFile
 from tests.engine.sglang.many_servers import Servers, serving
@@ -47,7 +48,8 @@ def test_servers_and_trainer_meet_in_a_folder_of_their_own_at_no_port(
         def tell(self, *_: Any) -> None: ...
 
     class Own:
-        def __init__(self, backend: str, store: Store, world: int, name: str) -> None:
+        def __init__(self, backend: str, store: Store, world: int, name: str, channels: int) -> None:
+            assert channels == 0
             assert PrefixStore(name, store).get("a") == b"b"
             listening.append(heard(psutil.Process()))
 
@@ -89,10 +91,14 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
     dist.destroy_process_group(real)
 
 
+@pytest.mark.parametrize("begins", [True, False])
 def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
 ) -> None:
-    """NCCL's `wait` does not block, and an orderly end would wait for a server that is gone."""
+    """NCCL's `wait` does not block, and an orderly end would wait for a server that is gone.
+
+    Its first tensor waits until all have connected, and a server without room for that tensor never does.
+    """
     own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
     real, ends = own._group, list[str]()
 
@@ -106,14 +112,61 @@ def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
     monkeypatch.setattr(weights, "_JOIN", timedelta(seconds=0.02))
     monkeypatch.setattr(dist, "destroy_process_group", lambda _: ends.append("destroyed"))
     monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ends.append("aborted"))
-    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=lambda *_: Dead()))
+    connected, begun = threading.Event(), list[bool]()
+    if begins:
+        connected.set()
+
+    def broadcast(*_: Any) -> Dead:
+        begun.append(connected.wait(5))
+        return Dead()
+
+    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
     monkeypatch.setattr(own, "_nccl", True)
     with pytest.raises(RuntimeError, match="not taken within"):
         own.send(torch.ones(2))
+    assert bool(begun) == begins
     own.leave()
     assert ends == ["aborted"]
+    connected.set()
     monkeypatch.undo()
     dist.destroy_process_group(real)
+
+
+def test_nccl_takes_as_many_channels_as_exact_servers_of_several_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang holds these to a number by NCCL's environment, which is read by each process for itself."""
+    given = list[Any]()
+
+    class Options:
+        def __init__(self) -> None:
+            self.config = SimpleNamespace(min_ctas=-1, max_ctas=-1)
+
+    def make(*_: Any, backend_options: Any = None, **__: Any) -> tuple[object, None]:
+        given.append(backend_options)
+        return object(), None
+
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", SimpleNamespace(Options=Options), raising=False)
+    monkeypatch.setattr(dist.distributed_c10d, "_new_process_group_helper", make)
+    monkeypatch.setattr(dist.distributed_c10d, "_pg_group_ranks", {})
+    wide = {"enable_deterministic_inference": True, "tp_size": 2}
+    there = Address("http://127.0.0.1:9", "")
+    for settings in (wide, wide | {"tp_size": 1}, wide | {"enable_deterministic_inference": False}, {}):
+        store = SharedFile(tmp_path / "file", 1, PATIENCE)
+        _Own("nccl", store, 1, "alone", add_settings(there, settings).channels)
+    assert [None if each is None else each.config.min_ctas for each in given] == [CHANNELS, None, None, None]
+    assert given[0].config.max_ctas == CHANNELS
+
+
+def test_sglang_is_told_how_many_channels_these_are(tmp_path: Path) -> None:
+    python = find_interpreter()
+    if python is None:
+        pytest.skip("needs SGLang")
+    told = Settings(tmp_path, 100, 1, device="cuda", tensor_parallel=2).environment({}, "")
+    (hook,) = python.parent.parent.glob("lib/python3*/site-packages/sglang/srt/arg_groups/attention_hook.py")
+    for name in ("SGLANG_DETERMINISTIC_NCCL_NCHANNELS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
+        assert name in hook.read_text("utf-8")
+    assert told["SGLANG_DETERMINISTIC_NCCL_NCHANNELS"] == str(CHANNELS)
 
 
 def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(

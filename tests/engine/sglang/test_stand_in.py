@@ -20,7 +20,7 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang import stand_in
 from runners.engine.sglang.messages import Draft, Reading, forced_message, forced_tokens, spell_out
-from runners.engine.sglang.server import FORCED, Address, ask_version, cuts_itself
+from runners.engine.sglang.server import FORCED, Address, cuts_itself, read_settings
 from runners.engine.sglang.weights import update
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -60,7 +60,7 @@ def ask(address: Address, path: str, message: dict[str, Any]) -> Any:
 
 
 def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, model: Any) -> None:
-    assert ask_version(address) == (stand_in.VERSION, 0)
+    assert read_settings(address).version == stand_in.VERSION
     assert cuts_itself(address)
     draft = Draft(REQUEST, SAMPLING)
     found = draft.take(ask(address, "/generate", draft.message()))
