@@ -177,8 +177,8 @@ def _call_all(learner: Learner, frozen: Learner | None, call: Call, **more: Any)
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
-    """Return what an engine gets of a learner: its own tensors if it trains alone."""
-    return learner.weights() if learner.ranks.world == 1 else share_weights(learner)
+    """Return what an engine gets of a learner: its own tensors if they are whole."""
+    return share_weights(learner) if learner.sharded else learner.weights()
 
 
 def await_value(learner: Learner, frozen: Learner | None = None) -> Any:

@@ -156,7 +156,7 @@ def joined(
             control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)
             yield Ranks(rank, world, init_device_mesh(device.type, shape, mesh_dim_names=names), control)
         except BaseException:
-            if device.type != "cpu":
+            if device.type != "cpu" and dist.is_initialized():
                 # Others may still be in the middle of something, which an orderly end would wait for.
                 dist.distributed_c10d._abort_process_group()
             raise

@@ -1,5 +1,7 @@
 """A trainer and an engine in turn on one device: which of them holds what, when, and how much more a trainer will hold."""
 
+import weakref
+
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
@@ -7,9 +9,11 @@ from torch._C._distributed_c10d import HashStore
 from reodsl.graph.job import Resources
 from reodsl.ir.training import Optimizer
 from runners.engine.embedded import EmbeddedEngine
+from runners.engine.protocol import SharedWeights
 from runners.models.folder import load
 from runners.train import ppo_stage
 from runners.train.optimizers import build_optimizers, moments_to_come
+from runners.train.ppo_stage import weights_of
 from runners.train.ranks import joined
 from runners.train.sharding import local, shard
 from runners.train.update import Learner
@@ -110,3 +114,29 @@ def test_a_sharded_learner_also_counts_the_copy_that_goes_to_an_engine(tmp_path)
         copy = learner.weights()
         assert {value.dtype for value in copy.values()} == {torch.bfloat16}
         assert all(p.grad is None for p in other.parameters())
+
+
+def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
+    """What `growth` leaves free is for buckets on their way: a copy of all beside rollouts would take far more."""
+    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+        model = small_model()
+        learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.bfloat16))
+        want = {name: value.clone() for name, value in learner.weights().items()}
+        shared = weights_of(learner)
+        assert isinstance(shared, SharedWeights)
+        handed, held, alive = {}, [], []
+
+        def take(pieces, rank, gather, version):
+            assert (rank, gather("alone"), version) == (0, ["alone"], 7)
+            for name, tensor in pieces:
+                held.append(weakref.ref(tensor))
+                alive.append(sum(each() is not None for each in held))
+                handed[name] = tensor.clone()
+
+        shared.each(take, 7)
+        assert max(alive) <= 2
+        assert all(torch.equal(want[name], tensor) for name, tensor in handed.items())
+        # The embedded engine in this process takes them all.
+        whole = shared.whole(None)
+        assert all(torch.equal(want[name], whole[name]) for name in want)
+    assert isinstance(weights_of(Learner.of(small_model(), (), 0.0)), dict)
