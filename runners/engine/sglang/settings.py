@@ -83,6 +83,8 @@ KEY = "REODSL_SGLANG_KEY"
 NOTES = "REODSL_NOTES"
 """The environment variable in which a stand-in finds the folder of a rehearsal's notes."""
 
+EXPANDABLE = "expandable_segments:True"
+"""A setting of torch's allocator that users know from its messages of memory that ran out."""
 CHANNELS = 8
 """NCCL's channels in exact servers of several GPUs, of which SGLang holds the number: it decides the order of sums."""
 MARGIN = 8
@@ -196,6 +198,10 @@ class Settings:
         environment = {
             name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")
         }
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            # A memory saver ends where such segments are: it could not give them back.
+            if self.memory_saver and EXPANDABLE in environment.get(name, ""):
+                environment[name] = environment[name].replace(EXPANDABLE, "expandable_segments:False")
         environment |= {
             KEY: key,
             "HF_HUB_OFFLINE": "1",

@@ -36,6 +36,7 @@ from reodsl.price.memory import HANDED
 from runners.engine.protocol import SharedWeights
 from runners.engine.sglang.control import Lines, Lost, Refused, call_all, choose_failure, update_session
 from runners.engine.sglang.server import Address
+from runners.engine.sglang.settings import EXPANDABLE
 from runners.meeting import SharedFile, gloo_at
 from runners.seats import set_nccl
 
@@ -175,7 +176,9 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> It
     """
     for part in parts(tensors, size):
         whole = sum(tensor.numel() * tensor.element_size() for _, tensor in part)
-        flat = torch.empty(whole, dtype=torch.uint8, device=part[0][1].device)
+        device = part[0][1].device
+        with _whole_segments(device):
+            flat = torch.empty(whole, dtype=torch.uint8, device=device)
         views: list[tuple[str, torch.Tensor]] = []
         at = 0
         for name, tensor in part:
@@ -185,6 +188,23 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> It
             views.append((name, view))
             at = end
         yield Bucket(flat, tuple(views))
+
+
+@contextmanager
+def _whole_segments(device: torch.device) -> Iterator[None]:
+    """Let memory that is taken in this block be such as another process may open, whatever the user has set for others.
+
+    Of expandable segments it gets a file's number and asks the system for the file, which containers do not allow.
+    """
+    settings = torch._C._accelerator_getAllocatorSettings() if device.type == "cuda" else ""
+    if EXPANDABLE not in settings:
+        yield
+        return
+    torch._C._accelerator_setAllocatorSettings(settings.replace(EXPANDABLE, "expandable_segments:False"))
+    try:
+        yield
+    finally:
+        torch._C._accelerator_setAllocatorSettings(settings)
 
 
 class _Ahead:

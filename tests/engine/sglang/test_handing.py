@@ -226,6 +226,20 @@ class Standing(Host):
         self.notes.append(words)
 
 
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_memory_for_another_process_is_no_expandable_segment(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Another process opens one by `pidfd_getfd`, which containers refuse, and a server ends of that."""
+    told = ["max_split_size_mb:512,expandable_segments:True"]
+    monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: told[-1])
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
+    with weights._whole_segments(torch.device(kind)):
+        wanted = "max_split_size_mb:512,expandable_segments:False" if kind == "cuda" else told[0]
+        assert told[-1] == wanted
+    assert told[-1] == told[0]
+
+
 class Together(Group):
     """Weights of several processes, for an engine."""
 

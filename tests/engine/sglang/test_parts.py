@@ -133,6 +133,17 @@ def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) ->
         assert [server[name] for name in names] == ["0", given.get("NCCL_NVLS_ENABLE", "0")]
 
 
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_a_server_that_gives_memory_back_has_no_expandable_segments(name: str) -> None:
+    """torch_memory_saver raises where it finds them."""
+    given = {name: "max_split_size_mb:512,expandable_segments:True"}
+    on_gpu = replace(SETTINGS, device="cuda")
+    assert on_gpu.environment(given, "k")[name] == given[name]
+    saving = replace(on_gpu, memory_saver=True)
+    assert saving.environment(given, "k")[name] == "max_split_size_mb:512,expandable_segments:False"
+    assert saving.environment({name: "backend:native"}, "k")[name] == "backend:native"
+
+
 def test_what_a_trainer_will_keep_is_left_free() -> None:
     """An 80 GiB device with 16 GiB in use; 40 GiB more will be: 85% of it, 68 GiB, less 56 are 12 of the free 64."""
     assert fraction_beside(64 * GIB, 80 * GIB, 40 * GIB) == pytest.approx(12 / 64)
