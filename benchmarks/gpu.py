@@ -1,10 +1,10 @@
 """`make gpu`: every measurement that needs a GPU, one after another; with the hardware named they go to benchmarks/GPU.md.
 
-What is worth most comes first: training at three lengths of a pass, weights to another process on the same GPU, the tests on
-the device, the distance of engine and trainer, forced answers, then servers, a rehearsal on SGLang, three steps on Ray with
-real models (colocated on one GPU, apart on two), and a language model's study to its end. What fails is written down as
-failed, with its last words, and the rest still runs. Where something is missing, as SGLang, a smaller thing is measured in
-its place, and the page says so. No part needs a network: `python -m benchmarks.carried` takes packages along.
+What is worth most comes first: training at three lengths of a pass, weights to another process on the same GPU, a model of
+4B, the tests on the device, the distance of engine and trainer, forced answers, then servers, a rehearsal on SGLang, three
+steps on Ray with real models (colocated on one GPU, apart on two), and a language model's study to its end. What fails is
+written down as failed, with its last words, and the rest still runs. Where something is missing, as SGLang, a smaller thing
+is measured in its place, and the page says so. No part needs a network: `python -m benchmarks.carried` takes packages along.
 
 A part that was done is kept in `gpu-state.json` beside the page, and the same command goes on after it: where a machine is
 lent for ten minutes at a time, `--within 9` stops in time. Parts are done again on another machine, torch or commit. The
@@ -127,27 +127,25 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     kernels = Part(
         "kernels of servers", (str(find_interpreter()), "-P", str(KERNELS)), False, needs=("sglang",)
     )
+    training = [
+        Part(
+            f"training {shape}",
+            (*python, "benchmarks.gpu_train", *on, *(small or ("--shapes", shape, "--on", place)), *steps),
+            True,
+        )
+        for shape, place in shapes.items()
+    ]
     listed = [
-        *(
-            Part(
-                f"training {shape}",
-                (
-                    *python,
-                    "benchmarks.gpu_train",
-                    *on,
-                    *(small or ("--shapes", shape, "--on", place)),
-                    *steps,
-                ),
-                True,
-            )
-            for shape, place in shapes.items()
-        ),
+        # Before what takes most of a quarter of an hour.
+        training[0],
         Part(
             "sync to another process",
             (*engine, "--engine", "receiver", "--shapes", "tiny" if tiny else "qwen3-4b", "--syncs", "20"),
             True,
         ),
+        *training[1:2],
         *tests[:2],
+        *training[2:],
         Part("sync in one process, mismatch at 16K", (*engine, "--engine", "embedded", *long), True),
         Part("forcing", (*forcing, *small, *few), True),
         *tests[2:],
@@ -275,10 +273,12 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
     """All that was found, as a page, which ends with what of `every` part was not run."""
     blocks = [f"# Measured on {machine}", f"Made by `make gpu` with torch {torch.__version__}."]
     for one in outcomes:
-        if one.code == CUT:
+        if one.code == CUT and not one.lines:
             continue
         blocks.append(f"## {one.part.name.capitalize()}")
-        if one.code:
+        if one.code == CUT:
+            blocks.append("Cut off: the first of its figures.")
+        elif one.code:
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
         if one.part.missing:
             blocks.append(f"A smaller thing in its place, because {one.part.missing} is not here.")

@@ -25,6 +25,7 @@ from torch.nn.attention import current_flash_attention_impl
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
+from runners.execute.perform import give_back_freed
 from runners.models.folder import build
 from runners.train.batch import TrainBatch
 from runners.train.metrics import peak_flops
@@ -167,6 +168,8 @@ def main(arguments: list[str] | None = None) -> None:
             shape, args.device, tokens, args.rows, args.steps, not args.without_checkpointing, args.on
         )
         add(json.dumps(figures), args.out)
+        # Else the next model would find this one on its GPU.
+        give_back_freed()
 
 
 if __name__ == "__main__":

@@ -196,11 +196,11 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
     assert list(found) == [
         *(
             "training qwen3-1.7b",
-            "training qwen3-4b",
-            "training qwen3-0.6b",
             "sync to another process",
+            "training qwen3-4b",
             "tests of devices",
             "tests of train",
+            "training qwen3-0.6b",
             "sync in one process, mismatch at 16K",
         ),
         *(
@@ -328,6 +328,37 @@ def test_memory_that_ran_out_is_a_line_of_the_table() -> None:
     assert "# Measured on NVIDIA H100" in text
     assert "| qwen3-4b | 16384 | memory ran out in the optimizer's step |" in text
     assert "| qwen3-0.6b, FA4 | 16384 | 31,250 | 12.3 | 11.1 | 2.00 |" in text
+
+
+def test_a_part_that_was_cut_off_shows_what_it_had_by_then() -> None:
+    part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training qwen3-1.7b"]
+    line = {"shape": "qwen3-1.7b", "attention": "FA3", "tokens": 16384, "mfu": 0.3, "optimizer": "device"}
+    line |= {"train_tokens_per_second": 30000.0, "seconds_a_step": 2.0}
+    text = page(
+        "NVIDIA H100", [Found(part, gpu.CUT, (line,), ""), Found(part, gpu.CUT, (), "")], {part.name: part}
+    )
+    assert text.count("## Training qwen3-1.7b") == 1
+    assert "Cut off: the first of its figures." in text
+    assert "| qwen3-1.7b, FA3 | 16384 | 30,000 | 30.0 |" in text
+    assert "- training qwen3-1.7b: cut off" in text
+
+
+def test_a_model_that_was_measured_is_gone_before_the_next_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of 4B do not fit on a GPU beside each other; FSDP2's refer to themselves."""
+    told = list[str]()
+    monkeypatch.setattr(gpu_train, "measure", lambda *given: told.append(given[2]) or {})
+    monkeypatch.setattr(gpu_train, "give_back_freed", lambda: told.append("gone"))
+    gpu_train.main(["--device", "cpu", "--shapes", "tiny", "--tokens", "64", "128"])
+    assert told == [64, "gone", 128, "gone"]
+    assert capsys.readouterr().out == "{}\n{}\n"
+
+
+def test_another_process_that_ends_is_no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_engine, "_READER", "input()")
+    with pytest.raises(RuntimeError, match="the other process reads nan"):
+        gpu_engine.hand_over("tiny", torch.device("cpu"), 1)
 
 
 def test_without_a_gpu_it_says_so(
