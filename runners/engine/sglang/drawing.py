@@ -40,6 +40,15 @@ def draw_rows(
     return tokens, weights, ids, drawn
 
 
+def draw_uncut(probs: Any, top_ks: Any, pick: Pick) -> Any:
+    """Draw what `draw_rows` draws where no row is cut, and each is of the likeliest token or the whole distribution.
+
+    Nothing is sorted or copied, and the device is not waited for: forced answers run beside responses at most times.
+    """
+    likeliest = probs.argmax(dim=-1, keepdim=True)
+    return torch.where(top_ks.view(-1, 1) <= 1, likeliest, pick(probs, slice(None)))
+
+
 def _likeliest(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
     tokens = probs.argmax(dim=-1, keepdim=True)
     kept = torch.zeros_like(probs).scatter_(-1, tokens, probs.gather(-1, tokens))

@@ -73,14 +73,30 @@ def tell_drawn_probability() -> None:
 def draw_by_token() -> None:
     """Let cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
 
+    Where no request of a batch is cut, which is known without asking the device, nothing is sorted.
+
     SGLang gives its random numbers to tokens by id where nothing in a batch is cut, and by rank where anything is (a
     greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id, and each row is
     drawn by its own kind.
     """
     import torch
     from sglang.srt.layers import sampler
+    from sglang.srt.sampling.sampling_batch_info import TOP_K_ALL, SamplingBatchInfo
 
     drawing = _beside("drawing")
+    original, sample = SamplingBatchInfo.from_schedule_batch.__func__, sampler.Sampler._sample_from_probs
+    cut = True
+
+    def noted(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
+        """Let the word for top-p be said of top-k too, whose own is said of greedy requests as well."""
+        info = original(cls, batch, *args, **named)
+        info.need_top_p_sampling |= any(1 < each.sampling_params.top_k < TOP_K_ALL for each in batch.reqs)
+        return info
+
+    def sampled(self: Any, probs: Any, info: Any, *args: Any, **named: Any) -> Any:
+        nonlocal cut
+        cut = info.need_top_p_sampling or info.need_min_p_sampling
+        return sample(self, probs, info, *args, **named)
 
     def draw(
         probs: Any,
@@ -99,6 +115,8 @@ def draw_by_token() -> None:
                 return torch.multinomial(kept, num_samples=1)
             return sampler.multinomial_with_seed(kept.double().log(), sampling_seed[rows], positions[rows])
 
+        if not (cut or return_filtered_probs):
+            return drawing.draw_uncut(probs, top_ks, pick).view(-1).to(torch.int32)
         tokens, weights, ids, drawn = drawing.draw_rows(
             probs, top_ks, top_ps, min_ps if need_min_p_sampling else None, pick
         )
@@ -106,6 +124,8 @@ def draw_by_token() -> None:
         return (tokens, weights, ids.to(torch.int32), drawn) if return_filtered_probs else tokens
 
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
+    sampler.Sampler._sample_from_probs = sampled
+    SamplingBatchInfo.from_schedule_batch = classmethod(noted)
 
 
 def seed_draws() -> None:

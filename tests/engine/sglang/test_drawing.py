@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from runners.engine.sglang.drawing import draw_rows
+from runners.engine.sglang.drawing import draw_rows, draw_uncut
 from runners.engine.sglang.settings import Settings
+from tests.devices.fixture import DEVICES
+from tests.devices.module import NAME
+from tests.devices.simulated import simulated, waits
 
 WIDTH = 40
 
@@ -87,6 +90,27 @@ def test_only_cut_rows_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "sort", sort)
     draw_rows(probs, top_ks, top_ps, None, lambda kept, rows: kept.argmax(dim=-1, keepdim=True))
     assert sizes == [3]
+
+
+def test_rows_of_which_none_is_cut_are_drawn_without_waiting_for_the_device() -> None:
+    probs, _, _, _ = mixed()
+    top_ks, seeds = torch.tensor([1, 1 << 30, 1, 1 << 30, 1 << 30, 1]), torch.arange(6) + 11
+
+    def pick(kept: Any, rows: Any) -> Any:
+        return gumbel(kept.cpu(), seeds[rows]).to(kept.device)
+
+    want = draw_rows(probs, top_ks, torch.ones(6), None, pick)[0]
+    assert torch.equal(draw_uncut(probs, top_ks, pick), want)
+    assert torch.equal(want[top_ks == 1], probs[top_ks == 1].argmax(-1, keepdim=True))
+    if NAME not in DEVICES:
+        pytest.skip("needs the simulated device, which counts")
+    with simulated():
+        there, ks = probs.to(NAME), top_ks.to(NAME)
+        before = sum(waits.values())
+        draw_uncut(there, ks, lambda kept, _: kept.argmin(dim=-1, keepdim=True))
+        assert sum(waits.values()) == before
+        draw_rows(there, ks, torch.ones(6).to(NAME), None, lambda kept, _: kept.argmin(dim=-1, keepdim=True))
+        assert sum(waits.values()) > before
 
 
 def test_exact_kernels_are_asked_for_unless_the_cluster_is_seeded() -> None:
