@@ -285,6 +285,16 @@ TRACKED = "clip(a, 0, 1, start: 0)"
             "`a` is named further down",
             "no two lines read each other",
         ),
+        (
+            "let a = a + 1\n  correct(y) - a",
+            "`a` needs itself",
+            "a `track` reads its value at the step before",
+        ),
+        (
+            "track a = max(a + x.level, 0, start: 0)\n  correct(y) - a",
+            "a track knows no number of a question",
+            "measure responses",
+        ),
         ("metric m = correct(y)\n  correct(y) - m", "`m` is a metric", "write `let m = …`"),
         (
             "track a = len(y)\n  correct(y) - a",

@@ -148,9 +148,9 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             return _type_choice(body, expr)
         case tree.Call():
             return _type_call(body, expr)
-        case tree.Attribute(value=tree.Name("x")) if body.selects:
-            helps = "measure its responses: `len(z)`, `correct(z)` or `mode(z)`"
-            fail(body, "E0301", "a selection knows no number of a question", expr, helps)
+        case tree.Attribute(value=tree.Name("x")) if body.selects or body.track:
+            helps = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
+            fail(body, "E0301", f"{_place(body)} knows no number of a question", expr, helps)
         case tree.Attribute(value=tree.Name("x")) if body.track is None:
             if expr.name.name in READINGS:
                 message = f"`{expr.name.name}` is a number of a response, and of no question"
@@ -262,7 +262,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
 
 
 def _refuse_order(body: Body, expr: tree.Name) -> None:
-    """Report E0201: a metric in a formula, or a name of a line further down. Raises `Failed` then."""
+    """Report E0201: a metric in a formula, or a name of this line or of one further down. Raises `Failed` then."""
     kind, at = body.written.get(expr.name, ("", expr.span))
     if kind == "metric" and body.track is None:
         message = f"`{expr.name}` is a metric, which is logged and not read here"
@@ -271,13 +271,11 @@ def _refuse_order(body: Body, expr: tree.Name) -> None:
         )
         fail(body, "E0201", message, expr, helps)
     if (at.line, at.column) > (expr.span.line, expr.span.column) and (kind != "let" or body.track is None):
-        fail(
-            body,
-            "E0201",
-            f"`{expr.name}` is named further down",
-            expr,
-            "put its line above this one: no two lines read each other",
-        )
+        helps = "put its line above this one: no two lines read each other"
+        fail(body, "E0201", f"`{expr.name}` is named further down", expr, helps)
+    if kind == "let" and body.track is None and not body.env.token and expr.name not in body.env.functions:
+        helps = "write out what it is; a `track` reads its value at the step before"
+        fail(body, "E0201", f"`{expr.name}` needs itself", expr, helps)
 
 
 def _type_choice(body: Body, expr: tree.IfElse) -> Typed:
