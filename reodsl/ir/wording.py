@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -9,6 +10,9 @@ from reodsl.ir.base import IR
 from reodsl.ir.expression import Aggregate, Expression, walk
 from reodsl.ir.model import Prompt
 from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, placed, setting
+
+ANSWER = re.compile("(?<![A-Za-z]){answer}")
+"""The place of the reference answer in a wording: behind a letter, as in LaTeX's `\\boxed{answer}`, it is text."""
 
 
 @kind("wording", parents=("wording",))

@@ -16,7 +16,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
-from reodsl.ir.wording import Wording
+from reodsl.ir.wording import ANSWER, Wording
 from runners.draws import purpose
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 from runners.rewards.interpret import measure
@@ -291,10 +291,10 @@ def told(wording: Wording, question: AskedQuestion) -> tuple[Wording, str]:
 
     The answer is the first of several. Neither text is read for a place of the other.
     """
-    if "{answer}" not in wording.question:
+    if not ANSWER.search(wording.question):
         return wording, question.text
     known = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
-    text = re.sub("{question}|{answer}", lambda place: known[place[0]], wording.question)
+    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda place: known[place[0]], wording.question)
     return wording.model_copy(update={"question": "{question}"}), text
 
 

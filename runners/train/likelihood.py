@@ -14,6 +14,7 @@ from torch import Tensor
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import UNDER, AnswerRun, TokenRun
 from reodsl.ir.training import Ppo
+from reodsl.ir.wording import ANSWER
 from runners.answers import find_answer
 from runners.models.tokenizer import encode_all
 from runners.prompts import continuation_tokens
@@ -158,7 +159,7 @@ def require_truths(
     A prompt and a response have `longest` tokens at most.
     """
     reads = any(node.truth for node in method.reward.tokens)
-    if not reads and (method.teacher_wording is None or "{answer}" not in method.teacher_wording.question):
+    if not reads and (method.teacher_wording is None or not ANSWER.search(method.teacher_wording.question)):
         return
     truths = [question.gold.split(SEPARATOR)[0] for question in questions]
     missing = [question.id for question, truth in zip(questions, truths, strict=True) if not truth.strip()]

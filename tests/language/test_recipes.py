@@ -177,6 +177,7 @@ model behind = qwen3_4b { source = served("m", address: "http://127.0.0.1:1/v1",
 model short  = qwen3_8b { context = 16K tokens }
 wording concise { question = "{question} Be concise." }
 wording knowing { question = "{question} The answer is {answer}." }
+wording boxes   { question = "{question} End with \\\\boxed{answer}." }
 data programs { source = file("programs.jsonl"), verifier = tests() }
 reward unsure { correct(y) - mean(entropy(t, under: teacher) for t in y) }
 reward likely { correct(y) + mean(prob(t, under: teacher) for t in y) }
@@ -196,6 +197,7 @@ experiment alone = ppo {
         (("teacher_wording = knowing", "kl = 1", "loss { estimator = reverse, skew = 0.1 }"), []),
         (("teacher_wording = knowing", "kl = 1", "data = programs"), ["E0511"]),
         (("rollout { wordings = [knowing] }",), ["E0512"]),
+        (("rollout { wordings = [boxes] }",), []),
         (("eval = math_reg { wording = knowing }",), ["E0512"]),
         (("kl = 1", "loss { estimator = k3, skew = 0.1 }"), ["E0521"]),
         (("kl = 1", "loss { estimator = forward, skew = 1 }"), ["E0303"]),

@@ -247,6 +247,8 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("reward mine {\nz(len(y))\n}\n" + rewarded("mine"), "E0302"),
         ("reward mine {\nz(correct(y), on: first)\n}\n" + rewarded("mine"), "E0310"),
         ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
+        ('wording lost { question = "{question}", system = "It is {answer}." }', "E0512"),
+        ('wording lost { question = "{question}", prefix = "So {answer}" }', "E0512"),
         ('wording lost { question = "what?" }', "E0512"),
         (SHORTEST.replace("}", ", drop = 10% }"), "E0304"),
         (EVERY.replace("each(z for", "each(len(z) for"), "E0310"),

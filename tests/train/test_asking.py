@@ -67,6 +67,8 @@ def test_a_teacher_is_told_the_first_answer_and_the_policy_is_not():
     asking = Wordings(Prompt(template="now {question}"), TOKENIZER, 1, (Wording(),), teacher=teacher)
     one = asking.ask(replace(QUESTION, gold=f"7{SEPARATOR}8"), 0, 0, 1)[0]
     assert (words(one.asked), words(one.prompt)) == ("now 7 within q ? go", "now q ?")
+    boxed = Wording(question=r"{question} \boxed{{answer}} or \boxed{answer}")
+    assert told(boxed, QUESTION)[1] == r"q ? \boxed{7} or \boxed{answer}"
     odd = AskedQuestion("odd", "go {answer}", "{question} 9")
     assert told(teacher, odd) == (Wording(), "{question} 9 within go {answer} go")
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.ir.reward import Selection
 from reodsl.ir.setting import PAIRS
+from reodsl.ir.wording import ANSWER
 from reodsl.language.checks.cases import (
     Case,
     SettingView,
@@ -452,11 +453,17 @@ def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
+    """Report E0512: a text without `{question}`, one with `{budget}` and no budget, or `{answer}` beside the question."""
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
         helps = "put `{question}` where it belongs"
         yield View(wording)["question"].error("E0512", "the question is not in its own wording", help=helps)
+    for name, text in zip(("system", "prefix"), texts[1:], strict=True):
+        if ANSWER.search(text):
+            helps = "tell a teacher the answer in its `question`, and write other words here"
+            yield View(wording)[name].error(
+                "E0512", "the answer is told in `question` alone", "holds `{answer}`", help=helps
+            )
     if any("{budget}" in text for text in texts) and wording.get("budget") is None:
         yield error(
             "E0512",
@@ -469,7 +476,7 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
 
 def _tells(wording: Record | None) -> bool:
     """Return whether a wording holds the question's reference answer."""
-    return wording is not None and "{answer}" in str(wording.data("question") or "")
+    return wording is not None and ANSWER.search(str(wording.data("question") or "")) is not None
 
 
 def _telling(wording: Record) -> Iterator[Diagnostic]:

@@ -246,7 +246,11 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         if body.track is not None:
             place = "statistic over `batch`" if body.track == BATCH else _place(body).removeprefix("a ")
             steps = (
-                "" if body.measures else "tracks, " if body.track == BATCH else "`step`, tracks above it, "
+                ""
+                if body.measures
+                else "tracks, "
+                if body.track == BATCH
+                else "`step`, tracks above it, metrics above it if it has a `start`, "
             )
             near = f"it knows constants, {steps}and what its statistic runs over"
         body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
