@@ -58,7 +58,7 @@ from runners.train.rollouts import (
     sample_segments,
     sample_step,
 )
-from runners.train.sharding import whole_shapes, whole_tensors
+from runners.train.sharding import name_as_in_files, whole_shapes, whole_tensors
 from runners.train.stages import Numbers, StageContext, StageRunner
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.teacher import ServedTeacher, frozen_folder
@@ -178,7 +178,9 @@ def _call_all(learner: Learner, frozen: Learner | None, call: Call, **more: Any)
 
 def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
     """Return what an engine gets of a learner: its own tensors if they are whole."""
-    return share_weights(learner) if learner.sharded else learner.weights()
+    if learner.sharded:
+        return share_weights(learner)
+    return dict(name_as_in_files(learner.model, learner.weights().items()))
 
 
 def await_value(learner: Learner, frozen: Learner | None = None) -> Any:
@@ -195,7 +197,8 @@ def await_value(learner: Learner, frozen: Learner | None = None) -> Any:
 
 def _assemble(learner: Learner, frozen: Learner | None, device: str | None) -> dict[str, Tensor]:
     """Put all weights together on the first process."""
-    return learner.weights(None if device is None else torch.device(device))
+    weights = learner.weights(None if device is None else torch.device(device))
+    return dict(name_as_in_files(learner.model, weights.items()))
 
 
 def _gather(learner: Learner, frozen: Learner | None) -> Iterator[tuple[str, Tensor]] | None:
@@ -203,7 +206,7 @@ def _gather(learner: Learner, frozen: Learner | None) -> Iterator[tuple[str, Ten
 
     def pieces() -> Iterator[tuple[str, Tensor]]:
         learner.rest()
-        yield from whole_tensors(learner.model, learner.scorer.precision)
+        yield from _whole(learner)
         learner.rest()
         learner.ranks.wait()
 
@@ -213,13 +216,18 @@ def _gather(learner: Learner, frozen: Learner | None) -> Iterator[tuple[str, Ten
     return None
 
 
+def _whole(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor whole, as servers know it, on every process."""
+    return name_as_in_files(learner.model, whole_tensors(learner.model, learner.scorer.precision))
+
+
 def _hand(
     learner: Learner, frozen: Learner | None, call: Callable[..., None], arguments: tuple[Any, ...]
 ) -> None:
     learner.rest()
     try:
         ranks = learner.ranks
-        call(whole_tensors(learner.model, learner.scorer.precision), ranks.rank, ranks.gather, *arguments)
+        call(_whole(learner), ranks.rank, ranks.gather, *arguments)
     finally:
         learner.rest()
 

@@ -5,13 +5,15 @@ Rows are padded on the right, which a causal decoder never looks at, so no mask 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import revert_weight_conversion
 
 from runners.models.tensors import Stored
 from runners.train.adapters import Adapted, is_adapter, merge
@@ -151,8 +153,16 @@ def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
 
 
 def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all whole tensors by their `transformers` names, also those of tied ones, asking no process."""
-    return {name: tuple(tensor.shape) for name, tensor in _stored(model)}
+    """Return the shapes of all whole tensors by their names in files, also those of tied ones, asking no process."""
+    every = ((name, torch.empty(tensor.shape, device="meta")) for name, tensor in _stored(model))
+    return {name: tuple(tensor.shape) for name, tensor in name_as_in_files(model, every)}
+
+
+def name_as_in_files(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield whole tensors by their names in files, by which servers know them: a mixture's experts one by one."""
+    converts = get_model_conversion_mapping(model, add_legacy=False)
+    for name, tensor in tensors:
+        yield from revert_weight_conversion(model, {name: tensor}).items() if converts else [(name, tensor)]
 
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:

@@ -4,17 +4,22 @@ import weakref
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch._C._distributed_c10d import HashStore
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from reodsl.graph.job import Resources
 from reodsl.ir.training import Optimizer
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import SharedWeights
-from runners.models.folder import load
+from runners.engine.sglang.weights import require_shapes
+from runners.models.folder import load, save
+from runners.models.tensors import tensor_shapes
+from runners.models.tokenizer import word_tokenizer
 from runners.train import ppo_stage
 from runners.train.optimizers import build_optimizers, moments_to_come
 from runners.train.ppo_stage import weights_of
-from runners.train.ranks import joined
+from runners.train.ranks import ALONE, joined
 from runners.train.sharding import local, shard
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -140,3 +145,33 @@ def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
         whole = shared.whole(None)
         assert all(torch.equal(want[name], whole[name]) for name in want)
     assert isinstance(weights_of(Learner.of(small_model(), (), 0.0)), dict)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_mixtures_experts_reach_servers_by_their_names_in_files(tmp_path, sharded):
+    """transformers holds all experts of a layer in one tensor, which servers do not know."""
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {"vocab_size": 23, "intermediate_size": 16, "moe_intermediate_size": 8, "head_dim": 8}
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(num_experts=3, **sizes, **shape))
+    save(model, word_tokenizer(("a", "b")), tmp_path)
+    wanted = {
+        name: value.to(torch.bfloat16)
+        for name, value in load_file(next(tmp_path.glob("*.safetensors"))).items()
+    }
+    assert "model.layers.0.mlp.experts.2.gate_proj.weight" in wanted
+    given = {}
+
+    def take(pieces, rank, gather):
+        given.update((name, tensor.clone()) for name, tensor in pieces)
+
+    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+        scorer = shard(model, ranks, torch.bfloat16) if sharded else None
+        weights = weights_of(Learner.of(model, (), 0.0, ranks if sharded else ALONE, scorer))
+        if isinstance(weights, SharedWeights):
+            require_shapes(weights, tensor_shapes(tmp_path))
+            weights.each(take)
+            assert weights.whole("cpu").keys() == dict(weights.pieces()).keys() == given.keys()
+        else:
+            given = {name: value.to(torch.bfloat16) for name, value in weights.items()}
+    assert given.keys() == wanted.keys()
+    assert all(torch.equal(given[name], wanted[name]) for name in wanted)
