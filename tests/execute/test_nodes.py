@@ -173,12 +173,14 @@ assert not Bench(Path(sys.argv[1]), Machine(address=made.address_info["gcs_addre
 @pytest.mark.slow
 def test_a_process_that_had_a_gpu_does_no_other_task(tmp_path: Path) -> None:
     """CUDA stays with the GPU that a process began with, whichever Ray gives it next, and keeps memory of it."""
+    # Else Ray would write a token of its own into the user's home.
+    asked = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
     out = subprocess.run(
         [sys.executable, "-c", AFTER, tmp_path],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent), **asked},
     )
     assert out.returncode == 0, out.stderr[-3000:]
     lines = [json.loads(line) for line in (tmp_path / "places.jsonl").read_text().splitlines()]
