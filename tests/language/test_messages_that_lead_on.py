@@ -350,3 +350,11 @@ def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], lis
     words = "wording free { }\nwording easy { when = x.level < 3 }\n"
     (found,) = errors(words + amended("rollout { wordings = [free, easy] }"))
     assert found.help == "give `free` a `when` of its own, or put it last"
+
+
+def test_a_share_of_all_questions_is_told_to_be_none(errors: Callable[[str], list[Diagnostic]]) -> None:
+    """Two of three wordings in turn would be a second message, of what nobody meant."""
+    words = "wording first { share = 100% }\nwording free { }\nwording third { }\n"
+    (found,) = errors(words + amended("rollout { wordings = [first, free, third] }"))
+    assert found.code == "E0521"
+    assert "below 100%" in str(found.help)

@@ -467,7 +467,7 @@ SHARES = {
         ("some", "", ["E0511"]),
         ("some, part", "reference_samples = 4", ["E0511"]),
         ("turn some, long", "", ["E0511"]),
-        ("all, long", "", []),
+        ("all, long", "", ["E0521"]),
         ("all, some, long", "", ["E0511"]),
         ("none, long", "", ["E0303"]),
         ("more, long", "", ["E0303"]),

@@ -231,6 +231,7 @@ def _take_turns(stage: StageCase) -> bool:
         bool(wordings)
         and stage["rollout.wordings_per"].word == "rollout"
         and not any(map(is_selective, wordings))
+        and not any(View(each)["share"].given for each in wordings)
     )
 
 
@@ -241,9 +242,17 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 
 @ppo_check
 def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0511: wordings for some questions each, of which not exactly the last one is for all others."""
+    """Report E0511: wordings for some questions each, of which not exactly the last one is for all others.
+
+    E0521 where the only share is that of all questions.
+    """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):
+        for each in wordings:
+            if (share := View(each)["share"]).given:
+                message = f"a share of 100% is all questions, and says nothing of when `{each.name}` is asked"
+                helps = "write a share below 100%, which leaves the rest to the next wording, or take it out"
+                yield share.error("E0521", message, "has no effect", help=helps)
         return
     yield from _never_asked(wordings, stage["rollout.wordings"])
     per = stage["rollout.wordings_per"]
