@@ -58,7 +58,7 @@ RUNNERS_READ = {
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
-    "data": {"own", "programs", "verify"},
+    "data": {"draws", "own", "programs", "verify"},
     "engine": {"draws", "exhaustion", "meeting", "models", "products", "remote", "scratch", "seats", "untrusted"},
     "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},

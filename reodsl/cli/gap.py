@@ -12,7 +12,7 @@ import click
 from reodsl.cli.options import Place, frontier_of, name_place, token_count, token_grid
 from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
-from reodsl.diagnostics.excerpt import visible
+from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
 from reodsl.numbers.curves import Curves, common_kind, envelope, misfits, select_benchmarks
 from reodsl.numbers.intervals import Interval

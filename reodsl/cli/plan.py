@@ -12,7 +12,7 @@ import click
 from reodsl.cli.options import Place, complete_files, complete_tasks, spec_options
 from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
 from reodsl.cli.place import prepare, wrong_files
-from reodsl.diagnostics.excerpt import visible
+from reodsl.diagnostics.render import visible
 from reodsl.plan.places import words
 from reodsl.plan.render import PlanRequest, ago, item_json, place, save_plan, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
@@ -20,8 +20,7 @@ from reodsl.price.show import refusals
 from reodsl.run import find_worded, prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
-from reodsl.watch.draw import named_numbers
-from reodsl.watch.state import finite
+from reodsl.watch import finite, named_numbers
 
 
 @click.command(

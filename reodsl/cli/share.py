@@ -23,8 +23,7 @@ from reodsl.cli.options import (
 from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Problem, problem
-from reodsl.diagnostics.excerpt import visible
-from reodsl.diagnostics.render import to_json
+from reodsl.diagnostics.render import to_json, visible
 from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.plan.registry import load_registry
 from reodsl.plan.verdict import Ready

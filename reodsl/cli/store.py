@@ -13,15 +13,14 @@ from humanize import naturalsize
 
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
-from reodsl.diagnostics.excerpt import visible
+from reodsl.diagnostics.render import visible
 from reodsl.plan.render import ago
 from reodsl.report.formats import plural
 from reodsl.store.layout import models
 from reodsl.store.runs import RunRecord, alive, began, find_repeated, pick, records, select
 from reodsl.store.store import Store, acceptances
 from reodsl.store.sweep import find_garbage, sweep
-from reodsl.watch.draw import named_numbers
-from reodsl.watch.state import going_json, read_state
+from reodsl.watch import going_json, named_numbers, read_state
 
 
 @click.command(

@@ -17,8 +17,20 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Event, Progress
 from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
-from reodsl.watch.draw import Pace, TaskRow, at, draw, numbers, span, wrap_pieces
-from reodsl.watch.state import Ended, Going, State, read_state, to_json
+from reodsl.watch import (
+    Ended,
+    Going,
+    Pace,
+    State,
+    TaskRow,
+    at,
+    draw,
+    numbers,
+    read_state,
+    span,
+    to_json,
+    wrap_pieces,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

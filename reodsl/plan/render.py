@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import fold, listed, misread, problem
-from reodsl.diagnostics.excerpt import visible
-from reodsl.diagnostics.render import code, document, table
+from reodsl.diagnostics.render import code, document, table, visible
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin

@@ -36,7 +36,7 @@ from reodsl.view.responses import (
     row_of,
 )
 from reodsl.view.trainings import Training, count_rollouts, list_rollouts
-from reodsl.watch.state import read_state, to_json
+from reodsl.watch import read_state, to_json
 
 Query = Mapping[str, str]
 

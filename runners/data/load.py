@@ -24,7 +24,6 @@ from reodsl.ir.data import (
     normal_question,
 )
 from reodsl.ir.task import Programs
-from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.files import (
     count_rows,
     file_problem,
@@ -40,6 +39,7 @@ from runners.data.programs import generate_programs, require_tests
 from runners.data.references import doubtful_references, require_read, solutions_read
 from runners.data.table import question_id, require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
+from runners.draws import HELD_OUT_ONE_IN, split_of
 from runners.own.function import open_function
 
 _DRAWS_PER_QUESTION = 40

@@ -10,8 +10,8 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.data import normal_question
 from reodsl.ir.task import Programs
-from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
+from runners.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.programs.tests import Unreadable, read_tests
 from runners.verify import SEPARATOR
 

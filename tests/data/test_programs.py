@@ -14,10 +14,10 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Chance, Columns, Data, File, Generated
 from reodsl.ir.data import Tests as ByTests
 from reodsl.ir.task import Programs
-from runners.data.draws import split_of
 from runners.data.files import read_questions
 from runners.data.load import load_data
 from runners.data.programs import generate_programs
+from runners.draws import split_of
 from runners.verify import SEPARATOR
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reodsl.diagnostics.excerpt import visible
-from reodsl.diagnostics.render import MOST, code, document, table
+from reodsl.diagnostics.render import MOST, code, document, table, visible
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 HOSTILE = [

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Diagnostic, Label, Span, error, note, warning
-from reodsl.diagnostics.excerpt import Excerpt, visible
-from reodsl.diagnostics.render import render, sort_diagnostics, summary, to_json
+from reodsl.diagnostics.render import Excerpt, render, sort_diagnostics, summary, to_json, visible
 
 SPEC = """\
 # budgets

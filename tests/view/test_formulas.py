@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reodsl.view.formulas import MOST, find_formulas
+from reodsl.view.responses import MOST, find_formulas
 
 
 def letters(tree: list[Any]) -> str:

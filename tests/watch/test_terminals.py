@@ -12,7 +12,7 @@ from rich.console import Console
 from reodsl.cli.watch import Board, LiveTable
 from reodsl.graph.job import Event, Progress
 from reodsl.price.machine import measure
-from reodsl.watch.draw import TaskRow, draw, spark, wrap_pieces
+from reodsl.watch import TaskRow, draw, spark, wrap_pieces
 from tests.called import SPECS, call
 from tests.terminal import Screen, terminal
 

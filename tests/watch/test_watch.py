@@ -19,7 +19,7 @@ from reodsl.store.live import add_step
 from reodsl.store.manifest import PLACE, WEIGHTS, record
 from reodsl.store.runs import events, records, save
 from reodsl.store.store import Store
-from reodsl.watch.state import read_state
+from reodsl.watch import read_state
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.terminal import terminal
