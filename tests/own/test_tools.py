@@ -228,10 +228,10 @@ def test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once(
     # Two answers may have a copy each: killed for good is who is killed as often as it is asked.
     while len(ended) < 1 if kills == 1 else thread.is_alive():
         for pid in function.pids():
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 for each in {child.pid for child in psutil.Process(pid).children()} - ended:
-                    ended.add(each)
                     os.kill(each if whom == "the copy" else pid, signal.SIGKILL)
+                    ended.add(each)
         time.sleep(0.01)
     there.unlink()
     thread.join(timeout=60)
