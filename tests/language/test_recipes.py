@@ -620,6 +620,19 @@ def test_phases_that_cannot_be_had(
     assert codes(changed(*lines, above=above), target="other") == found
 
 
+@pytest.mark.parametrize(("wordings", "found"), [("a", ["E0511"]), ("a, b", [])])
+def test_a_part_on_a_prefix_needs_one(
+    codes: Callable[..., list[str]], wordings: str, found: list[str]
+) -> None:
+    above = """
+    reward led { z(correct(y)) + z(correct(y), on: prefix) }
+    wording a { question = "{question} a" }
+    wording b { prefix = "Hm" }
+    """
+    lines = "reward = led", f"rollout {{ wordings = [{wordings}] }}"
+    assert codes(changed(*lines, above=above), target="other") == found
+
+
 def test_what_ends_thinking_counts_in_the_context(codes: Callable[..., list[str]]) -> None:
     """The model reads 40K tokens: prompt and response take all of them, and the end of the thinking comes on top."""
     prompt, rollout = "max_prompt = 8K tokens", "rollout { max_tokens = 32K tokens"

@@ -336,6 +336,13 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "uses `mode`",
             help="add `wordings = [think, no_think]` to `rollout`",
         )
+    if "prefix" in uses and not any(wording.data("prefix") for wording in wordings):
+        yield reward.error(
+            "E0511",
+            "a part of the reward is earned by the tokens of a prefix, and no response begins with one",
+            "has a part `on: prefix`",
+            help='declare `wording no_think { prefix = "</think>" }`, and add `wordings = [no_think]` to `rollout`',
+        )
     reads = {use for each in list_conditions(wordings) for use in each.reads}
     if "given" in {*uses, *reads} and bare:
         by, who, other = (

@@ -546,8 +546,8 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part
             case _:
                 helps = "write `on: prefix`, `on: thinking` or `on: solution`"
                 fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, helps)
-    if on in ("thinking", "solution"):
-        body.uses.add("phases")
+    if on != "response":
+        body.uses.add("prefix" if on == "prefix" else "phases")
     measured = type_expression(body, first.value)
     if measured.unit != PLAIN:
         helps = "divide by a length, such as `mean(len(z) for z in group)`"
