@@ -318,8 +318,9 @@ def main() -> None:
                 except ImportError:
                     continue
                 except (Exception, SystemExit):
-                    # Half a package makes nonsense of a second try.
-                    sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
+                    # Half a package makes nonsense of a second try; one that a spec names has lines to show.
+                    if not said["module"]:
+                        sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
         gc.freeze()

@@ -338,6 +338,14 @@ def test_a_slip_in_a_reward_is_one_message_that_leads_on(
     assert helps in str(found.help)
 
 
+def test_terms_are_read_in_the_order_that_they_stand_in(errors: Callable[[str], list[Diagnostic]]) -> None:
+    body = 'min(python("own.py:f", y), python("own.py:f", y, seconds: 3))'
+    (found,) = errors(f"{amended('reward = r')}reward r {{\n  {body}\n}}\n")
+    assert "other limits than in another term" in found.message
+    (label, other) = found.labels
+    assert label.span.column > other.span.column
+
+
 @pytest.mark.parametrize("setting", ["importance_cap = 2", "kl = 1"])
 def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
     errors: Callable[[str], list[Diagnostic]], setting: str

@@ -725,8 +725,8 @@ def is_start(arg: tree.Arg) -> bool:
 
 def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     values: list[tuple[tree.Expr, Typed | None]] = []
-    # Names come last: what is wrong with them is told before what they are missed for.
-    for arg in reversed(expr.args):
+    # What is wrong with a name is told before what it is missed for.
+    for arg in sorted(expr.args, key=lambda each: each.name is None):
         if is_start(arg):
             if body.track in body.env.broken:
                 raise Failed
@@ -736,7 +736,7 @@ def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
             meant = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
             helps = "did you mean `start`?" if meant else f"write `{name}(…)` with values alone"
             fail(body, "E0310", f"`{name}` takes numbers", arg, helps)
-        values.insert(0, (arg.value, attempt(partial(type_expression, body, arg.value))))
+        values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
     wanted = NUMBERS[name].arity
     if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
         counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
