@@ -315,11 +315,9 @@ def main() -> None:
             for name in packages_before(said):
                 try:
                     importlib.import_module(name)
-                except ImportError:
-                    continue
-                except (Exception, SystemExit):
+                except (Exception, SystemExit) as failure:
                     # Half a package makes nonsense of a second try; one that a spec names has lines to show.
-                    if not said["module"]:
+                    if not (said["module"] or isinstance(failure, ImportError)):
                         sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
