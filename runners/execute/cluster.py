@@ -55,10 +55,7 @@ class RayCluster:
         self.head = str(ray.get_runtime_context().gcs_address) if address else None
         self.heard, self.ended = time.monotonic(), False
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.remote = ray.remote(max_retries=0)(perform_remotely)
-        # CUDA stays with a process's first GPU, and keeps memory there. Ray sees to that by itself for functions whose
-        # decorator has GPUs, and not for those that get them at a call.
-        self.remote_on_gpu = ray.remote(max_retries=0, max_calls=1)(perform_remotely)
+        self.remotes = make_remotes(perform_order)
         if address:
             self._ask_nodes()
 
@@ -83,8 +80,8 @@ class RayCluster:
         if len(wanted) > 1 or wanted[0].gpus > options["num_gpus"]:
             options["scheduling_strategy"] = self._room(order, wanted)
         given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
-        remote = self.remote_on_gpu if options["num_gpus"] else self.remote
-        self.flying[remote.options(**options).remote(replace(order, resources=given))] = order
+        remote = self.remotes[options["num_gpus"]].options(**options)
+        self.flying[remote.remote(replace(order, resources=given))] = order
 
     def _wait_for_nodes(self, order: Order, lack: Diagnostic) -> None:
         """Let an order wait for nodes, or refuse it where the time for that is set to none."""
@@ -212,9 +209,13 @@ class RayCluster:
             raise Problem(*lacks)
 
 
-def perform_remotely(order: Order) -> Outcome:
-    """Run `perform_order` in a Ray worker. Its progress is written beside the results, for the driver to read."""
-    return perform_order(order, lambda progress: None)
+def make_remotes(perform: Callable[[Order], Outcome]) -> list[Any]:
+    """Return a function as Ray calls it for tasks without a GPU, and for those with one, whose process ends after it.
+
+    CUDA stays with a process's first GPU, and keeps memory there. Ray sees to that by itself for functions whose
+    decorator has GPUs, and not for those that get them at a call.
+    """
+    return [import_ray().remote(max_retries=0, max_calls=calls)(perform) for calls in (0, 1)]
 
 
 def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:

@@ -87,7 +87,7 @@ _GRADES = ("train", "sample", "evaluate")
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray")
 
 
-def perform_order(order: Order, progress: Callable[[Progress], None]) -> Outcome:
+def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _: None) -> Outcome:
     """Do the task unless its result is there or another process is at it.
 
     The result becomes visible whole or not at all. Any exception of the runner comes back as diagnostics; an

@@ -12,7 +12,7 @@ from typing import Any
 
 from reodsl.graph.job import Progress
 from reodsl.store.live import HOLD, LOSE, note, read_live, read_notes, take
-from runners.execute.cluster import RayCluster
+from runners.execute.cluster import RayCluster, make_remotes
 from runners.execute.instance import import_ray
 from runners.execute.perform import Order, Outcome, perform_order
 from runners.execute.placement import RayNode, bundles
@@ -37,7 +37,7 @@ class Rehearsal:
         self.cluster, self.notes, self.slots = cluster, notes, cluster.slots
         self.declared: dict[str, Any] = {}
         self.lost: RayNode | None = None
-        self.cluster.remote = import_ray().remote(max_retries=0)(perform_and_note)
+        self.cluster.remotes = make_remotes(perform_and_note)
         (notes / LOSE).touch()
         if declared:
             (notes / HOLD).write_text("\n".join(trainings))
@@ -132,7 +132,7 @@ def perform_and_note(order: Order) -> Outcome:
     """Run `perform_order` in a Ray worker, after noting where its processes are; a training may wait at its last step."""
     notes = order.resources.notes
     if notes is None:
-        return perform_order(order, lambda progress: None)
+        return perform_order(order)
     _note_place(order, notes)
 
     def hold(progress: Progress) -> None:

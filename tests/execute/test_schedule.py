@@ -19,6 +19,7 @@ from runners.execute import Local, cluster
 from runners.execute.cluster import NODE_WAIT, RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.execute.placement import RayNode
+from runners.execute.rehearsal import Rehearsal, perform_and_note
 from runners.execute.schedule import schedule
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -83,13 +84,25 @@ def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_kept(tmp_path) == 0
 
 
+def test_a_rehearsal_notes_where_tasks_with_a_gpu_are_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a note of its place no node of a training is found to be lost."""
+    place = RayCluster.__new__(RayCluster)
+    place.slots = 1
+    ray = SimpleNamespace(remote=lambda **given: lambda perform: (perform, given["max_calls"]))
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
+    Rehearsal(place, tmp_path, (), ())
+    assert place.remotes == [(perform_and_note, 0), (perform_and_note, 1)]
+
+
 def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
     there, events = [RayNode("left", 1, 0)], list[Event]()
     place = RayCluster.__new__(RayCluster)
     place.emit, place.slots, place.looked = events.append, 4, 0.0
     place.flying, place.refused, place.groups, place.absent = {}, [], {}, []
     place.head = None
-    place.remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))
+    place.remotes = [SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))]
     monkeypatch.setattr(cluster, "nodes", lambda: there)
     monkeypatch.setattr(RayCluster, "_room", lambda *_: None)
     order = Order(
