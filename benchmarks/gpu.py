@@ -277,7 +277,7 @@ def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | No
             continue
         blocks.append(f"## {one.part.name.capitalize()}")
         if one.code == CUT:
-            blocks.append("Cut off: the first of its figures.")
+            blocks.append("It was cut off, and these are the figures that it had.")
         elif one.code:
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
         if one.part.missing:

@@ -338,7 +338,7 @@ def test_a_part_that_was_cut_off_shows_what_it_had_by_then() -> None:
         "NVIDIA H100", [Found(part, gpu.CUT, (line,), ""), Found(part, gpu.CUT, (), "")], {part.name: part}
     )
     assert text.count("## Training qwen3-1.7b") == 1
-    assert "Cut off: the first of its figures." in text
+    assert "It was cut off, and these are the figures that it had." in text
     assert "| qwen3-1.7b, FA3 | 16384 | 30,000 | 30.0 |" in text
     assert "- training qwen3-1.7b: cut off" in text
 

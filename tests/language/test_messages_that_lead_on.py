@@ -283,7 +283,7 @@ TRACKED = "clip(a, 0, 1, start: 0)"
         (
             f"metric m = correct(y) * a\n  track a = {TRACKED.replace('a,', 'a + m,')}\n  correct(y) - a",
             "`a` is named further down",
-            "no two lines read each other",
+            "two lines cannot read each other",
         ),
         (
             "let a = a + 1\n  correct(y) - a",

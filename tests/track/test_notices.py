@@ -240,8 +240,9 @@ def test_a_receiver_that_takes_for_ever_is_told_of(door: Door, monkeypatch: pyte
 def test_a_receiver_that_is_away_never_ends_a_run(
     how: str, door: Door, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
-    monkeypatch.setattr(module, "FAREWELL", 1.0)
+    # A receiver that answers may take its time on a busy machine.
+    monkeypatch.setattr(module, "PATIENCE", 0.2 if how == "deaf" else 9.0)
+    monkeypatch.setattr(module, "FAREWELL", 10.0)
     door.status = {"refuses": 403, "elsewhere": 307}.get(how, 200)
     words = {
         "refuses": "it answers with status 403",
@@ -257,7 +258,7 @@ def test_a_receiver_that_is_away_never_ends_a_run(
         url = silent if how in ("deaf", "away") else door.url
         before = time.monotonic()
         (found,) = send("json", url, "hello")
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 10
     assert (found.code, found.message) == ("W0808", f"127.0.0.1 did not get a message of this run: {words}")
     assert SECRET not in render([found], {})
 

@@ -275,7 +275,7 @@ def _refuse_order(body: Body, expr: tree.Name) -> None:
         )
         fail(body, "E0201", message, expr, helps)
     if (at.line, at.column) > (expr.span.line, expr.span.column) and (kind != "let" or body.track is None):
-        helps = "put its line above this one: no two lines read each other"
+        helps = "put its line above this one; two lines cannot read each other"
         fail(body, "E0201", f"`{expr.name}` is named further down", expr, helps)
     if kind == "let" and body.track is None and not body.env.token and expr.name not in body.env.functions:
         helps = "write out what it is; a `track` reads its value at the step before"

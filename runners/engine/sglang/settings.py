@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ KEY = "REODSL_SGLANG_KEY"
 NOTES = "REODSL_NOTES"
 """The environment variable in which a stand-in finds the folder of a rehearsal's notes."""
 
-EXPANDABLE = "expandable_segments:True"
+EXPANDABLE = re.compile(r"(expandable_segments\s*:\s*)True")
 """A setting of torch's allocator that users know from its messages of memory that ran out."""
 CHANNELS = 8
 """NCCL's channels in exact servers of several GPUs, of which SGLang holds the number: it decides the order of sums."""
@@ -200,8 +201,8 @@ class Settings:
         }
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             # A memory saver ends where such segments are: it could not give them back.
-            if self.memory_saver and EXPANDABLE in environment.get(name, ""):
-                environment[name] = environment[name].replace(EXPANDABLE, "expandable_segments:False")
+            if self.memory_saver and name in environment:
+                environment[name] = EXPANDABLE.sub(r"\1False", environment[name])
         environment |= {
             KEY: key,
             "HF_HUB_OFFLINE": "1",

@@ -197,10 +197,10 @@ def _whole_segments(device: torch.device) -> Iterator[None]:
     Of expandable segments it gets a file's number and asks the system for the file, which containers do not allow.
     """
     settings = torch._C._accelerator_getAllocatorSettings() if device.type == "cuda" else ""
-    if EXPANDABLE not in settings:
+    if not EXPANDABLE.search(settings):
         yield
         return
-    torch._C._accelerator_setAllocatorSettings(settings.replace(EXPANDABLE, "expandable_segments:False"))
+    torch._C._accelerator_setAllocatorSettings(EXPANDABLE.sub(r"\1False", settings))
     try:
         yield
     finally:

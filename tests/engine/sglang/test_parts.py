@@ -136,11 +136,11 @@ def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
 def test_a_server_that_gives_memory_back_has_no_expandable_segments(name: str) -> None:
     """torch_memory_saver raises where it finds them."""
-    given = {name: "max_split_size_mb:512,expandable_segments:True"}
+    given = {name: "max_split_size_mb:512,expandable_segments: True"}
     on_gpu = replace(SETTINGS, device="cuda")
     assert on_gpu.environment(given, "k")[name] == given[name]
     saving = replace(on_gpu, memory_saver=True)
-    assert saving.environment(given, "k")[name] == "max_split_size_mb:512,expandable_segments:False"
+    assert saving.environment(given, "k")[name] == "max_split_size_mb:512,expandable_segments: False"
     assert saving.environment({name: "backend:native"}, "k")[name] == "backend:native"
 
 
