@@ -139,7 +139,7 @@ inspect: $(call over,$(INSPECT),inspect)
 # Environments of others, on the libraries themselves: a data set of reasoning-gym and packages made for verifiers, with
 # tools and without, to a trained model. A package that verifiers lays out is asked and graded.
 environments: $(call over,$(ENVS),verifiers) $(SMOLLM2)
-	OMP_NUM_THREADS=1 $(ENVS)/bin/python -P -m pytest -m heavy tests/own/test_gym.py \
+	OMP_NUM_THREADS=1 $(ENVS)/bin/python -P -m pytest -n 2 --dist worksteal -m heavy tests/own/test_gym.py \
 	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
 	  tests/own/test_tools.py::test_an_environment_that_the_library_lays_out_asks_answers_and_pays \
 	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
