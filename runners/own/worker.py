@@ -316,7 +316,7 @@ def main() -> None:
                 try:
                     importlib.import_module(name)
                 except (Exception, SystemExit) as failure:
-                    # Half a package makes nonsense of a second try; one that a spec names has lines to show.
+                    # A half-loaded package is not tried again; one that the spec names is, since its error shows a line.
                     if not (said["module"] or isinstance(failure, ImportError)):
                         sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.

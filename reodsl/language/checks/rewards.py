@@ -496,7 +496,7 @@ def _tells(wording: Record | None) -> bool:
 
 
 def _telling(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that tells the answer to who has to find it."""
+    """Report E0512: a wording that tells the answer to a model that has to find it."""
     if _tells(wording):
         yield View(wording)["question"].error(
             "E0512",
