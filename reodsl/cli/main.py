@@ -18,6 +18,7 @@ import click
 import reodsl
 from reodsl.cli import stopping
 from reodsl.diagnostics import Problem, error, first_line
+from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import missing_extra
 
 _GROUPS = {
@@ -74,6 +75,8 @@ class Commands(click.Group):
         """Return the command that the arguments name; the nearest names when there is none."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            if gone := refuse_dropped(name):
+                raise Problem(gone)
             known = self.list_commands(ctx)
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"there is {', '.join(known)}"
@@ -116,6 +119,11 @@ def main(arguments: list[str]) -> int:
         click.echo(caught.format_message())
         return 0
     except click.UsageError as caught:
+        if isinstance(caught, click.NoSuchOption) and caught.ctx:
+            gone = refuse_dropped(f"{caught.ctx.info_name} {caught.option_name}")
+            if gone:
+                _show(Problem(gone))
+                return 1
         where = f" (see `{caught.ctx.command_path} --help`)" if caught.ctx else ""
         click.echo(f"error: {caught.format_message()}{where}", err=True)
         return 1

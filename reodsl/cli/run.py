@@ -14,7 +14,7 @@ from reodsl.cli.options import Place, complete_files, spec_options, trust_option
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.cli.watch import LiveTable, Plain, display
-from reodsl.diagnostics import Diagnostic, Problem, listed, problem
+from reodsl.diagnostics import Diagnostic, problem
 from reodsl.diagnostics.render import to_json
 from reodsl.diff.compare import changes
 from reodsl.graph.job import Event
@@ -24,7 +24,6 @@ from reodsl.plan.render import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import RunOutcome, run
 from reodsl.store.layout import run_folder
-from reodsl.track.notices import Notices, Receiver, choose_receivers
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
 
 _MOVED = 12
@@ -61,13 +60,6 @@ Examples:
     help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
 )
 @click.option(
-    "--notify",
-    multiple=True,
-    metavar="URL",
-    help="Send a message there when the run ends, fails or loses accuracy: a webhook of Slack, Discord, ntfy, or any "
-    "that takes JSON. Repeatable. Default: `notify` in the user's config.toml.",
-)
-@click.option(
     "--fetch",
     "fetching",
     is_flag=True,
@@ -95,7 +87,6 @@ def run_command(
     address: str | None,
     out: Path | None,
     track: tuple[str, ...],
-    notify: tuple[str, ...],
     fetching: bool,
     without_sandbox: bool,
     allow_python: bool,
@@ -127,41 +118,19 @@ def run_command(
     out = out or run_folder(ready.spec.study.name, plan.digest)
     trackers, findings = chosen(track)
     show(() if quiet else findings)
-    receivers = choose_receivers(notify)
-    wanted = (trackers, receivers) if plan.work else ((), ())
-    watcher = Watcher(ready, plan, out, quiet, as_json, *wanted)
+    watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
         machine = Machine(local, address, without_sandbox, allow_python, allow_judge=allow_judge)
         outcome = run(ready, plan, machine, out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise
-        watcher.call("stopped", "the run was stopped; the same command goes on from there")
         kept = f"stopped: what is done is kept in {ready.store.root}, and the same command goes on from there"
         click.echo(f"\n{kept}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
-    except Problem as fault:
-        watcher.call("failed", f"the run failed: {fault.diagnostics[0].message}")
-        raise
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
-    watcher.call(*_summarise(outcome))
     if outcome.results.failed:
         raise SystemExit(1)
-
-
-def _summarise(outcome: RunOutcome) -> tuple[str, str]:
-    """Return whether a run finished or failed, and a sentence for who is called."""
-    from reodsl.report.verdict_words import said
-
-    results, page = outcome.results, outcome.page
-    if results.failed:
-        failed = listed(list(results.failed), 3)
-        return (
-            "failed",
-            f"{failed} failed, and {len(results.keys)} tasks are done; the same command goes on from there",
-        )
-    sentences = said(page.parent) if page else ()
-    return "finished", " ".join(("the run has finished.", *sentences, *([f"Report: {page}"] if page else [])))
 
 
 def _load_saved(
@@ -210,7 +179,6 @@ class Watcher:
         quiet: bool,
         as_json: bool,
         trackers: Sequence[str] = (),
-        receivers: Sequence[Receiver] = (),
     ) -> None:
         """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
         self.title = f"{ready.spec.study.name} {plan.digest[:8]}"
@@ -220,8 +188,6 @@ class Watcher:
         self.doubts = Doubts(ready, self.silent)
         self.wanted = trackers
         self.trackers: Trackers | None = None
-        self.receivers = receivers
-        self.notices: Notices | None = None
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Show them, and end the command where something is wrong."""
@@ -236,9 +202,6 @@ class Watcher:
             self.trackers = Trackers(
                 self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
-        if self.receivers:
-            ready = self.ready
-            self.notices = Notices(self.receivers, ready.spec.study.name, ready.store, ready.graph)
         self.begun = True
         self.display = display(len(self.ready.graph.tasks), self.title, self.silent, sys.stderr.isatty())
 
@@ -248,8 +211,6 @@ class Watcher:
         if self.trackers is not None:
             self.trackers.hear(event)
             self._tell_of_trackers()
-        if self.notices is not None:
-            self.notices.hear(event)
         if self.display is not None:
             self.display.hear(event)
 
@@ -264,13 +225,6 @@ class Watcher:
         if self.trackers is not None:
             self.trackers.close()
             self._tell_of_trackers()
-
-    def call(self, event: str, text: str) -> None:
-        """Send the last message to who is called, and report whoever did not get all of them."""
-        if self.notices is not None:
-            self.notices.tell(event, text)
-            self.notices.close()
-            show(() if self.quiet else self.notices.news())
 
     def _tell_of_trackers(self) -> None:
         if self.trackers is not None and not self.quiet:

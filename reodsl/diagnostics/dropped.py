@@ -1,0 +1,24 @@
+"""Names that reodsl had once, and what serves instead: each is refused by E0299, which reads this one table."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from reodsl.diagnostics.model import Diagnostic, Span, error
+
+SINCE = "0.9.0"
+"""The version that first lacks all of them."""
+
+DROPPED = MappingProxyType(
+    {
+        "run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",
+    }
+)
+"""The help for each name: a command, an option behind its command, or a name of a spec behind its kind."""
+
+
+def refuse_dropped(name: str, span: Span | None = None) -> Diagnostic | None:
+    """Return E0299 for a name of the table; None for any other name."""
+    if name not in DROPPED:
+        return None
+    return error("E0299", f"`{name}` is gone since {SINCE}", span, "gone", help=DROPPED[name])
