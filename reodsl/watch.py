@@ -49,7 +49,10 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A task that ended: `kind` as of its event, when (epoch seconds), how long it took and why it failed."""
+    """A task that ended: `kind` as of its event, when (epoch seconds), how long it took and why it failed.
+
+    One that its run left unfinished is `stopped`: it has the time at which it began, and `said` is how far it was.
+    """
 
     task: str
     kind: str
@@ -108,7 +111,20 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> State:
         for task, event in flying.items()
         if task not in record.tasks
     ]
+    if status != "running":
+        ended |= {
+            each.task: Ended(each.task, "stopped", each.began, said=_format_far(each)) for each in going
+        }
+        going = []
     return State(record, status, total, len(record.tasks), began, tuple(going), tuple(ended.values()))
+
+
+def _format_far(each: Going) -> str:
+    """Format how far a task was when its run stopped."""
+    if each.progress is None:
+        return ""
+    total = f" of {each.progress.total}" if each.progress.total else ""
+    return f"at {each.progress.done}{total}"
 
 
 def _going(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps: bool) -> Going:

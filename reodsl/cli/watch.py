@@ -166,7 +166,7 @@ def display(total: int, title: str, quiet: bool, terminal: bool) -> LiveTable | 
     return LiveTable(Board(total), title) if terminal else Plain(Board(total))
 
 
-_ENDS = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     "}
+_ENDS = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     ", "stopped": "stopped  "}
 
 
 @click.command(
@@ -282,7 +282,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
 def draw_state(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
     """Return the state as lines; `paces` remembers how far tasks were, for the time that is left."""
     now = time.time()
-    rows = [_row(each, paces, now) for each in state.going] if not state.over else []
+    rows = [_row(each, paces, now) for each in state.going]
     total = f"{state.done} of {state.total} tasks" if state.total is not None else f"{state.done} results"
     head = [(f"{state.record.study} {state.record.spec[:8]}", "bold"), (total, "bold")]
     if state.began is not None and not state.over:

@@ -128,6 +128,7 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
+        unequal=record.data("unequal"),
     )
 
 

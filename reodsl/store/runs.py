@@ -41,7 +41,8 @@ class RunRecord:
     """One run. `tasks` maps task ids to the keys of their results, as far as they are there.
 
     While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What happened
-    to tasks is in `runs/<name>.events`, a line of JSON each, which stays.
+    to tasks is in `runs/<name>.events`, a line of JSON each, which stays. `store` is the store's folder at the time of
+    the run; records of earlier versions have none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class RunRecord:
     status: Status = "running"
     ended: str | None = None
     report: str | None = None
+    store: str = ""
     tasks: dict[str, str] = field(default_factory=dict)
 
 
@@ -81,6 +83,7 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> RunRecord:
         changes=[change.model_dump() for change in spec.changes],
         started=now.isoformat(timespec="seconds"),
         process=os.getpid(),
+        store=os.path.realpath(store.root),
     )
     try:
         with store.turn("runs"), storing(store.root):
@@ -150,6 +153,7 @@ def end(store: Store, record: RunRecord, status: Status) -> None:
 def records(store: Store) -> tuple[RunRecord, ...]:
     """Return every readable record, oldest first."""
     readable = []
+    home = Path(os.path.realpath(store.root))
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
             record = RunRecord(**(read_object(path) or {}))
@@ -157,8 +161,21 @@ def records(store: Store) -> tuple[RunRecord, ...]:
             continue
         if record.status == "running":
             record.tasks.update(_lines(path.with_suffix(".tasks")))
+        record.report = _find_report(record, home)
         readable.append(record)
     return tuple(readable)
+
+
+def _find_report(record: RunRecord, home: Path) -> str | None:
+    """Return a run's report as it is for the store at `home`.
+
+    Reports beside a store were copied or moved with it. Reports elsewhere still belong to the store at the first place.
+    """
+    before = Path(record.store)
+    if record.report is None or not record.store or before == home:
+        return record.report
+    page = Path(record.report)
+    return str(home.parent / page.relative_to(before.parent)) if page.is_relative_to(before.parent) else None
 
 
 def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:

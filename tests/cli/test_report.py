@@ -107,6 +107,35 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
     assert err.startswith("error[E0991]: there is no token for the hub")
 
 
+def test_a_copied_store_draws_beside_itself(ran: Path, call: Call) -> None:
+    (page,) = ran.glob("runs/*/report.html")
+    for copied in Path("runs").glob("*/report.html"):
+        copied.unlink()
+    kept = contents(ran)
+    code, out, _ = call("report", "tiny")
+    assert (code, out) == (0, f"report: {Path(page.relative_to(ran)).resolve()}\n")
+    assert json.loads(call("ls", "--json")[1])["runs"][0]["report"] == str(
+        Path(page.relative_to(ran)).resolve()
+    )
+    shutil.copytree(".reodsl", "far/away")
+    (Path("far/away").resolve()).rename(Path("store").resolve())
+    code, out, _ = call("report", "tiny", "--store", "store")
+    assert (code, out) == (0, f"report: {Path(page.relative_to(ran)).resolve()}\n")
+    assert contents(ran) == kept
+
+
+def test_a_report_that_lies_elsewhere_stays_with_the_store_that_was_copied(call: Call) -> None:
+    (record,) = Path(".reodsl/runs").glob("*.json")
+    facts = json.loads(record.read_text())
+    away = "/somewhere/else/report.html"
+    record.write_text(json.dumps(facts | {"report": away}))
+    assert json.loads(call("ls", "--json")[1])["runs"][0]["report"] is None
+    record.write_text(json.dumps(facts | {"report": away, "store": str(Path(".reodsl").resolve())}))
+    assert json.loads(call("ls", "--json")[1])["runs"][0]["report"] == away
+    record.write_text(json.dumps({name: facts[name] for name in facts if name != "store"} | {"report": away}))
+    assert json.loads(call("ls", "--json")[1])["runs"][0]["report"] == away
+
+
 def test_several_runs_are_drawn_on_one_page(call: Call, refusal: Callable[..., None]) -> None:
     (kept,) = Path(".reodsl/runs").glob("*.json")
     record = json.loads(kept.read_text())

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.diagnostics.model import Diagnostic
+from reodsl.ir.setting import place_of, settings_of
+from reodsl.ir.study import Spec, Study
 from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE
 
@@ -22,6 +24,26 @@ def only(compiled: Callable[..., Compiled]) -> Callable[[str], Diagnostic]:
         return found
 
     return run
+
+
+def test_every_setting_of_a_study_reaches_the_spec(spec: Callable[..., Spec]) -> None:
+    """Also those that no task reads, such as `unequal`, which the report shows."""
+    lines = {
+        "replicate": "replicate = [4, 5]",
+        "score": "frontier best = envelope(of: [base, mine], to: 32K tokens)\nscore = reg(against: best, to: 16K tokens)",
+        "cluster": "cluster = machines",
+        "engine": "engine = sglang",
+        "limit": "limit = 5 gpu_hours",
+        "unequal": 'unequal = "each is a stage"',
+    }
+    head = HEAD + MINE + 'cluster machines { nodes = 2, gpus_per_node = 8, gpu = "H800", memory = 80 GiB }\n'
+    arms = "arm base = checkpoint(qwen3_4b) { eval = math_reg }\narm mine = mine\n"
+    plain = spec(f"{head}study all {{\n{arms}}}").study
+    fields = {place_of(name, info): name for name, info in Study.model_fields.items()}
+    assert lines.keys() == settings_of(Study).keys() & fields.keys()
+    for setting, line in lines.items():
+        changed = spec(f"{head}study all {{\n{arms}{line}\n}}").study
+        assert getattr(changed, fields[setting]) != getattr(plain, fields[setting]), setting
 
 
 @pytest.mark.parametrize(

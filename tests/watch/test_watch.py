@@ -113,7 +113,12 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     going.wait()
     code, out, _ = output(capsys, "watch")
     assert code == 1
-    assert "stopped" in out
+    assert "stopped  tiny.train.s1  at " in out
+    state = json.loads(output(capsys, "watch", "--json")[1])
+    assert state["running"] == []
+    (left,) = [each for each in state["tasks"] if each["status"] != "finished"]
+    assert (left["task"], left["status"], left["seconds"]) == ("tiny.train.s1", "stopped", None)
+    assert left["said"].endswith(" of 100000")
     assert "    at " not in output(capsys, "ls")[1]
     code, out, err = output(capsys, "report", "tiny", "--out", "shown")
     assert code == 0
