@@ -147,9 +147,9 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 16,
+    "train": 17,
     "sample": 14,
-    "select": 1,
+    "select": 2,
     "evaluate": 14,
     "results": 1,
     "frontier": 1,

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 from reodsl.ir.expression import Function
 
+ROUNDING = 1e-9
+"""The share of the largest value up to which distances from the mean are rounding: such values have no spread."""
+
 
 def divide(a: float, b: float) -> float:
     """Return `a / b`; by zero an infinity, or NaN for 0 / 0."""
@@ -92,14 +95,17 @@ def choose(n: float, k: float) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean: the sum in order over the count."""
-    return sum(values) / len(values)
+    """Return the mean: the sum in order over the count, but no number that rounding puts outside of the values."""
+    return clip(sum(values) / len(values), least(values), greatest(values))
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the population's standard deviation."""
+    """Return the population's standard deviation; 0 where values differ by rounding alone."""
     centre = mean(values)
-    return root(mean([(v - centre) * (v - centre) for v in values]))
+    gaps, bound = [v - centre for v in values], ROUNDING * max(map(abs, values))
+    if all(abs(gap) <= bound for gap in gaps):
+        return 0.0
+    return root(mean([gap * gap for gap in gaps]))
 
 
 def median(values: Sequence[float]) -> float:

@@ -45,7 +45,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import Reward
 from reodsl.ir.reward_text import expression_text
 from reodsl.numbers.budgets import coefficients
-from runners.rewards.arithmetic import choose, quantile
+from runners.rewards.arithmetic import ROUNDING, choose, quantile
 from runners.rewards.inputs import (
     Bools,
     Earlier,
@@ -78,10 +78,22 @@ def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> 
         # NaN marks what does not count, and a NaN that is kept has to show: it is put back afterwards.
         middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
         return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
-    mean = _sum(value, keep, axis) / counted
+    ends = (statistic(end, value, keep, counted, axis) for end in ("min", "max"))
+    mean = FUNCTIONS["clip"](_sum(value, keep, axis) / counted, *ends)
     if fn == "mean":
         return mean
-    return np.sqrt(_sum((value - mean) * (value - mean), keep, axis) / counted)
+    gaps = np.where(keep, value - mean, 0.0)
+    variance = _sum(gaps * gaps, keep, axis) / counted
+    return np.where(are_equal(gaps, np.where(keep, value, 0.0), axis), 0.0, np.sqrt(variance))
+
+
+def are_equal(gaps: Floats, values: Floats, axis: int | None) -> Bools:
+    """Return whether values along an axis (None: all) differ by rounding alone. `gaps` are their distances from the mean.
+
+    What does not count is 0 in both. The axis stays with size 1.
+    """
+    largest = np.abs(values).max(axis=axis, keepdims=True)
+    return np.asarray(np.abs(gaps).max(axis=axis, keepdims=True) <= ROUNDING * largest)
 
 
 def summarise(fn: str, values: Floats, at: float) -> float:

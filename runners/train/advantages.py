@@ -20,10 +20,7 @@ from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints, pad_places
 from runners.rewards.interpret import interpret, measure
 from runners.rewards.tracks import track_values
-
-_EQUAL = 1e-9
-"""Deviations below this share of the values are rounding: such values count as equal."""
-
+from runners.rewards.vectorise import are_equal
 
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
     """Return the advantage of each section's tokens before any normalisation over the batch; 0 for an absent section.
@@ -59,7 +56,7 @@ def normalised(
     count = present.sum(axis=1, keepdims=True)
     kept = np.where(present, values, 0.0)
     centred = np.where(present, kept - kept.sum(axis=1, keepdims=True) / np.maximum(count, 1), 0.0)
-    equal = np.abs(centred).max(axis=1, keepdims=True) <= _EQUAL * np.abs(kept).max(axis=1, keepdims=True)
+    equal = are_equal(centred, kept, axis=1)
     centred = np.where(equal, 0.0, centred)
     if normalise == "center":
         return centred
@@ -99,11 +96,10 @@ def batch_normalised(
     total = weight.sum()
     if total == 0:
         return advantages
-    mean = (weight * advantages).sum() / total
-    deviation = np.sqrt((weight * (advantages - mean) ** 2).sum() / total)
-    if deviation <= _EQUAL * np.abs(advantages).max():
+    centred = np.where(weight > 0, advantages - (weight * advantages).sum() / total, 0.0)
+    if are_equal(centred, np.where(weight > 0, advantages, 0.0), axis=None).item():
         return np.zeros_like(advantages)
-    return np.where(trained, (advantages - mean) / deviation, 0.0)
+    return centred / np.sqrt((weight * centred**2).sum() / total)
 
 
 Own = Callable[[Sequence[Mapping[str, Any]]], list[list[list[float]]]]

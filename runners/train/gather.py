@@ -20,7 +20,7 @@ from reodsl.ir.expression import Given
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
-from runners.rewards.vectorise import vectorise, vectorise_metrics
+from runners.rewards.vectorise import statistic, vectorise, vectorise_metrics
 from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import TrainBatch
 from runners.train.losses import PLAIN
@@ -266,10 +266,11 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
     graded, inputs = scored.graded, scored.graded.inputs
     responses = [one.response for one in graded.rollouts]
     rewards = scored.rewards.sum(axis=2)
+    spreads = statistic("std", rewards, np.full(rewards.shape, True), np.array(rewards.shape[1]), axis=1)
     counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
     metrics = {
         "reward": float(rewards.mean()),
-        "reward_std": float(rewards.std(axis=1).mean()),
+        "reward_std": float(spreads.mean()),
         "accuracy": float(inputs.correct.mean()),
         "length": float(inputs.length.mean()),
         "unfinished": float(np.mean([r.finish == "length" for r in responses])),
