@@ -33,7 +33,7 @@ READS = {
     "report": {"diagnostics", "ir", "numbers", "graph", "store", "diff", "doubts"},
     "watch": {"graph", "store"},
     "track": {"diagnostics", "graph", "store"},
-    "view": {"diagnostics", "ir", "numbers", "graph", "store", "report", "watch"},
+    "view": {"diagnostics", "ir", "numbers", "graph", "store", "tokenizer", "report", "watch"},
     "share": {"diagnostics", "ir", "graph", "store", "report"},
 }
 

@@ -28,6 +28,7 @@ from reodsl.ir.wording import name_wordings
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.store.runs import RunRecord, events, require_spec
 from reodsl.store.store import Store
+from reodsl.tokenizer import open_tokenizer
 from reodsl.view.trainings import Training, find_training
 
 
@@ -473,11 +474,7 @@ def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
     return [end for _, end in encoded.offsets]
 
 
-@lru_cache(maxsize=4)
-def _tokenizer(path: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(path))
+_tokenizer = lru_cache(maxsize=4)(open_tokenizer)
 
 
 MOST = 400

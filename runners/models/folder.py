@@ -34,6 +34,7 @@ from transformers.utils import logging as transformers_logging
 from reodsl.diagnostics import Problem, first_line, misread, problem
 from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
+from reodsl.tokenizer import of_whole_texts
 from runners.models.bounds import AGAIN, INCOMPLETE, TOGETHER, require_bounded, require_small_tables
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import Watched, report_unreadable
@@ -292,7 +293,7 @@ def load_tokenizer(folder: Path) -> Any:
         for each in templates.values() if isinstance(templates, dict) else [templates]:
             if not isinstance(each, str | None):
                 raise TypeError(f"`chat_template` is {each!r:.40}, and no text")
-        tokenizer._tokenizer = Watched(tokenizer._tokenizer, folder)
+        tokenizer._tokenizer = Watched(of_whole_texts(tokenizer._tokenizer), folder)
     return tokenizer
 
 

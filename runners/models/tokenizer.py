@@ -23,7 +23,7 @@ from runners.models.template import Beyond, Bounded
 from runners.models.worker import MOST_GROWTH
 
 SECONDS = 60
-MEMORY_MIB = 1 << 13
+MEMORY_MIB = 1 << 12
 """Limits of reading and trying a tokenizer, and of using it on a text; the largest take a few seconds and a gibibyte."""
 PER_LIMIT = 100_000
 """Characters for which `SECONDS` are given to several texts together, so short ones have no more than one has."""

@@ -18,6 +18,7 @@ import polars as pl
 from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.store.files import stat_plain
+from reodsl.tokenizer import open_tokenizer
 from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.untrusted import shown
 from runners.verify import SEPARATOR, Claim, Verifier, final_answer, make_verifier
@@ -284,8 +285,6 @@ def _right(value: Any, place: str, least: float | None) -> bool:
 
 def _tokenizer(name: str) -> Any:
     """Return a tokenizer, watched like a checkpoint's. Raises E0436 where there is none, and E0805."""
-    from tokenizers import Tokenizer
-
     from runners.models.tokenizer import Watched, report_unreadable, require_bounded_steps
 
     file = Path(name)
@@ -304,7 +303,7 @@ def _tokenizer(name: str) -> Any:
         ) from None
     require_bounded_steps(folder)
     with report_unreadable(folder):
-        return Watched(Tokenizer.from_file(str(folder / "tokenizer.json")), folder)
+        return Watched(open_tokenizer(folder / "tokenizer.json"), folder)
 
 
 def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:

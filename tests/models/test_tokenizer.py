@@ -18,6 +18,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem
+from reodsl.tokenizer import open_tokenizer
 from runners.models import tokenizer as tokenizer_module
 from runners.models.folder import load_tokenizer
 from runners.models.tokenizer import (
@@ -299,6 +300,25 @@ def test_texts_are_encoded_together_as_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert encode_all(tokenizer, []) == []
     with pytest.raises(Problem, match="does not know `nine`"):
         encode_all(tokenizer, ["so", "so nine", "ten"])
+
+
+def test_saved_truncation_and_padding_change_no_tokens(folder: Path, tmp_path: Path) -> None:
+    text = "What is 1 is 1 is What"
+    whole = load_tokenizer(folder)(text)["input_ids"]
+    assert len(whole) == 7
+    saved = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    saved.enable_truncation(3)
+    saved.enable_padding(length=12)
+    saved.save(str(folder / "tokenizer.json"))
+    assert len(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids) == 12
+    loaded = load_tokenizer(folder)
+    for tokenizer in (loaded, deepcopy(loaded)):
+        assert tokenizer.encode(text) == tokenizer(text)["input_ids"] == whole
+        assert encode_all(tokenizer, [text, "1"]) == [tuple(whole), tuple(whole[2:3])]
+        assert tokenizer._tokenizer.encode_batch([text])[0].ids == whole
+    assert open_tokenizer(folder / "tokenizer.json").encode(text).ids == whole
+    loaded.save_pretrained(tmp_path / "again")
+    assert Tokenizer.from_file(str(tmp_path / "again/tokenizer.json")).encode(text).ids == whole
 
 
 def test_a_watched_tokenizer_is_the_same_and_can_be_copied(folder: Path, tmp_path: Path) -> None:

@@ -148,6 +148,12 @@ def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody
         graded = "2 graded here  " if form in ("lm-eval, filter strict", "evalchemy") else ""
         assert told == f"mine  {form}  1 question × 2  tokens of 2 counted from text  {graded}gives: ended"
     assert brought(files["lm-eval, filter strict"], "--tokenizer", words())[0]["benchmark"] == "sums"
+    shortened = Tokenizer.from_file(words())
+    shortened.enable_truncation(3)
+    shortened.enable_padding(length=40)
+    shortened.save("tokenizer.json")
+    rows = brought(files["Qwen2.5-Math"], "--tokenizer", "tokenizer.json")
+    assert of(rows, "tokens") == [(8,), (6,)]
 
 
 def test_forms_with_tokens_need_nothing_else() -> None:

@@ -195,6 +195,9 @@ def test_where_a_token_ends_is_told_by_the_evaluation_or_the_tokenizer_or_guesse
     words = {f"w{number}": number for number in range(20)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # As a fine-tuned model's has them.
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=500)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     told = response(replace(evaluation, tokenizer=tmp_path / "tokenizer.json"), 3)
     assert told is not None
