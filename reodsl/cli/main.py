@@ -25,7 +25,7 @@ _GROUPS = {
     "Start": ("new", "check", "fmt", "reward", "budgets", "explain", "doctor", "lsp"),
     "Run": ("fetch", "plan", "rehearse", "run", "watch", "graph", "why"),
     "Look": ("report", "view", "reg", "frontier", "diff", "ls"),
-    "Share": ("import", "export", "push"),
+    "Share": ("import", "export"),
     "Store": ("accept", "gc"),
 }
 """The commands in the order of `--help`, by what one does with them."""
@@ -33,7 +33,7 @@ _FILES = {
     **dict.fromkeys(("check", "fmt", "graph", "budgets", "explain", "lsp"), "specs"),
     **dict.fromkeys(("why", "accept"), "plan"),
     **dict.fromkeys(("ls", "gc"), "store"),
-    **dict.fromkeys(("fetch", "push", "import", "export"), "share"),
+    **dict.fromkeys(("fetch", "import", "export"), "share"),
     **dict.fromkeys(("reg", "frontier"), "gap"),
     "view": "report",
 }

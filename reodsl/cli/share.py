@@ -1,4 +1,4 @@
-"""Commands that bring and give results: `fetch` and `push` for a hub, `import` and `export` for other tools."""
+"""Commands that bring and give results: `fetch` for a hub, `import` and `export` for other tools."""
 
 from __future__ import annotations
 
@@ -136,66 +136,6 @@ def fetch_missing(ready: Ready, allowed: bool) -> None:
     if allowed or click.confirm("Fetch it now?", err=True):
         for offer in offers:
             click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}", err=True)
-
-
-@click.command(
-    short_help="Send a trained model to a hub, with card, curves and spec.",
-    epilog="""\b
-Examples:
-  reodsl push quickstart reo_exp me/tiny-reo               the model of the study's one seed
-  reodsl push quickstart reo_exp me/tiny-reo --seed 2      of several seeds, one
-  reodsl push quickstart reo_exp me/tiny-reo --dry-run     shows the files and the card, and sends nothing
-""",
-)
-@click.argument("run", shell_complete=complete_runs)
-@click.argument("arm")
-@click.argument("repo", metavar="OWNER/NAME")
-@click.option("--seed", type=int, help="Which model, where the study has several seeds.")
-@click.option("--private", is_flag=True, help="Make the repository private, where it is not there yet.")
-@click.option("--license", metavar="ID", help="The licence that the card names, as in --license apache-2.0.")
-@click.option("--message", metavar="TEXT", help="The commit's message.")
-@click.option("--dry-run", is_flag=True, help="Show the files and the card, and send nothing.")
-@known_store_option
-def push_command(
-    run: str,
-    arm: str,
-    repo: str,
-    seed: int | None,
-    private: bool,
-    license: str | None,
-    message: str | None,
-    dry_run: bool,
-    store_dir: Path | None,
-) -> None:
-    """Send the model of an arm to a hub, with a card, its curves and the spec.
-
-    RUN is a study, or how a run's name starts; ARM is one of its arms. The card has accuracy, length and REG on every
-    benchmark, the curve over token budgets, how to prompt the model, and the spec that made it. The token is that of
-    `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub.
-    """
-    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
-
-    import reodsl
-    from reodsl.share import hub
-    from reodsl.share.evaluated import gather
-
-    hub.require_name(repo)
-    store = existing_store(store_dir)
-    record = pick(records(store), run)
-    shared = gather(store, record, (arm,))
-    show(shared.findings)
-    files = hub.repository(shared, hub.choose(shared, arm, seed), repo.partition("/")[2], license)
-    if dry_run:
-        for each in files:
-            click.echo(f"{naturalsize(each.size, binary=True):>10}  {each.path}")
-        (readme,) = (each.content for each in files if each.path == "README.md")
-        click.echo()
-        click.echo(bytes(readme).decode() if isinstance(readme, bytes) else "")
-        return
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    text = message or f"{arm} of {record.study}, by reodsl {reodsl.__version__}"
-    click.echo(f"model: {hub.push(repo, files, text, private)}")
 
 
 @click.command(

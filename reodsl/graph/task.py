@@ -156,7 +156,7 @@ VERSIONS: dict[Kind, int] = {
     "budgets": 2,
     "score": 6,
     "measure": 1,
-    "report": 6,
+    "report": 7,
 }
 
 

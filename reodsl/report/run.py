@@ -18,7 +18,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.reward_text import value_text
 from reodsl.numbers.verdict import VERDICT
-from reodsl.report import drawing, export, notes, provenance
+from reodsl.report import card, drawing, export, notes, provenance
 from reodsl.report.compare import Run
 from reodsl.report.compare_page import write_comparison
 from reodsl.report.figures import Gallery
@@ -48,6 +48,7 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     export.write_tables(out / "tables", export.report_tables(material))
+    card.write_cards(out / "cards", material)
     if pictures:
         export.write_charts(out / "charts", gallery, len(material.arms))
 

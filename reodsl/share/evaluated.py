@@ -25,10 +25,7 @@ from reodsl.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvaluation:
-    """A finished evaluation: its files, and when it was done, by which versions of what.
-
-    `checkpoint` is the folder of the model; None where the store has it no longer.
-    """
+    """A finished evaluation: its files, and when it was done, by which versions of what."""
 
     arm: Arm
     seed: int | None
@@ -37,7 +34,6 @@ class FinishedEvaluation:
     ended: datetime
     seconds: float
     versions: dict[str, str]
-    checkpoint: Path | None
 
     @property
     def name(self) -> str:
@@ -104,8 +100,6 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
         if manifest is None:
             missing.append(task)
             continue
-        start = record.tasks.get(graph[task].inputs.get("start", ""), "")
-        checkpoint = store.path(start) / "checkpoint"
         evaluations.append(
             FinishedEvaluation(
                 arm=known[place.name],
@@ -115,7 +109,6 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
                 ended=datetime.fromisoformat(manifest.created),
                 seconds=float(manifest.provenance.get("seconds") or 0),
                 versions={str(name): str(of) for name, of in manifest.provenance.get("versions", {}).items()},
-                checkpoint=checkpoint if start and checkpoint.is_dir() else None,
             )
         )
     if not evaluations:

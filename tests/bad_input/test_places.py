@@ -42,7 +42,6 @@ report odd --out shown
 frontier out/arms/base/curves.json -o edge.json --base mite
 reg {CURVES} --frontier edge.json --l-max 16 --base mite
 diff tiny.reo tiny.reo
-push odd vanilla me/tiny --dry-run
 reward tiny.reo tiny --run odd
 run tiny.reo --local --quiet --set length=3 --out out
 diff tiny.reo tiny.reo --amend tiny.steps=4

@@ -73,7 +73,6 @@ RUNS = [
     "ls --verify",
     "watch quickstart",
     "export quickstart --to inspect",
-    "push quickstart vanilla me/tiny --dry-run",
     "reward study.reo vanilla --run quickstart",
     "rehearse study.reo --tokens 16 --steps 1",
     "gc --dry-run",

@@ -1,4 +1,4 @@
-"""A finished study as `gather` finds one in a store, made of synthetic artifacts, with a checkpoint of a few bytes."""
+"""A finished study as `gather` finds one in a store, made of synthetic artifacts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: 
     """All evaluations of a study on two benchmarks; `text` is in every question, answer and response."""
     made = world(folder, seeds=seeds, benchmarks=("easy", "hard"), text=text, doc=doc)
     arms = {arm.name: arm for arm in made.spec.study.arms}
-    checkpoint = folder / "checkpoint"
-    checkpoint.mkdir()
-    (checkpoint / "config.json").write_text("{}")
-    (checkpoint / "model.safetensors").write_bytes(bytes(range(256)) * 8)
     evaluations = []
     for role, place in made.inputs.items():
         parsed = parse_role(role)
@@ -34,6 +30,6 @@ def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: 
         key = place.name.encode().hex().ljust(64, "0")
         versions = {"reodsl": "0.1.0", "torch": "2.13.0"}
         evaluations.append(
-            FinishedEvaluation(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions, checkpoint)
+            FinishedEvaluation(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions)
         )
     return Shared(read(made.spec, made.inputs), tuple(evaluations), ())
