@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 MOST_DIGITS = 4300
@@ -16,7 +17,9 @@ DEEPEST = 400
 """Lists and records inside each other. Values of programs take up to three of them for each level of their own."""
 _SHOWN = 200
 """Characters of somebody else's words that are shown."""
-_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
+MOST_VALUES = 1 << 22
+"""Values in one, which its commas and opening brackets count. A value takes up to a hundred bytes of memory."""
+_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]},]', re.DOTALL)
 
 
 class Undecodable(Exception):
@@ -29,10 +32,11 @@ def decoded(data: bytes | str, longest: int) -> Any:
         data = data.encode("utf-8", "surrogatepass")
     if len(data) > longest:
         raise Undecodable(f"it has {len(data):,} bytes, and may have {longest:,}")
-    if data.count(b"[") + data.count(b"{") > DEEPEST:
-        _require_shallow(data)
+    opened = data.count(b"[") + data.count(b"{")
+    if opened > DEEPEST or opened + data.count(b",") > MOST_VALUES:
+        _require_bounded(data)
     try:
-        return json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_integer, parse_float=_decimal)
+        return _DECODER.decode(data.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         raise Undecodable("it is not UTF-8") from None
     except (ValueError, RecursionError, MemoryError):
@@ -54,15 +58,27 @@ def shown(text: str) -> str:
     return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
 
 
-def _require_shallow(data: bytes) -> None:
-    depth = 0
-    for part in _BRACKETS.finditer(data):
-        if part[1]:
-            depth += 1
-            if depth > DEEPEST:
-                raise Undecodable(f"it is nested deeper than {DEEPEST}")
-        elif part[0] in b"]}":
-            depth -= 1
+def _require_bounded(data: bytes) -> None:
+    """Count the values and their depth outside of texts. Raises Undecodable."""
+    depth = values = 0
+    for part in _MARKS.finditer(data):
+        mark = part[0]
+        if mark[0] == _QUOTE:
+            continue
+        depth += 1 if part[1] else 0 if mark == b"," else -1
+        values += mark in b"[{,"
+        if depth > DEEPEST:
+            raise Undecodable(f"it is nested deeper than {DEEPEST}")
+        if values > MOST_VALUES:
+            raise Undecodable(f"it has more than {MOST_VALUES:,} values")
+
+
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise Undecodable(f"it has `{shown(name)}` twice")
+    return record
 
 
 def _integer(text: str) -> int:
@@ -78,3 +94,7 @@ def _decimal(text: str) -> float:
 def _require_short(text: str) -> None:
     if len(text.lstrip("-")) > MOST_DIGITS:
         raise Undecodable(f"one of its numbers has more than {MOST_DIGITS:,} digits")
+
+
+_QUOTE = ord('"')
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_decimal, object_pairs_hook=_record)

@@ -47,6 +47,23 @@ def test_what_is_within_them_is_the_value_and_can_be_sent_on() -> None:
         decoded(text, len(text) - 1)
 
 
+def test_values_are_counted_before_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts may have any characters. 64 MB of `[],` took 1.7 GB of memory."""
+    monkeypatch.setattr("runners.untrusted.MOST_VALUES", 1_000)
+    for value in ([[]] * 1_001, [{}] * 1_001, [1] * 1_002, {str(n): 1 for n in range(1_001)}):
+        with pytest.raises(Undecodable, match="more than 1,000 values"):
+            decoded(json.dumps(value), 2**20)
+    for value in ([1] * 1_000, ["[],{" * 9_000, '\\",' * 9_000], [[]] * 499):
+        assert decoded(json.dumps(value), 2**20) == value
+
+
+def test_a_name_is_no_field_twice() -> None:
+    with pytest.raises(Undecodable, match="it has `b` twice"):
+        decoded('[{"a": {"a": 1, "b": 2, "c": 3, "b": 2}}]', 2**20)
+    with pytest.raises(Undecodable, match="twice"):
+        decoded("{" + ",".join(f'"{n}":1' for n in range(100_000)) + ',"99999":1}', 2**24)
+
+
 NAMES = [
     "int",
     "tuple",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import os
 import re
 import struct
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,7 @@ FORMS = (
         rows="results",
     ),
     PLAIN,
+    replace(PLAIN, has=("gold", "response")),
 )
 """A row has the first form all of whose paths it has."""
 SPEEDS = ("output_lens", "ttfts")
@@ -142,8 +145,9 @@ _STEM = re.compile(
 
 
 def form_of(row: Mapping[str, Any]) -> ResultForm | None:
-    """Return the form that a row has, or None."""
-    return next((form for form in FORMS if all(find(row, path) is not None for path in form.has)), None)
+    """Return the form that a row has, or None. A plain one may lack its score in one row or other."""
+    fitting = (form for form in FORMS if all(find(row, path) is not None for path in form.has))
+    return next(fitting, PLAIN if set(PLAIN.has) <= row.keys() else None)
 
 
 def benchmark_of(stem: str) -> str:
@@ -193,6 +197,8 @@ AT_ONCE = 500
 """Rows of a Parquet file that are in memory together."""
 ZSTD = 93
 """The number of zstd's compression in an archive."""
+UNPACKED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, ZSTD}
+"""Compressions whose bytes are read as far as is asked. `zipfile` unpacks the whole of any other."""
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 """Numbers before a member's name in an archive; the last two are the lengths of name and extra field."""
 ENDINGS = (".jsonl", ".json", ".eval", ".csv", ".parquet")
@@ -237,6 +243,8 @@ def _value(data: bytes, place: str, longest: int | None = None) -> Any:
 
 def _split(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
+        if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            file.seek(0)
         while line := file.readline(LONGEST_ROW + 1):
             if len(line) > LONGEST_ROW:
                 raise Undecodable(f"it has a line of more than {LONGEST_ROW:,} bytes")
@@ -246,6 +254,12 @@ def _split(path: Path) -> Iterator[bytes]:
 def _lines(path: Path) -> Iterator[Row]:
     for number, line in enumerate(_split(path), 1):
         place = f"{path}: line {number}"
+        if line.strip() in (b"{", b"["):
+            raise unreadable(
+                place,
+                "a value goes on over several lines, and this file has a row in each",
+                f"name a file that is one value `{path.with_suffix('.json').name}`, or write each row in one line",
+            )
         if line.strip():
             yield place, _record(_value(line, place), place, path)
 
@@ -264,7 +278,8 @@ def _document(path: Path) -> Iterator[Row]:
             f"it is one JSON value of {size:,} bytes, and may have {LARGEST_DOCUMENT:,}",
             "give a row a line (.jsonl), or for inspect: `inspect log convert --to eval`",
         )
-    value = _value(path.read_bytes(), str(path), LARGEST_DOCUMENT)
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    value = _value(data, str(path), LARGEST_DOCUMENT)
     for head, rows in _inside(value):
         for number, row in enumerate(rows, 1):
             place = f"{path}: row {number}"
@@ -296,7 +311,7 @@ def _archive(path: Path) -> Iterator[Row]:
         head = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
         header = None if head is None else _value(_member(archive, head), f"{path}: {head}")
         for name in names:
-            if name.startswith("samples/"):
+            if name.startswith("samples/") and not name.endswith("/"):
                 place = f"{path}: {shown(name)}"
                 yield place, _record(_value(_member(archive, name), place), place, path, header)
 
@@ -307,6 +322,13 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     `zipfile` reads no zstd before Python 3.14, and inspect writes it.
     """
     info = archive.getinfo(name)
+    if info.compress_type not in UNPACKED:
+        way = zipfile.compressor_names.get(info.compress_type, info.compress_type)
+        raise unreadable(
+            f"{archive.filename}: {shown(name)}",
+            f"it is packed by {way}, and what is stored, deflated or packed by zstd is read",
+            "write the log again: `inspect log convert --to eval`",
+        )
     if info.compress_type != ZSTD:
         with archive.open(name) as member:
             return member.read(LONGEST_ROW + 1)
@@ -320,8 +342,11 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _table(path: Path) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_ROW)
-    texts = (line.decode("utf-8-sig") for line in _split(path))
-    for number, row in enumerate(csv.DictReader(texts, strict=True), 2):
+    reader = csv.DictReader((line.decode() for line in _split(path)), strict=True)
+    for name, count in Counter(reader.fieldnames).items():
+        if name and count > 1:
+            raise unreadable(path, f"it has {count} columns `{shown(name)}`", "give each a name of its own")
+    for number, row in enumerate(reader, 2):
         place = f"{path}: row {number}"
         if None in row or None in row.values():
             raise unreadable(place, "this row has more or fewer values than there are columns", "mend it")

@@ -19,6 +19,7 @@ from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.store.files import stat_plain
 from reodsl.tokenizer import open_tokenizer
+from runners.missing import is_missing
 from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.untrusted import shown
 from runners.verify import SEPARATOR, Claim, Verifier, final_answer, make_verifier
@@ -45,7 +46,11 @@ _FINISH = {
 }  # fmt: skip
 _LETTERS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "true": 1.0, "false": 0.0}
 _AT = re.compile(r"correct(?:s_.*forced.*)?@(\d+)(?:toks)?")
+LONGEST_NAME = 200
+"""Characters of the name of a field that may hold forced answers."""
 _CLOSE = "</think>"
+_WORDS = ("text", "response", "answer")
+"""Columns whose texts are anything that somebody wrote, `None` too."""
 
 
 def import_results(asked: ResultFiles) -> tuple[Found, ...]:
@@ -113,8 +118,8 @@ def _responses(asked: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterato
             if form is None:
                 form = _form(row, place, asked)
             if form.name == "lm-eval":
-                chosen = chosen or str(row.get("filter"))
-                if row.get("filter") != chosen:
+                chosen = chosen or _text(row["filter"], {})
+                if _text(row.get("filter"), {}) != chosen:
                     continue
             label = f"{form.name}, filter {chosen}" if chosen else form.name
             for response in _take(form, row, place, asked):
@@ -173,39 +178,54 @@ def _unroll(
             values[name] = find(row, path)
         except LookupError as entries:
             unclear = unclear or str(entries)
-    lists = [name for name, path in form.columns.items() if path.endswith("[]")]
-    sizes = {len(values[name]) for name in lists if isinstance(values[name], list) and values[name]}
-    if len(sizes) > 1:
+    names = [name for name in row if name.startswith("correct")]
+    if any(len(name) > LONGEST_NAME for name in names):
         raise unreadable(
-            place, f"its lists have {' and '.join(map(str, sorted(sizes)))} values", "mend it or take it out"
+            place, f"a field's name has more than {LONGEST_NAME} characters", "mend it or take it out"
         )
+    forced = {int(m[1]): row[name] for name in names if (m := _AT.fullmatch(name))}
+    lists = [name for name, path in form.columns.items() if path.endswith("[]")]
+    every = [*(values[name] for name in lists), *forced.values()]
+    sizes = {len(each) for each in every if isinstance(each, list) and each}
+    if len(sizes) > 1:
+        few = " and ".join(map(str, sorted(sizes)[:3]))
+        raise unreadable(place, f"its lists have {few} values", "mend it or take it out")
     several = sizes.pop() if sizes else 1
-    forced = {int(m[1]): each for name, each in row.items() if (m := _AT.fullmatch(name))}
     for index in range(several):
-        one = {
-            name: (each[index] if each else None) if name in lists and isinstance(each, list) else each
-            for name, each in values.items()
-        }
+        one = {name: _entry(each, index) if name in lists else each for name, each in values.items()}
         if several > 1 and "correct" not in lists:
             # One score of several responses is that of the first, or of all together.
             one["correct"] = None
         elif unclear:
             raise unreadable(
-                place, f"{unclear}, and which of them counts is not said", "name it: `--column correct=PATH`"
+                place,
+                f"{shown(unclear)}, and which of them counts is not said",
+                "name it: `--column correct=PATH`",
             )
-        at = {budget: each[index] if isinstance(each, list) else each for budget, each in forced.items()}
+        at = {budget: _entry(each, index) for budget, each in forced.items()}
         yield _response(one, at, row, place, asked)
+
+
+def _entry(value: Any, index: int) -> Any:
+    """Return an entry of a list, of which an empty one has none, or what is no list."""
+    return (value[index] if value else None) if isinstance(value, list) else value
 
 
 def _response(
     values: Mapping[str, Any], at: Mapping[int, Any], row: Mapping[str, Any], place: str, asked: ResultFiles
 ) -> dict[str, Any]:
+    values = {
+        name: None if is_missing(value) and not (name in _WORDS and isinstance(value, str)) else value
+        for name, value in values.items()
+    }
     out: dict[str, Any] = dict.fromkeys(SCHEMA) | {
         name: _text(values.get(name), row)
         for name in ("model", "benchmark", "question", "text", "response", "answer", "join")
     }
     gold = values.get("gold")
-    out["gold"] = SEPARATOR.join(map(str, gold)) if isinstance(gold, list) else _text(gold, row)
+    if isinstance(gold, list):
+        gold = SEPARATOR.join(_text(each, row) or "" for each in gold if not is_missing(each)) or None
+    out["gold"] = _text(gold, row)
     if values.get("question") is None and out["join"] is None:
         raise unreadable(place, "this row names no question", "name the field: `--column question=NAME`")
     for name in ("seed", "sample", "tokens"):
@@ -220,7 +240,7 @@ def _response(
         # A table of our own, or one like it.
         given = {each.get("budget"): each for each in given if isinstance(each, Mapping)}
     both = [*at.items(), *(given.items() if isinstance(given, Mapping) else ())]
-    pairs = [pair for pair in both if pair[1] is not None]
+    pairs = [pair for pair in both if not is_missing(_inner(pair[1]))]
     if pairs:
         out["at"] = sorted(
             ({"budget": _whole(budget, "at", place), "correct": _right(_inner(each), place, asked.right_from)}
@@ -317,7 +337,7 @@ def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
         and not any(_CLOSE in row["response"] for row in without)
     ):
         raise unreadable(
-            without[0]["model"],
+            shown(without[0]["model"]),
             f"no response has {_CLOSE}, which the tokenizer knows: the reasoning seems to have been cut out before it was"
             " logged, so tokens cannot be counted",
             "log whole responses (lm-eval: without `think_end_token`), or add `--no-thinking` for a model that does not",

@@ -257,7 +257,12 @@ TWO = (ROW, ROW | {"question": "r", "model": "b"})
 BAD: dict[str, tuple[tuple[Any, ...], tuple[str, ...], str, str]] = {
     "no lengths": ((ROW | {"tokens": None},), (), "1 responses have no number of tokens", "`--tokenizer MODEL`"),
     "a part of a score": ((ROW | {"correct": 0.5},), (), "a score is 0.5, neither 0 nor 1", "`--right-from 1`"),
-    "no number": ((ROW | {"correct": float("nan")},), (), "the score is 'nan', which is no number", "`--column"),
+    "no number": ((ROW | {"correct": "high"},), (), "the score is 'high', which is no number", "`--column"),
+    "a score that is missing": ((ROW | {"correct": float("nan")},), (), "have no score, nor a reference", "=NAME"),
+    "a long name": ((ROW | {"corrects_" + "forced" * 40_000: 1},), (), "name has more than 200 characters", "mend"),
+    "lists of two lengths of forced answers": (
+        (ROW | {"correct@4": [0, 1], "correct@8": [0]},), (), "its lists have 1 and 2 values", "mend",
+    ),
     "twice": ((ROW, ROW), (), "question `q` has sample 0 twice", "give each file once"),
     "speeds": (({"output_lens": [1], "ttfts": [1]},), (), "these are speeds, not results", "graded responses"),
     "no reasoning": (
@@ -305,6 +310,9 @@ def test_files_that_are_damaged_or_too_large_are_refused(
     zstd_archive("cut.eval", {"samples/q_epoch_1.json": ROW})
     cut = bytearray(Path("cut.eval").read_bytes())
     cut[60:80] = bytes(20)
+    for name, way in (("bzip2", zipfile.ZIP_BZIP2), ("lzma", zipfile.ZIP_LZMA)):
+        with zipfile.ZipFile(f"{name}.eval", "w", way) as archive:
+            archive.writestr("samples/q_epoch_1.json", good)
     texts = {
         "torn.jsonl": (f"{good}\n{good[:9]}\n", "line 2"),
         "deep.jsonl": ("[" * 900 + "\n", "nested deeper"),
@@ -320,6 +328,11 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "heavy.eval": (None, "it has 2,001 bytes, and may have 2,000"),
         "cut.eval": (bytes(cut), "cut.eval"),
         "absent.jsonl": (None, "No such file"),
+        "bzip2.eval": (None, "it is packed by bzip2, and what is stored, deflated"),
+        "lzma.eval": (None, "it is packed by lzma, and what is stored, deflated"),
+        "twice.jsonl": (good[:-1] + ', "correct": 0}\n', "it has `correct` twice"),
+        "twice.csv": ("question,correct,tokens,correct\nq,1,4,0\n", "it has 2 columns `correct`"),
+        "laid.jsonl": (json.dumps(ROW, indent=2), "name a file that is one value `laid.json`"),
     }  # fmt: skip
     for name, (content, words_) in texts.items():
         if content is not None:
@@ -329,8 +342,69 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         assert "error[E0436]: nothing was imported" in err, name
         assert words_ in err, err
         assert not Path("t.parquet").exists()
-    half = lines("half.jsonl", {**ROW, "response": "\ud83d"})
-    assert brought(half)[0]["response"] == "?"
+    half = lines("half.jsonl", {**ROW, "response": "\ud83d", "gold": ["\ud83d", "4"]})
+    assert of(brought(half), "response", "gold") == [("?", "?\x1e4")]
+
+
+def test_what_programs_put_before_a_text_or_between_files_is_passed_over() -> None:
+    Path("laid.json").write_text(json.dumps(ROW, indent=2))
+    mark, text = "\ufeff", Path(lines("plain.jsonl", ROW)).read_text()
+    Path("mark.jsonl").write_text(mark + text)
+    Path("mark.json").write_text(mark + json.dumps([ROW]))
+    Path("mark.csv").write_text(mark + "question,sample,tokens,correct,response\nq,0,4,1,a b\n")
+    for name in ("laid.json", "mark.jsonl", "mark.json", "mark.csv"):
+        assert brought(name, "--model", "m") == brought("plain.jsonl", "--model", "m"), name
+    with zipfile.ZipFile("folders.eval", "w") as archive:
+        archive.writestr("samples/", "")
+        archive.writestr("samples/q.json", json.dumps(inspect_sample("q", 1, "C", 40)))
+    assert of(brought("folders.eval"), "question", "correct") == [("q", True)]
+
+
+def test_what_is_missing_is_missing_in_every_form() -> None:
+    """A reference, a score and a number of tokens; the words of a response are its own."""
+    right = {"question": "q", "sample": 0, "tokens": 4, "response": "\\boxed{4}", "gold": "4"}
+    for absent in (None, float("nan"), float("inf"), "nan", "None", "null", " ", ""):
+        file = lines(
+            "x.jsonl", right | {"correct": absent}, right | {"sample": absent, "question": "r", "correct": 1}
+        )
+        assert of(brought(file), "question", "sample", "correct") == [("q", 0, True), ("r", 0, True)]
+        file = lines(
+            "x.jsonl", right | {"correct": 0, "gold": absent, "at": [{"budget": 2, "correct": absent}]}
+        )
+        assert of(brought(file), "correct", "gold", "at") == [(False, None, None)]
+        file = lines("x.jsonl", right | {"gold": [absent, "4"], "correct@2": absent})
+        assert of(brought(file), "correct", "gold", "at") == [(True, "4", None)]
+        assert (
+            call("import", lines("x.jsonl", right | {"tokens": absent, "gold": absent}), "-o", "t.parquet")
+            == 1
+        )
+    schema = {
+        "question": pl.String,
+        "tokens": pl.Int64,
+        "gold": pl.Float64,
+        "correct": pl.Float64,
+        "response": pl.String,
+    }
+    rows = [["q", 4, float("nan"), 1.0, "None"], ["r", 4, 4.0, float("nan"), "\\boxed{4}"]]
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet("x.parquet")
+    assert of(brought("x.parquet"), "gold", "correct", "response") == [
+        (None, True, "None"),
+        ("4.0", True, "\\boxed{4}"),
+    ]
+    Path("x.csv").write_text("question,tokens,gold,correct,response\nq,4,nan,1,None\nr,4,4.0,,\\boxed{4}\n")
+    assert of(brought("x.csv"), "gold", "correct", "response") == of(
+        brought("x.parquet"), "gold", "correct", "response"
+    )
+
+
+def test_rows_of_a_reference_and_no_score_are_graded(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"question": "q", "tokens": 4, "response": "\\boxed{4}", "gold": "4"}
+    wrong = row | {"question": "r", "gold": "5"}
+    for rows in ((row, wrong), (row | {"correct": None}, wrong | {"correct": 0})):
+        assert of(brought(lines("x.jsonl", *rows)), "question", "correct") == [("q", True), ("r", False)]
+    assert "1 graded here" in capsys.readouterr().out
+    assert call("import", lines("x.jsonl", row | {"gold": None}), "-o", "t.parquet") == 1
+    assert "name the fields: `--column correct=NAME`, with" in capsys.readouterr().err
 
 
 def nested(depth: int, before: str = "[", after: str = "]") -> Any:
@@ -356,7 +430,7 @@ def test_files_of_strangers_are_refused_by_their_place(
         lines("parts.jsonl", {**ROW, "response": nested(390, '{"content":', "}")}): "parts.jsonl: line 1",
         lines("budget.jsonl", {**ROW, "at": [{"budget": [1], "correct": 1}]}): "budget.jsonl: line 1",
         lines("square.jsonl", {"index": 1, "sample_score": {"score": score}}): "square.jsonl: line 1",
-        lines("nan.jsonl", {**ROW, "tokens": float("nan")}): "`tokens` is 'nan'",
+        lines("nan.jsonl", {**ROW, "tokens": float("nan")}): "have no number of tokens",
         lines("digit.jsonl", {**ROW, "tokens": 10**4_000}): "which is no whole number from 0",
         lines("long.jsonl", {"\x1b[2J" + "x" * 9_000: 1}): "this form of results is not known",
         lines(
