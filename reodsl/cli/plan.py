@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from reodsl.cli.options import Place, complete_files, complete_tasks, spec_options
-from reodsl.cli.output import file_to_write, print_json, show, terminal_columns
+from reodsl.cli.options import complete_files, complete_tasks, spec_options
+from reodsl.cli.output import print_json, show, terminal_columns
 from reodsl.cli.place import prepare, wrong_files
 from reodsl.diagnostics.render import visible
 from reodsl.plan.places import words
-from reodsl.plan.render import PlanRequest, ago, item_json, place, save_plan, to_json, to_markdown, to_text
+from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price.show import refusals
 from reodsl.run import find_worded, prices_of
@@ -30,7 +30,6 @@ Examples:
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
   reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/TOOLS.md)
-  reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """
 )
 @click.argument("spec", shell_complete=complete_files)
@@ -40,7 +39,6 @@ Examples:
 @click.option(
     "--markdown", is_flag=True, help="Print the plan as Markdown, for a page such as a pull request's."
 )
-@click.option("--out", type=Place(), metavar="FILE", help="Save the plan, to be run with `reodsl run FILE`.")
 def plan_command(
     spec: str,
     sets: tuple[str, ...],
@@ -50,7 +48,6 @@ def plan_command(
     everything: bool,
     as_json: bool,
     markdown: bool,
-    out: Path | None,
 ) -> None:
     """Show what running a spec would do, and change nothing.
 
@@ -61,7 +58,6 @@ def plan_command(
     """
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
-    place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     prices, worded = prices_of(ready), find_worded(ready, plan)
@@ -71,9 +67,6 @@ def plan_command(
         click.echo(to_markdown(plan, spec, everything, prices=prices, worded=worded))
     else:
         click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns(), worded=worded))
-    if place is not None:
-        asked = PlanRequest(spec, str(ready.store.root), sets, amends, target)
-        save_plan(place, plan, prices, asked)
     refused = (*wrong_files(ready, plan), *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
         show(refused, ready.spec.sources)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,19 +13,15 @@ from reodsl.cli.options import Place, complete_files, spec_options, trust_option
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
 from reodsl.cli.watch import LiveTable, Plain, display
-from reodsl.diagnostics import Diagnostic, problem
+from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import to_json
-from reodsl.diff.compare import changes
 from reodsl.graph.job import Event
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
-from reodsl.plan.render import Saved, is_plan, list_moved, load_plan
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import RunOutcome, run
 from reodsl.store.layout import run_folder
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
-
-_MOVED = 12
 
 
 @click.command(
@@ -36,7 +31,6 @@ Examples:
   reodsl run specs/quickstart.reo --set seeds=[1,2,3]
   reodsl run specs/quickstart.reo --amend reo_exp.steps=12 --out /tmp/short
   reodsl run specs/quickstart.reo --local            (in this process, without Ray)
-  reodsl run plan.json                               (a plan saved by `reodsl plan --out`)
   reodsl run specs/qwen3_4b.reo --fetch              (gets models and data sets that are missing)
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
 """
@@ -101,11 +95,6 @@ def run_command(
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
-    saved = _load_saved(spec, sets, amends, target, store_dir)
-    if saved is not None:
-        asked = saved.request
-        spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
-        store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
         # It takes packages that come with the extra `run`, and what is missing of these is told in preparing.
@@ -113,8 +102,6 @@ def run_command(
 
         fetch_missing(ready, fetching)
     plan = ready.plan()
-    if saved is not None:
-        _still_holds(saved, ready, plan)
     out = out or run_folder(ready.spec.study.name, plan.digest)
     trackers, findings = chosen(track)
     show(() if quiet else findings)
@@ -131,41 +118,6 @@ def run_command(
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
     if outcome.results.failed:
         raise SystemExit(1)
-
-
-def _load_saved(
-    spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
-) -> Saved | None:
-    """Return the plan that the command names in the place of a spec, which leaves nothing else to choose."""
-    if not is_plan(Path(spec)):
-        return None
-    if (
-        sets
-        or amends
-        or target
-        or (store_dir is not None and os.environ.get("REODSL_STORE") != str(store_dir))
-    ):
-        raise click.UsageError(
-            "a saved plan has its own settings, target and store; plan again to change them"
-        )
-    return load_plan(Path(spec))
-
-
-def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
-    """End the command where what would run is not what was planned, saying what moved."""
-    notes = (
-        *(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()),
-        *list_moved(saved, plan),
-    )
-    if notes:
-        shown = notes if len(notes) <= _MOVED else (*notes[:_MOVED], f"and {len(notes) - _MOVED} more")
-        raise problem(
-            "E0966",
-            "the plan is stale: what it was made from has moved",
-            where=saved.request.spec,
-            notes=shown,
-            help="look at the new plan and save it: reodsl plan SPEC --out FILE",
-        )
 
 
 class Watcher:

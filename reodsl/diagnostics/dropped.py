@@ -11,6 +11,7 @@ SINCE = "0.9.0"
 
 DROPPED = MappingProxyType(
     {
+        "plan --out": "write `reodsl plan SPEC --json > FILE`; `reodsl run SPEC` does what its plan says",
         "push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
         "`hf upload OWNER/NAME runs/RUN/cards/ARM.md README.md`",
         "run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",

@@ -14,10 +14,9 @@ from reodsl.ir.base import IR, Node, identifying
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, Exits, Measure, OracleBudgets, QuestionBudgets, Reward, Split, Steps
-from reodsl.ir.reward_text import ABSENT, as_written, expression_text, let_names, reward_lines, value_text
+from reodsl.ir.reward_text import ABSENT, as_written, expression_text, let_names, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import FromModel, FromResults, FromTraining, Ppo, Source, Stage
-from reodsl.plan.places import Places
 from reodsl.store.manifest import arm_labels
 
 Sections = dict[str, Any]
@@ -381,25 +380,6 @@ def _references(key: str, value: Any, names: Mapping[str, str]) -> Any:
             return [names.get(item, item) for item in value]
         return [_references("", item, names) for item in value]
     return value
-
-
-_NO_WORK = Graph(())
-
-
-def changes(before: Study, now: Spec) -> tuple[str, ...]:
-    """List `reo_exp: optim.lr 5e-6 -> 1e-6 (specs/a.reo:8)` for every setting that differs."""
-    difference = compare(Spec(study=before), now, _NO_WORK, _NO_WORK)
-    lines, places = [], Places(now)
-    for each in (*difference.arms, difference.study):
-        owner = "" if each is difference.study else f"{each.a}: "
-        for row in each.rows:
-            old, new = value_text(row.setting, row.a), value_text(row.setting, row.b)
-            origin = places.setting(each.b, row.setting)
-            place = f" ({origin.path}:{origin.line})" if origin is not None and origin.line else ""
-            lines.append(f"{owner}{row.setting} {old} -> {new}{place}")
-    lines += [f"{name} is no longer an arm" for name in difference.only_a]
-    lines += [f"{name} is a new arm" for name in difference.only_b]
-    return tuple(dict.fromkeys(lines))
 
 
 MEAN = "mean"

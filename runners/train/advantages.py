@@ -22,6 +22,7 @@ from runners.rewards.interpret import interpret, measure
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import are_equal
 
+
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
     """Return the advantage of each section's tokens before any normalisation over the batch; 0 for an absent section.
 

@@ -122,7 +122,7 @@ COMMANDS: dict[str, list[str]] = {
     "E0954": ["report", "nobody", "--store", "store"],
     "E0955": ["why", "a.reo", "nobody.train"],
     "E0956": ["accept", "a.reo", "vanilla.train.s1", "--because", "it is the same", "--store", "store"],
-    "E0967": ["run", "saved.json"],
+    "E0967": ["diff", "a.reo", "saved.json"],
 }
 
 HAND = ["--length", "10,20", "--correct", "yes,no"]
@@ -147,7 +147,6 @@ FOLLOWED: dict[str, list[str]] = {
     "E0952": ["plan", "a.reo", "--store", "new"],
     "E0953": ["ls", "--store", "store"],
     "E0955": ["why", "a.reo", "group_norm.train.s1"],
-    "E0967": ["plan", "a.reo", "--out", "made.json"],
 }
 """Commands that do what the help of a refusal says, and are not refused."""
 
