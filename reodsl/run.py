@@ -112,8 +112,6 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     asked: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
-        # A question that lacks a number ends the run before anything starts.
-        find_worded(ready, plan)
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
         # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.
@@ -125,6 +123,9 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         lacking = () if machine.address else keyless(asked)
         findings = (*wrong, *new, *lacking)
         findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
+        if not any(each.severity == "error" for each in findings):
+            # A question that lacks a number ends the run before anything starts.
+            find_worded(ready, plan)
     listener.check(findings)
     if any(each.severity == "error" for each in findings):
         raise Problem(*findings)

@@ -60,14 +60,15 @@ def plan_command(
         raise click.UsageError("--json and --markdown exclude each other")
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
-    prices, worded = prices_of(ready), find_worded(ready, plan)
+    prices, wrong = prices_of(ready), wrong_files(ready, plan)
+    worded = () if any(each.code == "E0922" for each in wrong) else find_worded(ready, plan)
     if as_json:
         print_json(to_json(plan, prices, worded))
     elif markdown:
         click.echo(to_markdown(plan, spec, everything, prices=prices, worded=worded))
     else:
         click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns(), worded=worded))
-    refused = (*wrong_files(ready, plan), *refusals(prices, (*plan.now, *plan.later), ready.spec))
+    refused = (*wrong, *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
         show(refused, ready.spec.sources)
         raise SystemExit(1)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 from reodsl.diagnostics.model import Details, Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
 from reodsl.language.modules import Modules, ParsedFile
+from reodsl.language.suggest import nearest
 from reodsl.language.values import Override, Owner, Scope, Value
 from reodsl.syntax import tree
 
@@ -192,6 +193,8 @@ class Context:
     def _refuse_circle(self, ring: list[tuple[Owner, Span]]) -> NoReturn:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]
         drawn = " → ".join([*names, names[0]])
+        module = self.modules.loaded.get(ring[0][0][0]) if len(ring) == 1 else None
+        near = nearest(names[0], {*module.items, *module.imports} - {names[0]}) if module else None
         self.fail(
             "E0209",
             f"`{names[0]}` needs itself",
@@ -201,5 +204,9 @@ class Context:
                 Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
             ],
             notes=[drawn],
-            help="break the circle: one of these must not refer to the next",
+            help=f"did you mean `{near}`?"
+            if near
+            else "name another one in its value"
+            if len(ring) == 1
+            else "break the circle: one of these must not refer to the next",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import SPLITS, Flag, Kind, Many, Num, Text, Type
@@ -14,9 +15,9 @@ from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.fitting import list_kinds
-from reodsl.language.hints import suggest_declaration
+from reodsl.language.hints import suggest_declaration, suggest_import
 from reodsl.language.modules import Modules, ParsedFile
-from reodsl.language.suggest import list_names, nearest
+from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.values import (
     Child,
     Compound,
@@ -386,9 +387,12 @@ def _make_thunk(
 
     def compute() -> Value:
         ctx.spend("arms", member.name.span)
-        # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
+        # A member's own name means what is outside of the study, as in `arm vanilla = vanilla`.
         name = named.written
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
+        parent, _ = split_amend(member)
+        if isinstance(parent, tree.Name) and parent.name == name and not outside:
+            _refuse_unknown_parent(ctx, member.kind.name, parent, scope=Scope(module).inner(thunks, name))
         scope = Scope(module).inner(thunks, name if outside else None)
         if named.values:
             scope = scope.inner(named.values)
@@ -399,6 +403,21 @@ def _make_thunk(
         )
 
     return lambda: ctx.once(owner, member.name.span, compute)
+
+
+def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Scope) -> NoReturn:
+    """Report E0201: what a member of a study is made from has its own name, and nothing else has it. Raises `Failed`."""
+    kinds = ARM_PARENTS if kind == "arm" else ("frontier",)
+    items = scope.module.items.values()
+    names = [each.name.name for each in items if isinstance(each, tree.Decl) and each.kind.name in kinds]
+    ctx.fail(
+        "E0201",
+        f"there is no `{parent.name}` to make this {kind} from",
+        parent.span,
+        "unknown",
+        help=suggest_import(parent, scope, kinds)
+        or suggest(parent.name, [*names, *scope.module.imports], "this file has"),
+    )
 
 
 def _evaluate_arm(

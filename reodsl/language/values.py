@@ -186,10 +186,14 @@ class DeclaredExperiment(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TypedCondition(Record):
-    """A condition on a question, in types; `reads` are what it reads of one: `ref` or `given`."""
+    """A condition on a question, in types; `reads` are what it reads of one: `ref` or `given`.
+
+    `numbers` are the numbers of the question, with the first place of each.
+    """
 
     expression: Any
     reads: frozenset[str]
+    numbers: Mapping[str, Span]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

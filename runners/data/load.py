@@ -278,6 +278,15 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
     return []
 
 
+def at_hand(data: Data, folder: Path) -> bool:
+    """Return whether all questions are in files here that a second or so reads."""
+    sources = [source for source in data.sources if isinstance(source, (File, HubData))]
+    if len(sources) < len(data.sources):
+        return False
+    files = [path for source in sources for path in _files(source, folder)]
+    return bool(files) and sum(path.stat().st_size for path in files) <= READ_AHEAD
+
+
 def count_questions(data: Data, folder: Path) -> int | None:
     """Return how many rows files and local copies of a hub's data sets have; None for other sources and faulty files."""
     rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic, Label, Problem, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
+from reodsl.ir.base import values_of
 from reodsl.ir.data import Data, File, HubData
 from reodsl.ir.study import Suite
-from reodsl.ir.training import Ppo
+from reodsl.ir.training import Ppo, Stage
 from reodsl.plan.places import Places, line_of, lines_of
 
 
@@ -34,6 +36,45 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         origin = places.of(task, ("data", "sources")) if findings else None
         for each in findings:
             yield place_finding(each, _at_fault(each, declared, folder), spec, origin)
+        if not findings:
+            yield from _missing_numbers(declared, spec, folder)
+
+
+def _missing_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Report E0922 at the place that reads a number which questions in files here lack."""
+    from runners.data.load import at_hand, load_data
+    from runners.rollout.numbers import find_missing_number, list_choosers, list_readers, read_facts
+
+    readers = [
+        reader
+        for stage in values_of(spec.study, Stage)
+        if isinstance(stage.method, Ppo) and stage.data.sources == declared.sources
+        for reader in list_readers(stage.method)
+    ]
+    for suite in values_of(spec.study, Suite):
+        if any(each.data.sources == declared.sources for each in suite.benchmarks):
+            readers += list_choosers(suite.wordings)
+    if not readers or not at_hand(declared, folder):
+        return
+    table = load_data(declared, folder)
+    metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
+    rows = [(name, read_facts(meta or "")) for name, meta in zip(table["id"], metas, strict=True)]
+    for asker, field in dict.fromkeys(readers):
+        missing = find_missing_number(asker, field, rows)
+        if missing is not None:
+            yield replace(missing, labels=tuple(_find_reader(spec, asker, field)), where=None)
+
+
+def _find_reader(spec: Spec, asker: str, field: str) -> Iterator[Label]:
+    """Yield the first place behind the declaration of a reward or a wording where it reads a number of the questions."""
+    kind, name = asker.removeprefix("the ").replace("`", "").split(" ", 1)
+    for path, text in spec.sources.items():
+        begin = re.search(rf"^{kind} {re.escape(name)}\b", text, re.MULTILINE)
+        read = re.compile(rf"\bx\.{re.escape(field)}(?![\w.])").search(text, begin.start()) if begin else None
+        if read is not None:
+            line, before = text.count("\n", 0, read.start()) + 1, text.rfind("\n", 0, read.start())
+            yield Label(Span(path, line, read.start() - before, line, read.end() - before), "read here")
+            return
 
 
 def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:

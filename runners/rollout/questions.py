@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
@@ -20,6 +20,7 @@ from reodsl.ir.wording import ANSWER, Wording
 from runners.draws import purpose
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 from runners.rewards.interpret import measure
+from runners.rollout.numbers import find_missing_number, list_choosers, read_facts, read_numbers
 from runners.verify import SEPARATOR
 
 
@@ -29,8 +30,8 @@ class AskedQuestion:
 
     `meta` is its JSON metadata. `benchmark` is empty for training data. `prompt` has the tokens that a model reads, none
     before they are rendered; the last `trained_prefix` of them are trained with the response. `asked` are those that a
-    teacher reads in their place, none where it reads the same. A reward may read the numbers `given`: those at the top of
-    the metadata, and those of its wording.
+    teacher reads in their place, none where it reads the same. A reward may read the numbers `given`: those of the metadata
+    by their paths, and those of its wording.
     """
 
     id: str
@@ -97,19 +98,12 @@ def fitting_questions(
     return fitting, table.height - len(fitting)
 
 
-def read_numbers(meta: str) -> dict[str, float]:
-    """Return the numbers at the top of a question's JSON metadata."""
-    try:
-        fields = json.loads(meta)
-    except ValueError:
-        return {}
-    if not isinstance(fields, dict):
-        return {}
-    return {
-        str(name): float(value)
-        for name, value in fields.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+def require_numbers(readers: Iterable[tuple[str, str]], questions: Sequence[AskedQuestion]) -> None:
+    """Raise E0922 for the first number that its reader, as "the reward `paid`", reads and that a question lacks."""
+    for asker, name in readers:
+        missing = find_missing_number(asker, name, ((each.id, read_facts(each.meta)) for each in questions))
+        if missing is not None:
+            raise Problem(missing)
 
 
 def shared_numbers(questions: Sequence[AskedQuestion]) -> dict[str, list[float]]:
@@ -155,8 +149,7 @@ def choose_wording(
     """Return the place of the first wording that is for a question; None where each is for all.
 
     Of the questions for which a `when` holds, `share` are asked in its wording: a draw of the task's `seed`, the question's
-    id and the place alone. `references` are the starting model's samples of each question. Raises what a reward does that
-    reads a number which the question lacks.
+    id and the place alone. `references` are the starting model's samples of each question.
     """
     if not any(wording.selective for wording in wordings):
         return None
@@ -177,7 +170,8 @@ def place_wordings(
     references: Mapping[str, Reference],
     seed: int,
 ) -> list[AskedQuestion]:
-    """Return questions with their numbers, of which `mode` is the place of the wording that each is asked in."""
+    """Return questions with their numbers, of which `mode` is the place of the wording of each. Raises E0922."""
+    require_numbers(list_choosers(wordings), questions)
     placed = []
     for each in questions:
         question = replace(each, given=read_numbers(each.meta))

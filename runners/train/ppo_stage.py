@@ -33,6 +33,7 @@ from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
+from runners.rollout.numbers import list_readers
 from runners.rollout.phases import Phases
 from runners.rollout.questions import (
     AskedQuestion,
@@ -44,6 +45,7 @@ from runners.rollout.questions import (
     read_references,
     read_table,
     repeated_rows,
+    require_numbers,
 )
 from runners.train.advantages import TRIED, Own
 from runners.train.batch import TrainBatch, spread_batch
@@ -84,10 +86,12 @@ class StageQuestions:
 def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
     """Return the questions that can be trained on.
 
-    Raises E0927 where none fits, E0930 where reference samples do not cover all alike, and E0932 where none has a budget.
+    Raises E0922 where one lacks a number that is read, E0927 where none fits, E0930 where reference samples do not cover
+    all alike, and E0932 where none has a budget.
     """
     table = read_table(job.inputs["data"])
     questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
+    require_numbers(list_readers(method), questions)
     places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
     asked = len(questions)
     if places is None and not isinstance(method.reward.splits, (Steps, Exits)):

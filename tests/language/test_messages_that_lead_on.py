@@ -355,8 +355,8 @@ def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
 
 
 def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], list[Diagnostic]]) -> None:
-    words = "wording free { }\nwording easy { when = x.level < 3 }\n"
-    (found,) = errors(words + amended("rollout { wordings = [free, easy] }"))
+    words = "wording free { }\nwording easy { when = mean(len(z) for z in ref) < 1K tokens }\n"
+    (found,) = errors(words + amended("rollout { wordings = [free, easy] }\n  reference_samples = 4"))
     assert found.help == "give `free` a `when` of its own, or put it last"
 
 
@@ -366,3 +366,37 @@ def test_a_share_of_all_questions_is_told_to_be_none(errors: Callable[[str], lis
     (found,) = errors(words + amended("rollout { wordings = [first, free, third] }"))
     assert found.code == "E0521"
     assert "below 100%" in str(found.help)
+
+
+@pytest.mark.parametrize(
+    ("member", "message", "helps"),
+    [
+        ("arm mien = mien", "there is no `mien` to make this arm from", "did you mean `mine`?"),
+        ("arm mien = mien { kl = 1 }", "there is no `mien` to make this arm from", "did you mean `mine`?"),
+        (
+            "arm qwen3_8b = qwen3_8b",
+            "there is no `qwen3_8b` to make this arm from",
+            "import it: `from std.models import qwen3_8b`",
+        ),
+        (
+            "frontier reported_7b = reported_7b",
+            "there is no `reported_7b` to make this frontier from",
+            "this file has",
+        ),
+    ],
+)
+def test_a_misspelt_name_that_the_arm_has_too_is_no_circle(
+    errors: Callable[[str], list[Diagnostic]], member: str, message: str, helps: str
+) -> None:
+    found = errors(f"{HEAD}{MINE}study all {{\n  arm base = mine\n  {member}\n}}\n")
+    assert [(each.code, each.message) for each in found] == [("E0201", message)]
+    assert str(found[0].help).startswith(helps)
+
+
+def test_a_declaration_made_from_itself_is_told_what_it_may_mean(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    (found,) = errors(HEAD + MINE.replace("mine = ppo", "pppo = pppo"))
+    assert (found.code, found.help) == ("E0209", "did you mean `ppo`?")
+    (alone,) = errors(HEAD + MINE.replace("mine = ppo", "other = other"))
+    assert (alone.code, alone.help) == ("E0209", "name another one in its value")

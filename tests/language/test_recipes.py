@@ -436,6 +436,11 @@ def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> N
     assert [each.code for each in without.diagnostics if each.severity == "error"] == ["E0304"]
 
 
+LEVELLED = """
+data levelled { source = file("levels.jsonl", columns: columns(meta: ["level"])) }
+benchmark own { data = levelled }
+suite own_suite = math_reg { benchmarks = [own] }
+"""
 CHOSEN = """
 wording easy = short { when = mean(thinking(z) for z in ref) < 1K tokens }
 wording hard = short { when = mean(correct(z) for z in ref) < 50% and x.level > 3 }
@@ -481,9 +486,9 @@ def test_wordings_by_a_property_of_the_question(
     turns, wordings = (
         ("wordings_per = question, ", wordings[5:]) if wordings.startswith("turn ") else ("", wordings)
     )
-    lines = (f"rollout {{ {turns}wordings = [{wordings}] }}", *more.splitlines())
+    lines = ("data = levelled", f"rollout {{ {turns}wordings = [{wordings}] }}", *more.splitlines())
     shares = "".join(f"wording {name} = short {{ {SHARES[name]} }}\n" for name in SHARES if name in wordings)
-    assert codes(changed(*lines, above=WORDED + CHOSEN + shares), target="other") == found
+    assert codes(changed(*lines, above=WORDED + LEVELLED + CHOSEN + shares), target="other") == found
 
 
 @pytest.mark.parametrize(
@@ -542,14 +547,15 @@ def test_what_no_question_is_known_by_before_it_is_asked(
 def test_wordings_of_a_suite_by_numbers_of_the_question(
     codes: Callable[..., list[str]], suite: str, found: list[str]
 ) -> None:
-    above = f"""{WORDED}
+    above = f"""{WORDED}{LEVELLED}
 from std.miniature import easy as easy_chains
 wording known = short {{ when = x.level > 3 }}
 wording some  = short {{ share = 20% }}
 wording right = short {{ when = x.level > 4 and mean(correct(z) for z in ref) < 50% }}
 wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 tokens }}
 """
-    assert codes(changed(f"eval = {suite}", above=above), target="other") == found
+    line = f"eval = {suite.replace('math_reg', 'own_suite')}"
+    assert codes(changed(line, above=above), target="other") == found
 
 
 @pytest.mark.parametrize(
@@ -563,8 +569,8 @@ wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 token
 def test_a_reference_that_no_wording_of_a_suite_reads_is_told_of(
     compiled: Callable[..., Compiled], suite: str
 ) -> None:
-    above = f"{WORDED}wording known = short {{ when = x.level > 3 }}"
-    found = compiled(changed(f"eval = math_reg {{ {suite} }}", above=above), target="other").diagnostics
+    above = f"{WORDED}{LEVELLED}wording known = short {{ when = x.level > 3 }}"
+    found = compiled(changed(f"eval = own_suite {{ {suite} }}", above=above), target="other").diagnostics
     assert [each.code for each in found if not each.code.startswith("W02")] == ["W0520"]
 
 
@@ -638,3 +644,51 @@ def test_what_ends_thinking_counts_in_the_context(codes: Callable[..., list[str]
     prompt, rollout = "max_prompt = 8K tokens", "rollout { max_tokens = 32K tokens"
     assert codes(changed(prompt, f"{rollout} }}"), target="other") == []
     assert codes(changed(prompt, f"{rollout}, solution = 1K tokens }}"), target="other") == ["E0501"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "read", "message", "helps"),
+    [
+        ('["level"]', "x.level", None, None),
+        ('["info.level"]', "x.info.level", None, None),
+        ('["info"]', "x.info.level", None, None),
+        ('["level"]', "x.lvel", "the questions of `own` keep no column `lvel`", "did you mean `x.level`?"),
+        ('["info.level"]', "x.level", "keep no column `level`", "did you mean `x.info.level`?"),
+        ('["gold"]', "x.level", "keep no column `level`", '`columns: columns(meta: ["gold", "level"])`'),
+        ("", "x.level", "keep no column `level`", '`columns: columns(meta: ["level"])`'),
+    ],
+)
+@pytest.mark.parametrize("reader", ["reward", "when"])
+def test_a_number_that_no_column_keeps_is_told_where_it_is_read(
+    compiled: Callable[..., Compiled],
+    meta: str,
+    read: str,
+    message: str | None,
+    helps: str | None,
+    reader: str,
+) -> None:
+    """In a reward and in a `when`, of a training and of a suite; the edit of a near name is accepted."""
+    columns = f", columns: columns(meta: {meta})" if meta else ""
+    data = f'data own {{ source = file("own.jsonl"{columns}) }}\n'
+    above = f"{data}reward leveled {{ correct(y) * {read} }}\n"
+    lines = ["data = own", "reward = leveled"]
+    if reader == "when":
+        above = f"{WORDED}{data}benchmark mine_too {{ data = own }}\nwording some = short {{ when = {read} > 3 }}\n"
+        lines = ["eval = math_reg { benchmarks = [mine_too], wordings = [some, long] }"]
+    text = changed(*lines, above=above)
+    errors = [each for each in compiled(text, target="other").diagnostics if each.severity == "error"]
+    if message is None or helps is None:
+        assert not errors
+        return
+    (found,) = errors
+    span = found.labels[0].span
+    assert found.code == "E0511"
+    assert message in found.message
+    assert helps in str(found.help)
+    assert text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1] == read
+    for edit in found.edits:
+        assert not [
+            each
+            for each in compiled(text.replace(read, edit.text), target="other").diagnostics
+            if each.severity == "error"
+        ]

@@ -90,7 +90,38 @@ def test_a_question_without_the_number_is_told_before_anything_starts(
     leave({"level": 1}, {}, {"level": 4})
     assert call(*command, "small.reo") == 1
     told = capsys.readouterr().err
-    assert (
-        "error[E0922]: wording `hard` uses the given number `level`, which the questions do not have" in told
-    )
+    assert "error[E0922]: the wording `hard` reads `x.level`, which 1 of 3 questions do not have" in told
     assert not Path(".reodsl").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"level": "hard"}, "the wording `hard` reads `x.level`, which is text in 1 of 2 questions"),
+        ({}, "the wording `hard` reads `x.level`, which 1 of 2 questions do not have"),
+    ],
+)
+def test_a_training_is_told_of_rows_without_a_number_at_the_place_that_reads_it(
+    row: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave({"level": 1}, row)
+    trained = SPEC.replace("study small {", TRAINED + "study small {\n  arm three = trained")
+    Path("small.reo").write_text(trained)
+    assert call("plan", "small.reo") == 1
+    told = capsys.readouterr().err
+    for each in (message, message.replace("wording `hard`", "reward `paid`")):
+        assert f"error[E0922]: {each}" in told
+    assert "reward paid { correct(y) * x.level }" in told
+
+
+TRAINED = """
+from std.recipes import ppo
+reward paid { correct(y) * x.level }
+experiment trained = ppo {
+  base = mite, data = levelled, reward = paid, max_prompt = 32 tokens, steps = 1 step, eval = by_length, minibatches = 1
+  batch { prompts = 2, rollouts = 2 }
+  rollout { max_tokens = 16 tokens, wordings = [hard, rest] }
+  optim { lr = 1e-4 }
+}
+
+"""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Edit, Label, Span, error
 from reodsl.ir.reward import Selection
 from reodsl.ir.setting import PAIRS
 from reodsl.ir.wording import ANSWER
@@ -26,6 +26,7 @@ from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, ResponseLimits
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
+from reodsl.language.suggest import nearest
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
 WITHOUT = (
@@ -364,6 +365,10 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             help='declare `wording within { question = "{question} Think for {budget} tokens.",'
             " budget = 100 tokens..4000 tokens }`, and add `wordings = [within]` to `rollout`",
         )
+    numbers = stage.typed.fields | _list_numbers(wordings)
+    yield from _find_unkept(
+        data, {name: at for name, at in numbers.items() if name != "budget" or not wordings}
+    )
     lacking = [wording for wording in wordings if not wording.get("budget")]
     if "budget" in uses and lacking:
         yield reward.error(
@@ -373,6 +378,37 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             Label(lacking[0].span, "no `budget`"),
             help="add `budget = 100 tokens..4000 tokens` to the wording",
         )
+
+
+def _list_numbers(wordings: list[Record]) -> dict[str, Span]:
+    """Return the numbers of a question that wordings are chosen by, with a place of each."""
+    return {name: at for each in list_conditions(wordings) for name, at in each.numbers.items()}
+
+
+def _find_unkept(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
+    """Report E0511: numbers that are read of questions from a file or a hub, whose columns are not kept."""
+    for source in list_records(data, "source"):
+        if source.kind not in ("file", "hub") or data is None:
+            continue
+        columns = source.sub("columns")
+        kept = columns.data("meta") if columns is not None else ()
+        for name, at in numbers.items():
+            if any(name == each or name.startswith(f"{each}.") for each in kept):
+                continue
+            meant = {each.rpartition(".")[2]: each for each in kept} | {each: each for each in kept}
+            near = nearest(name, meant)
+            listed = ", ".join(f'"{each}"' for each in (*kept, name))
+            yield error(
+                "E0511",
+                f"`x.{name}` is read, and the questions of `{data.name}` keep no column `{name}`",
+                at,
+                "not kept",
+                others=[Label(columns.span if columns is not None else source.span, "what is kept")],
+                help=f"did you mean `x.{meant[near]}`?"
+                if near
+                else f"keep the column that has it: `columns: columns(meta: [{listed}])`",
+                edits=[Edit(at, f"x.{meant[near]}")] if near else (),
+            )
 
 
 def _drawn(data: Record | None) -> bool:
@@ -415,6 +451,9 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         return
     yield from _never_asked(wordings, named)
     for benchmark in list_records(case.suite, "benchmarks"):
+        if unkept := [*_find_unkept(benchmark.sub("data"), _list_numbers(wordings))]:
+            yield from unkept
+            return
         if _drawn(benchmark.sub("data")) and any("given" in each.reads for each in conditions):
             yield named.error(
                 "E0511",

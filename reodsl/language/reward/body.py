@@ -74,7 +74,8 @@ class TypedReward:
 
     Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
     where the parameter that this comes from was not given. `cuts` are where it cuts responses. `ends` are the places of its
-    values, of which there should be one, and `values` what may be constant.
+    values, of which there should be one, and `values` what may be constant. `fields` are the numbers of a question that it
+    reads, with the first place of each.
     """
 
     split: Record | None
@@ -88,6 +89,7 @@ class TypedReward:
     parts: tuple[Part, ...] = ()
     ends: list[Span] = field(default_factory=list)
     values: list[tuple[Typed, Span]] = field(default_factory=list)
+    fields: dict[str, Span] = field(default_factory=dict)
     sound: bool = True
 
 
@@ -169,7 +171,7 @@ def _type_body(
     }
     body = Body(ctx, scope, env, limits=limits, written=written)
     find_splits(body, reward.body)
-    reading = TypedReward(body.splits.record, body.uses, body.cuts)
+    reading = TypedReward(body.splits.record, body.uses, body.cuts, fields=body.fields)
     for part in reward.body.items:
         try:
             _read_item(body, part, reading, last=part is reward.body.items[-1])

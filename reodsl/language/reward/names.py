@@ -256,6 +256,7 @@ class Body:
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[Typed, Span]] = field(default_factory=list)
+    fields: dict[str, Span] = field(default_factory=dict)
     facts: Mapping[Expression, Room] = field(default_factory=dict)
     tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
         default_factory=dict
@@ -280,6 +281,7 @@ class Body:
             self.variable,
             self.uses,
             self.cuts,
+            self.fields,
             self.facts if facts is None else facts,
             self.tests,
             self.limits,

@@ -224,6 +224,7 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
         helps = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"
         fail(body, "E0511", "this condition is the same for every question", expr, helps)
     name, reads = expression_text(test.data), frozenset(body.uses)
-    return Value(
-        TypedCondition("condition", {}, expr.span, name, expression=test.data, reads=reads), expr.span
+    condition = TypedCondition(
+        "condition", {}, expr.span, name, expression=test.data, reads=reads, numbers=body.fields
     )
+    return Value(condition, expr.span)

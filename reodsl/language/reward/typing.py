@@ -148,17 +148,18 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             return _type_choice(body, expr)
         case tree.Call():
             return _type_call(body, expr)
-        case tree.Attribute(value=tree.Name("x")) if body.selects or body.track:
+        case tree.Attribute() if _name_field(expr) and (body.selects or body.track):
             helps = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
             fail(body, "E0301", f"{_place(body)} knows no number of a question", expr, helps)
-        case tree.Attribute(value=tree.Name("x")) if body.track is None:
-            if expr.name.name in READINGS:
-                message = f"`{expr.name.name}` is a number of a response, and of no question"
-                helps = f"write `{expr.name.name}(y)`; a column of the data needs another name"
+        case tree.Attribute() if (field := _name_field(expr)) and body.track is None:
+            if field in READINGS:
+                message = f"`{field}` is a number of a response, and of no question"
+                helps = f"write `{field}(y)`; a column of the data needs another name"
                 fail(body, "E0301", message, expr, helps)
-            unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
-            body.uses.add(expr.name.name if unit == TOKENS else "given")
-            return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
+            unit = TOKENS if field.endswith("budget") else PLAIN
+            body.uses.add(field if unit == TOKENS else "given")
+            body.fields.setdefault(field, expr.span)
+            return Typed(Given(of="y", field=field), unit, -INF, INF)
         case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
             measure = {"correct": "correct", "reward": "correct", "accuracy": "correct"}
             named = expr.name.name if expr.name.name in READINGS else measure.get(expr.name.name, "len")
@@ -173,6 +174,15 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
                 "write `correct(answer(y[:L]))`",
             )
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
+
+
+def _name_field(expr: tree.Expr) -> str:
+    """Return the number of a question that an expression names: `info.level` for `x.info.level`; empty for others."""
+    names: list[str] = []
+    while isinstance(expr, tree.Attribute):
+        names.insert(0, expr.name.name)
+        expr = expr.value
+    return ".".join(names) if isinstance(expr, tree.Name) and expr.name == "x" else ""
 
 
 def _type_name(body: Body, expr: tree.Name) -> Typed:
